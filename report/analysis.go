@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/gaps"
 	"github.com/windtunnel/windtunnel/report/stats"
 	"github.com/windtunnel/windtunnel/report/terminal"
@@ -15,25 +16,23 @@ import (
 // Runs are runs of one scenario, each with a seed of its own.
 type Runs []*Sample
 
-// Analysis is runs that are being measured.
+// Analysis measures runs.
 type Analysis struct {
 	runs   Runs
-	slo    SLO
+	slo    record.SLO
 	whole  part
 	parts  map[int][]part
 	values map[string][]float64 // of series, by family
 }
 
-// Under begins to measure runs, with what makes an answer good; where nothing is asked for,
-// what each request told of itself.
-func (r Runs) Under(slo SLO) *Analysis {
+// Under measures the runs by an SLO. Without bounds in it, the SLO of each request counts.
+func (r Runs) Under(slo record.SLO) *Analysis {
 	a := &Analysis{runs: r, slo: slo, parts: map[int][]part{}, values: map[string][]float64{}}
 	a.whole = merged(a.sections(1))
 	return a
 }
 
-// sections cuts the runs into about k parts of as many requests each: several runs
-// are parts by themselves.
+// sections cuts the runs into about k parts with as many requests each. Of several runs, each run is one part.
 func (a *Analysis) sections(k int) []part {
 	if len(a.runs) > 1 {
 		k = 1
@@ -72,8 +71,8 @@ func merged(parts []part) (all part) {
 	return all
 }
 
-// cut cuts a run into k sections.
-func (x *Sample) cut(k int, slo SLO) []part {
+// cut cuts a run into k parts.
+func (x *Sample) cut(k int, slo record.SLO) []part {
 	n := len(x.Requests)
 	if k = min(k, n); k < 1 {
 		return nil
@@ -112,7 +111,7 @@ func (x *Sample) cut(k int, slo SLO) []part {
 		p.completed += each
 		p.input += each * float64(e.Prompt)
 		p.output += each * float64(e.Tokens)
-		if slo.good(e) {
+		if e.good(slo) {
 			p.good += each
 		}
 	}
@@ -126,15 +125,15 @@ const (
 	beyond                       = 25
 )
 
-// Estimate is a measure's value, and how sure it is.
+// Estimate is a measure's value with its interval.
 type Estimate struct {
 	stats.Interval
-	// Sure says that there is an interval; Why not, else.
+	// Sure reports that there is an interval. Without one, Why has the reason.
 	Sure bool
 	Why  string
 }
 
-// Estimate measures the runs. Where they have nothing of it, it is false.
+// Estimate measures the runs. It returns false where they have no value of the measure.
 func (a *Analysis) Estimate(m Measure) (Estimate, bool) {
 	value, _ := m.in(&a.whole)
 	if math.IsNaN(value) || math.IsInf(value, 0) || (m.Name == "goodput" || m.Name == "attainment") && !a.slo.Given() &&
@@ -142,7 +141,7 @@ func (a *Analysis) Estimate(m Measure) (Estimate, bool) {
 		return Estimate{}, false
 	}
 	in := m.in
-	if m.quantile > 0 { // A percentile is as sure as the share that is above it (Woodruff, 1952).
+	if m.quantile > 0 { // the interval of the share above a percentile gives that of the percentile (Woodruff, 1952)
 		in = func(p *part) (float64, int) { return m.above(p, value) }
 	}
 	center, _ := in(&a.whole)
@@ -160,14 +159,15 @@ func (a *Analysis) Estimate(m Measure) (Estimate, bool) {
 	if m.Unit == Share {
 		e.High = min(e.High, 1)
 	}
-	if m.gaps { // no surer than what is kept
+	if m.gaps { // the histogram's own error
 		e.Low, e.High = min(e.Low, e.Value*(1-gaps.Precision)), max(e.High, e.Value*(1+gaps.Precision))
 	}
 	e.Low = max(e.Low, 0)
 	return e, true
 }
 
-// valuesIn returns what parts come to, and of how many requests the smallest is; none where one has nothing.
+// valuesIn returns the value of each part, and the number of requests behind the smallest. It returns nothing where a
+// part has no value.
 func valuesIn(parts []part, in func(*part) (float64, int)) (values []float64, fewest int) {
 	fewest = math.MaxInt
 	for i := range parts {
@@ -182,12 +182,11 @@ func valuesIn(parts []part, in func(*part) (float64, int)) (values []float64, fe
 
 const (
 	unsettled = "the requests in flight never settle"
-	scaled    = "the number of servers changes with the load, so that a part of the run says nothing about another; " +
+	scaled    = "the number of servers changes with the load, so parts of the run are no samples of one another; " +
 		"several runs do (windtunnel sweep --replications 10)"
 )
 
-// unsteady is why nothing that is measured in a run has an interval, empty where it
-// may.
+// unsteady returns why the runs have no intervals, empty where they may have them.
 func (r Runs) unsteady() string {
 	for _, x := range r {
 		switch {
@@ -200,10 +199,10 @@ func (r Runs) unsteady() string {
 	return ""
 }
 
-// memoryOf is the measure whose memory a measure has that has no series of its own.
+// memoryOf is the measure whose autocorrelation stands in for that of a measure without a series of its own.
 var memoryOf = mustMeasure("e2e mean")
 
-// waitOf is the measure of which requests that wait for each other have more.
+// waitOf is the measure that contains how long requests wait for each other.
 var waitOf = mustMeasure("ttft mean")
 
 func mustMeasure(name string) Measure {
@@ -214,11 +213,11 @@ func mustMeasure(name string) Measure {
 	return m
 }
 
-// mostValues is of how many values a series is at most.
+// mostValues bounds the length of a series.
 const mostValues = 1000
 
-// series returns how a measure of a single run changes over it: the means of groups of requests of what its
-// percentiles are of, or short sections' own values. It returns nil where some of these have none.
+// series returns how a measure of a single run changes over it: the means of groups of requests for a latency, the
+// values of short parts for others. It returns nil where a group or part has no value.
 func (a *Analysis) series(m Measure) []float64 {
 	if m.value == nil {
 		values, _ := valuesIn(a.sections(min(mostValues, len(a.whole.sent)/10)), m.in)
@@ -245,9 +244,9 @@ func (a *Analysis) series(m Measure) []float64 {
 	return sums
 }
 
-// widened returns the factor by which the variance of a measure's interval grows (stats.Widened), by how it changes
-// over a single run. What a request waits for remembers longest, and hides in how long requests take by themselves:
-// the part of the variance that comes of the time to the first token grows as that does, too.
+// widened returns the factor by which the variance of a measure's interval grows (stats.Widened), from the series of a
+// single run. Waits have the longest memory, and the varying lengths of answers hide it: the part of the variance that
+// waits cause grows by their own factor.
 func (a *Analysis) widened(m Measure) float64 {
 	own := a.series(m)
 	widened := widenedBy(own, a.series(memoryOf))
@@ -269,9 +268,9 @@ func widenedBy(series ...[]float64) float64 {
 	return stats.Widened(1)
 }
 
-// estimate finds the interval around a value by as many sections as are long enough. in returns what each of
-// k sections comes to by itself, and of how many requests the smallest is; widened returns the factor by
-// which the variance of a single run grows.
+// estimate finds the interval around a value with as many parts as are long enough. in returns the value of each of k
+// parts, and the number of requests behind the smallest. widened returns the factor by which the variance of a single
+// run grows.
 func estimate(runs int, value float64, not string, m Measure, in func(k int) (values []float64, fewest int),
 	widened func() float64) Estimate {
 	e := Estimate{Interval: stats.Interval{Value: value, Low: value, High: value}, Why: not}
@@ -284,7 +283,7 @@ func estimate(runs int, value float64, not string, m Measure, in func(k int) (va
 	}
 	needed, factor := m.Least(), 1.0
 	if runs > 1 {
-		needed = needed * 2 / 5 // the spread of independent runs tells how much chance there is in each
+		needed = needed * 2 / 5 // independent runs show their spread themselves
 	}
 	for _, k := range []int{mostSections, fewestSections} {
 		values, fewest := in(k)
@@ -304,16 +303,16 @@ func estimate(runs int, value float64, not string, m Measure, in func(k int) (va
 	return e
 }
 
-// Difference is how one measure of b differs from the same of a: of the same
-// requests, where both have as many.
+// Difference is the difference of a measure between two runs, a and b. Where both have the same requests, they are
+// paired.
 type Difference struct {
 	A, B Estimate
-	// By is B less A.
+	// By is B minus A.
 	By Estimate
 }
 
-// Compare measures what b has more of than a. Runs of a pair of scenarios with the same
-// seeds meet the same chances, so that what differs is what the scenarios do.
+// Compare measures the difference of b from a. Runs with the same seeds draw the same random values, so the difference
+// comes from the scenarios.
 func Compare(m Measure, a, b *Analysis) (Difference, bool) {
 	var d Difference
 	var okA, okB bool
@@ -340,12 +339,12 @@ func Compare(m Measure, a, b *Analysis) (Difference, bool) {
 	return d, true
 }
 
-// apart returns b less a, or 0 where they differ by what means nothing to anybody: a microsecond, what gaps
-// between tokens are rounded to, or what sums of floats are.
+// apart returns b minus a. It returns 0 for a difference within rounding: a microsecond, the resolution of gaps between
+// tokens, or the error of a sum of floats.
 func (m *Measure) apart(a, b float64) float64 {
 	none := 1e-9 * max(math.Abs(a), math.Abs(b))
 	if m.gaps {
-		none = 2 * gaps.Precision * max(a, b) // each is as far off as half of what they are rounded to
+		none = 2 * gaps.Precision * max(a, b) // each is off by at most half the resolution
 	}
 	if m.Unit == Seconds {
 		none = max(none, 1.000001e-6)
@@ -356,7 +355,8 @@ func (m *Measure) apart(a, b float64) float64 {
 	return b - a
 }
 
-// lessEach returns what is left of a series less another that is as long, else nil.
+// lessEach subtracts a series from another of the same length, element by element. It returns nil if the lengths
+// differ.
 func lessEach(x, y []float64) []float64 {
 	if len(x) != len(y) {
 		return nil
@@ -368,9 +368,8 @@ func lessEach(x, y []float64) []float64 {
 	return out
 }
 
-// Paired leaves only the requests in both of two runs that ended in the windows of both, and narrows the
-// windows to when both had warmed up. They are in the order in which they were sent, so that sections of both
-// are of the same requests.
+// Paired keeps the requests that ended in the windows of both runs, and narrows the windows to the time after both
+// warm-ups. The requests are in the order of sending, so that parts of both runs hold the same requests.
 func Paired(a, b *Sample) (x, y *Sample) {
 	from := max(a.From, b.From)
 	keep := func(s, other *Sample) *Sample {

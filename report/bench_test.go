@@ -8,8 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// What one request costs the readers of a long run: tally and progress alone,
-// and with a recording.
+// The cost of one request for the readers of a long run: tally and progress alone, and with a recording.
 func BenchmarkSession(b *testing.B) {
 	events, err := readAll("testdata/one.ndjson")
 	if err != nil {

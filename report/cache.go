@@ -2,21 +2,20 @@ package report
 
 import "github.com/windtunnel/windtunnel/core/record"
 
-// CacheSummary is how much of all prompts the model servers had cached.
+// CacheSummary reports how many prompt tokens the model servers had cached.
 type CacheSummary struct {
 	PromptTokens int `json:"promptTokens"`
 	CachedTokens int `json:"cachedTokens"`
-	// HitRate is the second over the first.
+	// HitRate is CachedTokens / PromptTokens, from 0 to 1.
 	HitRate float64 `json:"hitRate"`
 }
 
-// cacheTally adds up what model servers say of prompts.
+// cacheTally counts prompt tokens and cached ones from model servers' events.
 type cacheTally struct{ prompt, cached int }
 
-// record takes a server's event into account: the prompt's length when it
-// comes, and once for each time it comes what was cached when it was scheduled
-// first. A preempted request finds its own blocks again, which is no hit, and a
-// decode server has all that the prefill leg computed, which is none either.
+// record counts a server's event: the prompt's length when it arrives, and its cached tokens when the engine schedules
+// it first. A preempted request finds its own blocks again, and a decode server has all blocks that the prefill leg
+// computed. Neither is a cache hit.
 func (c *cacheTally) record(r *openRequest, e *record.Event) {
 	if e.Hop != record.Server || r.prefilled && e.Endpoint != r.prefiller {
 		return
@@ -36,8 +35,7 @@ func (c *cacheTally) record(r *openRequest, e *record.Event) {
 	}
 }
 
-// whole is a detail that counts something: a number of a run's own, or one that
-// a recording's JSON brought.
+// whole returns a detail that counts something. A running server reports an int, a recording's JSON a float64.
 func whole(v any) (n int, ok bool) {
 	switch x := v.(type) {
 	case int:
@@ -48,7 +46,7 @@ func whole(v any) (n int, ok bool) {
 	return 0, false
 }
 
-// summary is nil where no prompt was looked up.
+// summary returns nil where no prompt was looked up.
 func (c *cacheTally) summary() *CacheSummary {
 	if c.prompt == 0 {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// docs/flow.md explains every field of the summary, and of what is in it.
+// docs/flow.md explains every field of the summary and of its parts.
 func TestSummaryIsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../docs/flow.md")
 	if err != nil {

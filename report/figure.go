@@ -6,10 +6,9 @@ import (
 	"strings"
 )
 
-// Figure is any number of the summary, by the names that it has in JSON: field by field, of
-// a map the key, of a list the entry with such a text, such as classes, chat, attainment. What
-// a map of counts does not have is 0. found is false where the run has nothing of it, and err
-// says which names there are where there can be no such figure.
+// Figure returns any number of the summary by its path in JSON. An element is the name of a field, the key of a map,
+// or, for a list, a text of the entry: classes, chat, attainment. A missing key of a map counts as 0. found is false
+// where the run has no value. err lists the possible names where the path cannot exist.
 func (s *Summary) Figure(path []string) (value float64, found bool, err error) {
 	t, at := reflect.TypeFor[Summary](), reflect.ValueOf(s).Elem()
 	for i, name := range path {
@@ -43,34 +42,25 @@ func (s *Summary) Figure(path []string) (value float64, found bool, err error) {
 				inWords(path[:i]))
 		}
 	}
-	switch {
-	case t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Float64:
-		if at.IsValid() {
+	if t.Kind() == reflect.Pointer {
+		if t = t.Elem(); at.IsValid() {
 			at = at.Elem()
 		}
-		fallthrough
-	case t.Kind() == reflect.Float64:
-		if at.IsValid() {
-			value = at.Float()
-		}
-	case reflect.Int <= t.Kind() && t.Kind() <= reflect.Int64:
-		if at.IsValid() {
-			value = float64(at.Int())
-		}
-	case reflect.Uint <= t.Kind() && t.Kind() <= reflect.Uint64:
-		if at.IsValid() {
-			value = float64(at.Uint())
-		}
-	default:
-		return 0, false, fmt.Errorf("%s of the summary is no number; expected the name of one in it", inWords(path))
+	}
+	number := reflect.TypeFor[float64]()
+	if !t.ConvertibleTo(number) {
+		return 0, false, fmt.Errorf("%s of the summary is not a number; expected the path of a number", inWords(path))
+	}
+	if at.IsValid() {
+		value = at.Convert(number).Float()
 	}
 	return value, at.IsValid(), nil
 }
 
-// inWords is a path as people write it.
+// inWords joins a path as people write it.
 func inWords(path []string) string { return strings.Join(path, ".") }
 
-// fieldNamed is the field with this name in JSON, else -1 and all names.
+// fieldNamed returns the index of the field with this JSON name, or -1 and all names.
 func fieldNamed(t reflect.Type, name string) (int, []string) {
 	var names []string
 	for i := range t.NumField() {
@@ -85,8 +75,8 @@ func fieldNamed(t reflect.Type, name string) (int, []string) {
 	return -1, names
 }
 
-// entryNamed is the first entry of a list one of whose texts this is; for the empty name the first
-// whose first text is empty.
+// entryNamed returns the first entry of a list that has this text in a field. For the empty name it returns the first
+// entry whose first text is empty.
 func entryNamed(list reflect.Value, name string) reflect.Value {
 	for i := 0; list.IsValid() && i < list.Len(); i++ {
 		e := list.Index(i)

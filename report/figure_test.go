@@ -7,7 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// Any number of the summary is found by its names; what cannot be there is told before a run.
+// Any number of the summary is found by its path, and an impossible path is an error before a run.
 func TestFigures(t *testing.T) {
 	low := 0.25
 	s := &Summary{Requests: 7, Outcomes: map[record.Outcome]int{record.Completed: 5},
@@ -33,7 +33,7 @@ func TestFigures(t *testing.T) {
 		{"hops/epp/endpoint_picked", 4, true, ""},
 		{"transfers/fetched", 0, false, "no transfers.fetched; there are "},
 		{"cost/usd", 0, false, ""},
-		{"classes", 0, false, "classes of the summary is no number"},
+		{"classes", 0, false, "classes of the summary is not a number"},
 		{"requests/more", 0, false, "requests of the summary is one number or text"},
 		{"nothing", 0, false, "the summary has no nothing; there are scenario, seed"},
 	} {

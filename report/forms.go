@@ -19,28 +19,27 @@ import (
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// Form is the form of another tool's report.
+// Form names the report format of another tool.
 type Form string
 
-// The forms: inference-perf's summary_lifecycle_metrics.json, and llm-d-benchmark's
-// report version 0.2.
+// The formats: inference-perf's summary_lifecycle_metrics.json, and llm-d-benchmark's report version 0.2.
 const (
 	InferencePerf   Form = "inference-perf"
 	LLMDBenchmark   Form = "llm-d-benchmark"
 	benchmarkReport      = "0.2"
 )
 
-// percentiles of both forms.
+// percentiles are those that both formats have.
 var percentiles = []float64{0.1, 1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9}
 
-// spread is the distribution of some values.
+// spread is the distribution of a set of values.
 type spread struct {
 	mean, least, most float64
 	at                []float64 // of percentiles
 }
 
-// spreadOf is the distribution of some values as both tools work it out: percentiles lie
-// between two values where they fall between them. Nil where there are none.
+// spreadOf returns the distribution of some values as both tools compute it, with percentiles interpolated between
+// neighbours. It returns nil without values.
 func spreadOf(values []float64) *spread {
 	if len(values) == 0 {
 		return nil
@@ -63,7 +62,7 @@ func spreadOf(values []float64) *spread {
 	return x
 }
 
-// spreadOfGaps is the distribution of all gaps, in seconds.
+// spreadOfGaps returns the distribution of all gaps between tokens, in seconds.
 func spreadOfGaps(c *gaps.Counts) *spread {
 	if c.Total <= 0 {
 		return nil
@@ -75,53 +74,40 @@ func spreadOfGaps(c *gaps.Counts) *spread {
 	return x
 }
 
-// perf is the distribution in inference-perf's words.
-func (x *spread) perf() map[string]float64 {
+// named returns the distribution by a tool's names, which are p and the percentile unless there is another name.
+func (x *spread) named(others map[float64]string) map[string]any {
 	if x == nil {
 		return nil
 	}
-	out := map[string]float64{"mean": Digits(x.mean), "min": Digits(x.least), "max": Digits(x.most)}
+	out := map[string]any{"mean": Digits(x.mean), "min": Digits(x.least), "max": Digits(x.most)}
 	for i, p := range percentiles {
-		key := "p" + strconv.FormatFloat(p, 'g', -1, 64)
-		if p == 50 {
-			key = "median"
-		}
-		out[key] = Digits(x.at[i])
+		out[cmp.Or(others[p], "p"+strconv.FormatFloat(p, 'g', -1, 64))] = Digits(x.at[i])
 	}
 	return out
 }
 
-// bench is the distribution in llm-d-benchmark's words.
+// perf returns the distribution by inference-perf's names.
+func (x *spread) perf() map[string]any { return x.named(map[float64]string{50: "median"}) }
+
+// bench returns the distribution by llm-d-benchmark's names.
 func (x *spread) bench(units string) map[string]any {
-	if x == nil {
-		return nil
-	}
-	out := map[string]any{"units": units, "mean": Digits(x.mean), "min": Digits(x.least), "max": Digits(x.most)}
-	for i, p := range percentiles {
-		key := "p" + strconv.FormatFloat(p, 'g', -1, 64)
-		switch p {
-		case 0.1:
-			key = "p0p1"
-		case 99.9:
-			key = "p99p9"
-		}
-		out[key] = Digits(x.at[i])
-	}
+	out := x.named(map[float64]string{0.1: "p0p1", 99.9: "p99p9"})
+	out["units"] = units
 	return out
 }
 
-// metrics are what both forms tell, of all requests that were kept.
+// metrics are the values that both formats report, of all requests that were kept.
 type metrics struct {
 	sum                                     Summary
 	list                                    []Ended
 	each                                    float64
-	slo                                     SLO
+	slo                                     record.SLO
 	first, end, sent                        machine.Time
 	e2e, ntpot, tpot, ttft, itl             *spread
 	prompt, output, failed                  *spread
 	completed, good, input, cached, answers float64
 	goodTokens                              float64
-	judged                                  bool // something says what is good
+	judged                                  bool // some request has an SLO
 	whyNot                                  map[record.Outcome]counts[string]
 }
 
@@ -144,7 +130,7 @@ func metricsOf(sum Summary, list []Ended, each int, between *gaps.Gaps,
 		f.input, f.cached, f.answers = f.input+float64(e.Prompt), f.cached+float64(e.Cached),
 			f.answers+float64(e.Tokens)
 		f.judged = f.judged || f.slo.Given() || e.Judged
-		if e.Judged && e.Good || !e.Judged && f.slo.good(e) {
+		if e.Judged && e.Good || !e.Judged && e.good(f.slo) {
 			f.good++
 			f.goodTokens += float64(e.Prompt) + float64(e.Tokens)
 		}
@@ -165,10 +151,10 @@ func metricsOf(sum Summary, list []Ended, each int, between *gaps.Gaps,
 	return f
 }
 
-// seconds is how long the run took from its first request to its last answer.
+// seconds returns the time from the run's first request to its last answer.
 func (f *metrics) seconds() float64 { return (f.end - f.first).Seconds() }
 
-// rate is how many there are a second.
+// rate returns a count per second of the run.
 func (f *metrics) rate(n float64) float64 {
 	if s := f.seconds(); s > 0 {
 		return Digits(n * f.each / s)
@@ -176,13 +162,13 @@ func (f *metrics) rate(n float64) float64 {
 	return 0
 }
 
-// inferencePerf is the run as inference-perf's summary of its requests' lives.
+// inferencePerf returns the run in the form of inference-perf's summary_lifecycle_metrics.json.
 func (f *metrics) inferencePerf() any {
 	count := func(n float64) int { return int(n * f.each) }
-	tokens := func(total, cached float64, x *spread, prompt bool) map[string]float64 {
+	tokens := func(total, cached float64, x *spread, prompt bool) map[string]any {
 		out := x.perf()
 		if out == nil {
-			out = map[string]float64{}
+			out = map[string]any{}
 		}
 		if out["total"] = total * f.each; prompt {
 			out["cached"], out["uncached"] = cached*f.each, (total-cached)*f.each
@@ -226,8 +212,8 @@ func (f *metrics) inferencePerf() any {
 			"request_latency": f.failed.perf(), "by_label": labels}}
 }
 
-// benchmarkReport is the run as a report of llm-d-benchmark. That has no place for
-// intervals and goodput: they are under profiling, which is free.
+// benchmarkReport returns the run as a report of llm-d-benchmark. The format has no place for intervals and goodput, so
+// they are under profiling, whose content is free.
 func (f *metrics) benchmarkReport() (any, error) {
 	id := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d\x00%d\x00%v", f.sum.Scenario, f.sum.Seed, f.sum.Requests,
 		f.sum.Duration))
@@ -261,14 +247,14 @@ func (f *metrics) benchmarkReport() (any, error) {
 		}
 		profiling[m.Measure] = v
 	}
-	told, err := f.told()
+	rest, err := f.rest()
 	if err != nil {
 		return nil, err
 	}
 	results := map[string]any{
 		"request_performance": map[string]any{
 			"aggregate": map[string]any{"requests": requests, "latency": latency, "throughput": throughput}},
-		"profiling": map[string]any{"windtunnel": profiling, "windtunnel_summary": told}}
+		"profiling": map[string]any{"windtunnel": profiling, "windtunnel_summary": rest}}
 	var components []any
 	one := func(v float64, units string) map[string]any { return map[string]any{"units": units, "mean": Digits(v)} }
 	level := func(x LevelSummary, times float64, units string) map[string]any {
@@ -311,9 +297,8 @@ func (f *metrics) benchmarkReport() (any, error) {
 				"S"}}}, nil
 }
 
-// told is what of the summary llm-d-benchmark's form has no place for, by the names that
-// JSON gives it.
-func (f *metrics) told() (any, error) {
+// rest returns the parts of the summary that llm-d-benchmark's format has no place for, by their JSON names.
+func (f *metrics) rest() (any, error) {
 	x := f.sum.printable()
 	text, err := json.Marshal(
 		Summary{Seed: x.Seed, Duration: x.Duration, Requests: x.Requests, Unfinished: x.Unfinished,
@@ -324,14 +309,14 @@ func (f *metrics) told() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var told any // JSON is YAML, too, and whole numbers stay such
-	if err := yaml.Unmarshal(text, &told); err != nil {
+	var rest any // JSON is YAML, and YAML keeps whole numbers whole
+	if err := yaml.Unmarshal(text, &rest); err != nil {
 		return nil, err
 	}
-	return told, nil
+	return rest, nil
 }
 
-// write writes the metrics in a form.
+// write writes the metrics in a format.
 func (f *metrics) write(w io.Writer, form Form) error {
 	if form == InferencePerf {
 		enc := json.NewEncoder(w)

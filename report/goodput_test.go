@@ -10,8 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// A request is good that completes within all bounds of its own; every other one
-// that was sent is not.
+// A request is good if it completes within its own SLO. All other requests are not.
 func TestGoodput(t *testing.T) {
 	tally := NewTally()
 	request := func(number int, class, slo string, ttft, e2e machine.Time, tokens int, o record.Outcome) {
@@ -56,8 +55,7 @@ func TestGoodput(t *testing.T) {
 	}
 }
 
-// Goodput and attainment with their intervals are of each request's own bounds, those of
-// its class; --slo goes before them.
+// Goodput and attainment with intervals use each request's own SLO, that of its class. --slo takes precedence.
 func TestGoodputIsOfEachClass(t *testing.T) {
 	tally := NewTally()
 	for i := range 400 {
@@ -75,10 +73,10 @@ func TestGoodputIsOfEachClass(t *testing.T) {
 	}
 	m, _ := MeasureNamed("attainment")
 	// the warm-up is left out
-	if e, ok := (Runs{tally.Sample()}).Under(SLO{}).Estimate(m); !ok || e.Value < 0.49 || e.Value > 0.51 {
+	if e, ok := (Runs{tally.Sample()}).Under(record.SLO{}).Estimate(m); !ok || e.Value < 0.49 || e.Value > 0.51 {
 		t.Errorf("found %+v, %v; the slow half is good by its own bounds", e, ok)
 	}
-	if e, ok := (Runs{tally.Sample()}).Under(SLO{E2E: time.Minute}).Estimate(m); !ok || e.Value != 1 {
+	if e, ok := (Runs{tally.Sample()}).Under(record.SLO{E2E: time.Minute}).Estimate(m); !ok || e.Value != 1 {
 		t.Errorf("found %+v, %v; all are within a minute", e, ok)
 	}
 	sum := tally.Summary()

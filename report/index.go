@@ -7,23 +7,21 @@ import (
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// IndexSummary is one index of KV blocks after a run: held against the blocks
-// that the engines truly have, and how long their events took to reach it.
+// IndexSummary compares an index of KV blocks after a run with the blocks that the engines have, and reports how long
+// events took to reach the index.
 type IndexSummary struct {
-	// Index is the plug-in whose index it is, or kv-cache-manager.
+	// Index is the name of the plug-in with the index, or kv-cache-manager.
 	Index string `json:"index"`
-	// Pods and Blocks (pairs of block and pod) are what the engines have.
+	// Pods and Blocks (pairs of block and pod) are the engines' own counts.
 	Pods   int `json:"pods"`
 	Blocks int `json:"blocks"`
-	// Missing pairs are the engines' and not the index's, Extra ones the
-	// reverse. Both are 0 where the index is the union of the engines' blocks.
+	// Missing pairs are in the engines and not in the index. Extra pairs are in the index and not in the engines. Both
+	// are 0 where the index is the union of the engines' blocks.
 	Missing int `json:"missing"`
 	Extra   int `json:"extra"`
-	// Excuse, where there are any, says why they are no error: what was
-	// configured cannot hold more.
+	// Excuse says why such pairs are no error: the configuration does not let the index hold more.
 	Excuse string `json:"excuse,omitempty"`
-	// Events were measured, from the moment at which the engine made them to
-	// the one at which look-ups see them; the times are seconds.
+	// Events were measured, from the time an engine makes one until look-ups see it. The times are in seconds.
 	Events int     `json:"events"`
 	P50    float64 `json:"p50"`
 	P90    float64 `json:"p90"`
@@ -31,17 +29,17 @@ type IndexSummary struct {
 	Max    float64 `json:"max"`
 }
 
-// Compared is the summary of an index that was compared, with its excuse and its lag.
+// Compared returns the summary of a comparison, with its excuse and its lag.
 func Compared(index string, c kvindex.Comparison, excuse string, lag *Lag) IndexSummary {
 	s := IndexSummary{Index: index, Pods: c.Pods, Blocks: c.Blocks, Missing: c.Missing, Extra: c.Extra, Excuse: excuse}
 	lag.Write(&s)
 	return s
 }
 
-// ManagerIndex is what the index of document 003's KV-Cache Manager is called.
+// ManagerIndex is the name of the index of document 003's KV-Cache Manager.
 const ManagerIndex = "kv-cache-manager"
 
-// IndexName is what an index is called, with its picker where there are several.
+// IndexName returns the name of an index, with its picker where there are several.
 func IndexName(index, picker string) string {
 	if picker == "" {
 		return index
@@ -49,10 +47,10 @@ func IndexName(index, picker string) string {
 	return index + " of " + picker
 }
 
-// OK is false where the index is not what it should be.
+// OK reports whether the index has the engines' blocks, or an excuse.
 func (x IndexSummary) OK() bool { return x.Missing+x.Extra == 0 || x.Excuse != "" }
 
-// Verdict says what the comparison came to.
+// Verdict returns the result of the comparison in words.
 func (x IndexSummary) Verdict() string {
 	if x.Missing+x.Extra == 0 {
 		return "the union of the engines' blocks"
@@ -79,17 +77,8 @@ func (x IndexSummary) write(l *lines) {
 	}
 }
 
-// Indexed notes the indexes of the run; the summary tells them. Call it before
-// End.
-func (s *Session) Indexed(list []IndexSummary) { s.options.told.IndexLag = list }
+// SetIndexes sets the index comparisons of the summary. Call it before End.
+func (s *Session) SetIndexes(list []IndexSummary) { s.options.restored.IndexLag = list }
 
-// Wrong counts the indexes that are not what they should be.
-func (s Summary) Wrong() int {
-	n := 0
-	for _, x := range s.IndexLag {
-		if !x.OK() {
-			n++
-		}
-	}
-	return n
-}
+// Wrong counts the indexes that are not OK.
+func (s Summary) Wrong() int { return count(s.IndexLag, func(x *IndexSummary) bool { return !x.OK() }) }

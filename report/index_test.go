@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// A summary tells each index, marks the wrong one, and keeps both through a
-// recording.
+// A summary lists each index and marks the wrong one, also after a recording.
 func TestIndexesAreTold(t *testing.T) {
 	t.Parallel()
 	list := []IndexSummary{
@@ -21,7 +20,7 @@ func TestIndexesAreTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Indexed(list)
+	s.SetIndexes(list)
 	sum, err := s.End(false)
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +50,7 @@ func TestIndexesAreTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again.Retell(*told)
+	again.Restore(*told)
 	if sum, err = again.End(false); err != nil || len(sum.IndexLag) != 3 || sum.IndexLag[1] != list[1] {
 		t.Errorf("retold: %+v, %v", sum.IndexLag, err)
 	}

@@ -22,7 +22,7 @@ type (
 		Time     string        `xml:"time,attr"`
 		Figures  []junitFigure `xml:"properties>property"`
 		Cases    []junitCase   `xml:"testcase"`
-		Told     struct {
+		Out      struct {
 			Text string `xml:",cdata"`
 		} `xml:"system-out"`
 	}
@@ -42,10 +42,9 @@ type (
 	}
 )
 
-// WriteJUnit writes the verdict on a run as JUnit's XML: a test case for each
-// expectation or, where there are none, one that all requests complete; and one for each
-// index of KV blocks. An interrupted run is an error. Every measure is a property of the
-// suite, and the summary for people its output.
+// WriteJUnit writes the verdict on a run as JUnit's XML. It has a test case for each expectation, or one that all
+// requests complete where there are none, and one for each index of KV blocks. An interrupted run is an error. Every
+// measure is a property of the suite, and the summary for people is its output.
 func (s Summary) WriteJUnit(w io.Writer) error {
 	s = s.printable()
 	suite := junitSuite{Name: "windtunnel " + cmp.Or(terminal.Printable(s.Scenario), "scenario"),
@@ -59,11 +58,11 @@ func (s Summary) WriteJUnit(w io.Writer) error {
 			figure(m.Measure+" high", *m.High)
 		}
 	}
-	var told strings.Builder
-	if err := s.Write(&told, false, 0); err != nil {
+	var text strings.Builder
+	if err := s.Write(&text, false, 0); err != nil {
 		return err
 	}
-	suite.Told.Text = told.String()
+	suite.Out.Text = text.String()
 	add := func(name string, ok bool, message string) {
 		c := junitCase{Class: suite.Name, Name: name}
 		if ok {

@@ -14,7 +14,7 @@ func (t *Tally) Sending(_ machine.Time, by int) {
 	}
 }
 
-// Lived implements record.Lives: what Record makes of the life's events, at once.
+// Lived implements record.Lives. It has the effect of Record for all events of the life.
 func (t *Tally) Lived(l *record.Life) {
 	if l.Sidecar != nil {
 		t.Sending(l.LastGot, -1)
@@ -45,25 +45,25 @@ func (t *Tally) Lived(l *record.Life) {
 		Tokens: int32(min(l.Tokens, 1<<31-1))}
 	e.judge(slo)
 	t.good.ended(class, slo, &e)
-	t.pools.lived(l, &e)
+	t.pools.countLife(l, &e)
 	if t.rows != nil {
-		t.rowOfLife(l, e)
+		t.addLifeRow(l, e)
 	}
 	t.keep(e)
 	t.output += float64(e.Tokens)
 }
 
-// times are those of a life.
+// times returns the times of a life in the order of its steps.
 func times(l *record.Life) [10]machine.Time {
 	return [...]machine.Time{l.Sent, l.Picked, l.Reached, l.Started, l.First, l.FirstSeen, l.FirstGot, l.Last,
 		l.LastSeen, l.LastGot}
 }
 
-// inLife is a span that lives have, from one of their times to another.
-type inLife struct{ span, from, to int }
+// lifeSpan is a span that lives have, from one of their times to another.
+type lifeSpan struct{ span, from, to int }
 
-// spansOfLives finds the spans that lives have.
-func spansOfLives(spans []Span) (out []inLife) {
+// lifeSpansOf finds the spans that lives have.
+func lifeSpansOf(spans []Span) (out []lifeSpan) {
 	probe := record.Life{Picked: 1, Reached: 2, Started: 3, First: 4, FirstSeen: 5, FirstGot: 6, Last: 7, LastSeen: 8,
 		LastGot: 9}
 	place := map[record.At]int{} // among the times
@@ -75,14 +75,14 @@ func spansOfLives(spans []Span) (out []inLife) {
 			from, begins := place[at]
 			to, ends := place[spans[i].To]
 			if begins && ends && !spans[i].Leg {
-				out = append(out, inLife{i, from, to})
+				out = append(out, lifeSpan{i, from, to})
 			}
 		}
 	}
 	return out
 }
 
-// addLives counts the steps of requests that were told as a whole.
+// addLives counts the steps of requests that were recorded as lives.
 func (t *Tally) addLives(hops map[record.Hop]map[record.Step]int) {
 	if t.lives+t.sending == 0 {
 		return
@@ -96,8 +96,8 @@ func (t *Tally) addLives(hops map[record.Hop]map[record.Step]int) {
 	hops[record.Client][record.RequestSent] += t.sending
 }
 
-// Lives implements record.Summing: lines, steps, recordings and the account of several
-// pickers are of events.
+// Lives implements record.Summing. It returns nil where a reader needs events: JSON lines, steps, recordings, and pools
+// with several pickers.
 func (s *Session) Lives() record.Lives {
 	if s.tally.pools.named() || s.ordered != nil || s.lines != nil || s.file != nil || s.options.Also != nil ||
 		s.view != nil && s.view.detail != Progress {
@@ -109,7 +109,7 @@ func (s *Session) Lives() record.Lives {
 // Lives implements record.Summing.
 func (t *Tally) Lives() record.Lives { return t }
 
-// lives has a session's tally take them, and its view tell how far the run is.
+// lives passes lives to a session's tally, and shows the progress of the run.
 type lives struct{ *Session }
 
 func (x lives) Sending(now machine.Time, by int) {

@@ -14,7 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/report/gaps"
 )
 
-// A tally of lives is that of their events, whatever the order in which they end.
+// A tally of lives equals a tally of their events, in any order of their ends.
 func TestLivesCountAsTheirEvents(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		whole, events := NewTally(), NewTally()

@@ -10,66 +10,50 @@ import (
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// ServerLoad is how full one of the run's model servers was.
+// ServerLoad reports how busy and full one model server was.
 type ServerLoad struct {
 	Pool, Name, Endpoint string
 	Role                 Role
 	engine.Load
 }
 
-// Role is what a model server does.
+// Role is the part of inference that a model server does.
 type Role string
 
-// The roles: a server that only prefills, one that goes on from what another one
-// prefilled, and one that does both.
+// The roles: only prefill, decode after another server's prefill, and both.
 const (
 	Prefills Role = "prefill"
 	Decodes  Role = "decode"
 	Both     Role = "both"
 )
 
-// Roles are all of them.
+// Roles lists all roles.
 func Roles() []Role { return []Role{Prefills, Decodes, Both} }
 
-// RoleOf is that of a server which only prefills or not, in a pool that has servers which
-// only prefill or not.
-func RoleOf(prefills, apart bool) Role {
-	switch {
-	case prefills:
-		return Prefills
-	case apart:
-		return Decodes
-	}
-	return Both
-}
-
-// LoadSummary is how full the servers of a pool were that have one role, over all of
-// the run.
+// LoadSummary reports how busy and full a pool's servers with one role were, over the whole run.
 type LoadSummary struct {
 	Pool    string `json:"pool,omitempty"`
 	Role    Role   `json:"role"`
 	Servers int    `json:"servers"`
-	// Busy is the share of the time in which a server computed: on average over the
-	// servers, of the one that did least and of the one that did most. Balance is the most
-	// over the mean: 1 where all did as much.
+	// Busy is the share of the time in which a server computed: the mean of the servers, the least and the most.
+	// Balance is the most over the mean, 1 where all servers did as much.
 	Busy    BusySummary `json:"busy"`
 	Balance float64     `json:"balance,omitempty"`
-	// Prompts is what of Busy.Mean prompts took: in steps that make tokens, too, what they
-	// took longer than for those alone.
+	// Prompts is the part of Busy.Mean that prompts took. In a step with tokens as well, it is the time beyond a step
+	// with these tokens alone.
 	Prompts float64 `json:"prompts"`
-	// Slots is how many requests one server runs at once at most.
+	// Slots is the limit of requests that one server runs at once.
 	Slots int `json:"slots"`
-	// Queue is requests that waited in a server's engine and Running those that it
-	// computed; KV is the share of a server's KV blocks in use. Means are over time and
-	// servers, peaks those of any server.
+	// Queue counts requests that waited in a server's engine, and Running those that it computed. KV is the share of a
+	// server's KV blocks in use. Means are over time and servers. A peak is the highest of any server.
 	Queue       LevelSummary `json:"queue"`
 	Running     LevelSummary `json:"running"`
 	KV          LevelSummary `json:"kv"`
 	Preemptions uint64       `json:"preemptions"`
-	// StepTimes are the sources of step times, by hardware, and how far another one would move the
-	// times of these servers' steps.
+	// StepTimes reports the sources of step times by hardware, and how far another source would move the times of these
+	// servers' steps.
 	StepTimes []steptimes.Summary `json:"stepTimes,omitempty"`
-	// Each is every server by itself, of at most 1,024.
+	// Each has the servers one by one, at most 1,024.
 	Each []ServerSummary `json:"each,omitempty"`
 }
 
@@ -80,13 +64,13 @@ type BusySummary struct {
 	Most  float64 `json:"most"`
 }
 
-// LevelSummary is something that rises and falls.
+// LevelSummary is the mean and the peak of a varying quantity.
 type LevelSummary struct {
 	Mean float64 `json:"mean"`
 	Peak float64 `json:"peak"`
 }
 
-// ServerSummary is how full one server was.
+// ServerSummary reports how busy and full one server was.
 type ServerSummary struct {
 	Name        string       `json:"name"`
 	Endpoint    string       `json:"endpoint"`
@@ -97,11 +81,11 @@ type ServerSummary struct {
 	Preemptions uint64       `json:"preemptions"`
 }
 
-// maxServersTold is of how many servers a summary tells one by one.
-const maxServersTold = 1024
+// maxServersListed bounds how many servers a summary lists one by one.
+const maxServersListed = 1024
 
-// summarized tells of servers by pool and role, in their order. Servers that compute no
-// steps have no load.
+// summarized returns the load by pool and role, in the order of the servers. Servers that compute no steps have no
+// load.
 func summarized(list []ServerLoad) (out []LoadSummary) {
 	pools := map[string]bool{}
 	for i := range list {
@@ -124,7 +108,7 @@ func summarized(list []ServerLoad) (out []LoadSummary) {
 				out[k].Pool = x.Pool
 			}
 		}
-		one := x.summary(len(list) <= maxServersTold)
+		one := x.summary(len(list) <= maxServersListed)
 		out[k].add(&one)
 		times[k] = times[k].Add(&x.Load)
 	}
@@ -135,7 +119,7 @@ func summarized(list []ServerLoad) (out []LoadSummary) {
 	return out
 }
 
-// summary returns the load of one server, by itself too if each is true.
+// summary returns the load of one server. With each, its Each has the server.
 func (x *ServerLoad) summary(each bool) LoadSummary {
 	total := float64(x.Total)
 	one := ServerSummary{Name: x.Name, Endpoint: x.Endpoint, Preemptions: x.Preemptions,
@@ -171,7 +155,7 @@ func (s *LoadSummary) add(x *LoadSummary) {
 	s.Each = append(s.Each, x.Each...)
 }
 
-// end makes means of sums.
+// end divides the sums by the number of servers.
 func (s *LoadSummary) end() {
 	for _, mean := range []*float64{&s.Busy.Mean, &s.Prompts, &s.Queue.Mean, &s.Running.Mean, &s.KV.Mean} {
 		*mean = round(*mean / float64(s.Servers))
@@ -181,8 +165,7 @@ func (s *LoadSummary) end() {
 	}
 }
 
-// loadOf is the load of the servers of all pools that have a role; nil where there are
-// none.
+// loadOf returns the load of all pools' servers with a role, nil where there are none.
 func loadOf(list []LoadSummary, role Role) *LoadSummary {
 	var all *LoadSummary
 	for i := range list {
@@ -201,8 +184,8 @@ func loadOf(list []LoadSummary, role Role) *LoadSummary {
 	return all
 }
 
-// loadMeasures are measured of the servers, by role: of all of a run, so that only
-// several runs have an interval.
+// loadMeasures returns the measures of servers, by role. They cover a whole run, so only several runs give them an
+// interval.
 func loadMeasures() (list []Measure) {
 	for _, role := range Roles() {
 		suffix := ""
@@ -233,7 +216,7 @@ func loadMeasures() (list []Measure) {
 	return list
 }
 
-// writeLoad is a table of the servers by pool and role.
+// writeLoad adds a table of the servers by pool and role.
 func (s Summary) writeLoad(l *lines) {
 	if len(s.Load) == 0 {
 		return
@@ -263,6 +246,6 @@ func (s Summary) writeLoad(l *lines) {
 		}
 	}
 	for i, text := range steps {
-		l.add(map[bool]string{true: "steps"}[i == 0], text)
+		l.add(first(i, "steps"), text)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/record"
 )
 
 // computing takes a second for each step.
@@ -17,8 +18,8 @@ func (computing) DecodeLine(int, int64) (engine.Line, bool) {
 	return engine.Line{Base: engine.ToFixed(machine.Second), Until: engine.NoKnot}, true
 }
 
-// loaded is the load of an engine for ten seconds, which so many requests of a
-// prompt's and two more steps kept busy, one after another.
+// loaded returns the load of an engine for ten seconds that computed so many requests one after another, each in a step
+// for the prompt and two more.
 func loaded(t *testing.T, requests int) engine.Load {
 	t.Helper()
 	e, err := engine.New(engine.Config{Timer: computing{}, MaxNumSeqs: 1, NumGPUBlocks: 10, BlockSize: 16})
@@ -51,7 +52,7 @@ func TestSummaryOfLoad(t *testing.T) {
 		t.Errorf("found %+v", x)
 	}
 	tally := NewTally()
-	tally.Loaded(list)
+	tally.SetLoads(list)
 	var text strings.Builder
 	if err := tally.Summary().Write(&text, false, 80); err != nil {
 		t.Fatal(err)
@@ -68,10 +69,10 @@ func TestSummaryOfLoad(t *testing.T) {
 	runs := Runs{{Requests: []Ended{{Number: 1}}, Load: out, Steady: true},
 		{Requests: []Ended{{Number: 1}}, Load: summarized(list[:1]), Steady: true}}
 	m, _ := MeasureNamed("utilisation decode")
-	if e, ok := runs.Under(SLO{}).Estimate(m); !ok || !e.Sure || e.Low == e.High {
+	if e, ok := runs.Under(record.SLO{}).Estimate(m); !ok || !e.Sure || e.Low == e.High {
 		t.Errorf("found %+v, %v", e, ok)
 	}
-	if e, ok := runs[:1].Under(SLO{}).Estimate(m); !ok || e.Sure || e.Value != 0.6 {
+	if e, ok := runs[:1].Under(record.SLO{}).Estimate(m); !ok || e.Sure || e.Value != 0.6 {
 		t.Errorf("found %+v, %v", e, ok)
 	}
 }

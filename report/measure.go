@@ -6,93 +6,62 @@ import (
 	"slices"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/gaps"
 	"github.com/windtunnel/windtunnel/report/stats"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// SLO is what makes an answer good: it is whole, and each of these that is above 0
-// holds.
-type SLO struct {
-	TTFT, TPOT, E2E time.Duration
-}
-
-// Given says whether there is any.
-func (o SLO) Given() bool { return o != SLO{} }
-
-// SLOTold is an SLO in a summary, in seconds.
-type SLOTold struct {
-	TTFT float64 `json:"ttft,omitempty"`
-	TPOT float64 `json:"tpot,omitempty"`
-	E2E  float64 `json:"e2e,omitempty"`
-}
-
-func (o SLO) told() *SLOTold {
-	if !o.Given() {
-		return nil
-	}
-	return &SLOTold{o.TTFT.Seconds(), o.TPOT.Seconds(), o.E2E.Seconds()}
-}
-
-// SLO is what was told; none where that is nil.
-func (t *SLOTold) SLO() SLO {
-	if t == nil {
-		return SLO{}
-	}
-	of := func(seconds float64) time.Duration { return time.Duration(math.Round(min(seconds, 1e6) * 1e9)) }
-	return SLO{of(t.TTFT), of(t.TPOT), of(t.E2E)}
-}
-
-// Holds tells whether a request was answered within it.
-func (o SLO) Holds(e *Ended) bool {
+// Keeps reports whether the request completed within the bounds of an SLO.
+func (e *Ended) Keeps(o record.SLO) bool {
 	within := func(seconds float64, most time.Duration) bool { return most == 0 || seconds <= most.Seconds() }
 	tpot, _ := e.TPOT()
 	return e.Completed && within(e.TTFT.Seconds(), o.TTFT) && within(tpot, o.TPOT) && within(e.E2E.Seconds(), o.E2E)
 }
 
-// judge notes whether a request keeps to what it told.
-func (e *Ended) judge(own SLO) { e.Judged, e.Good = own.Given(), own.Given() && own.Holds(e) }
+// judge sets Judged and Good by the request's own SLO.
+func (e *Ended) judge(own record.SLO) { e.Judged, e.Good = own.Given(), own.Given() && e.Keeps(own) }
 
-// good says whether a request is good: by what is asked for, else by what it told itself,
-// and where neither says anything, if it completed.
-func (o SLO) good(e *Ended) bool {
+// good reports whether the request keeps an SLO. Without one, the request's own SLO counts, and without either, that
+// it completed.
+func (e *Ended) good(o record.SLO) bool {
 	switch {
 	case o.Given():
-		return o.Holds(e)
+		return e.Keeps(o)
 	case e.Judged:
 		return e.Good
 	}
 	return e.Completed
 }
 
-// judged says whether any of them told what a good answer keeps to.
+// judged reports whether any request carries an SLO.
 func judged(list []Ended) bool {
 	return slices.ContainsFunc(list, func(e Ended) bool { return e.Judged })
 }
 
-// Measure is something that a run is measured by.
+// Measure is a quantity that a run is measured by.
 type Measure struct {
-	// Name is such as "ttft p99" or "requests/s".
+	// Name is a name such as "ttft p99" or "requests/s".
 	Name string
-	// Unit is seconds, share, or a count per second.
+	// Unit is the unit of its values.
 	Unit Unit
-	// HigherIsBetter says which of two values is better. Of a load neither is.
+	// HigherIsBetter says which of two values is better, if Judged.
 	HigherIsBetter bool
 
-	family   string  // of those that are of the same values
-	quantile float64 // of the values of one request each, 0 for a mean
+	family   string  // measures of the same values
+	quantile float64 // of single requests' values, 0 for the mean
 	value    func(e *Ended) (float64, bool)
-	whole    func(p *part) float64 // where it is no request's
-	gaps     bool                  // quantile is that of the gaps between tokens
-	load     bool                  // it is of the servers, over all of a run
+	whole    func(p *part) float64 // set for a measure that is not of single requests
+	gaps     bool                  // quantile is of the gaps between tokens
+	load     bool                  // it is of the servers, over a whole run
 	neutral  bool                  // neither of two values is better
 }
 
-// Judged says whether one of two values of it is better.
+// Judged reports whether one of two values is better than the other.
 func (m *Measure) Judged() bool { return !m.load && !m.neutral }
 
-// Of is what one request comes to by a measure of single requests; false where it has none of it, or the
-// measure is of several requests together.
+// Of returns the value of one request. It returns false if the request has none, or the measure is not of single
+// requests.
 func (m *Measure) Of(e *Ended) (value float64, ok bool) {
 	if m.value == nil {
 		return 0, false
@@ -100,10 +69,10 @@ func (m *Measure) Of(e *Ended) (value float64, ok bool) {
 	return m.value(e)
 }
 
-// Quantile is that of the values of single requests which the measure is; 0 for their mean.
+// Quantile is the quantile of single requests' values, 0 for their mean.
 func (m *Measure) Quantile() float64 { return m.quantile }
 
-// Unit is what a measure counts in.
+// Unit is the unit of a measure.
 type Unit string
 
 // The units.
@@ -116,31 +85,30 @@ const (
 	Ratio     Unit = "ratio"
 )
 
-// part is a section of a run. The requests of the window, in the order in which they ended, make sections of
-// as many requests each: what is measured of requests comes of these. The window makes sections as long as each
-// other: what is counted over time comes of those.
+// part is a section of a run. By the requests in it, in the order in which they ended, sections have equal counts;
+// measures of requests use these. By the window, sections have equal lengths; counts over time use these.
 type part struct {
 	sent []Ended
-	slo  SLO
+	slo  record.SLO
 
 	seconds                        float64
 	completed, input, output, good float64 // of requests that ended in the section
 	inFlight                       float64 // on average
-	gpuSeconds, usd                float64 // of the servers; usd is not a number where some have no price
+	gpuSeconds, usd                float64 // of the servers; usd is NaN where some have no price
 	gaps                           gaps.Counts
 	load                           []LoadSummary // of a whole run
 
-	family string    // of the measure that was last asked for,
-	sorted []float64 // and what requests came to by it: once for all its quantiles
+	family string    // of the measure that sorted has,
+	sorted []float64 // and the requests' values in rising order, once for all quantiles
 }
 
-// quantiles of latencies that are measured.
+// quantiles are the statistics of each latency.
 var quantiles = []struct {
 	name string
 	p    float64
 }{{"mean", 0}, {"p50", 0.5}, {"p90", 0.9}, {"p95", 0.95}, {"p99", 0.99}}
 
-// Measures are all of them, in the order in which they are told.
+// Measures returns all measures, in the order in which reports list them.
 func Measures() []Measure {
 	over := func(name string, of func(*part) float64) Measure {
 		return Measure{Name: name, Unit: PerSecond, HigherIsBetter: true,
@@ -153,7 +121,7 @@ func Measures() []Measure {
 		over("goodput", func(p *part) float64 { return p.good }),
 		{Name: "in flight", Unit: Count, neutral: true, whole: func(p *part) float64 { return p.inFlight }},
 		{Name: "attainment", Unit: Share, HigherIsBetter: true, whole: func(p *part) float64 {
-			return float64(count(p.sent, p.slo.good)) / float64(len(p.sent))
+			return float64(count(p.sent, func(e *Ended) bool { return e.good(p.slo) })) / float64(len(p.sent))
 		}},
 		{Name: "completed", Unit: Share, HigherIsBetter: true, whole: func(p *part) float64 {
 			return float64(count(p.sent, func(e *Ended) bool { return e.Completed })) / float64(len(p.sent))
@@ -200,7 +168,7 @@ func Measures() []Measure {
 	return append(list, loadMeasures()...)
 }
 
-// MeasureNamed is the measure of this name.
+// MeasureNamed returns the measure with this name.
 func MeasureNamed(name string) (Measure, bool) {
 	for _, m := range Measures() {
 		if m.Name == name {
@@ -210,7 +178,8 @@ func MeasureNamed(name string) (Measure, bool) {
 	return Measure{}, false
 }
 
-func count(list []Ended, of func(*Ended) bool) (n int) {
+// count counts the elements for which a function returns true.
+func count[T any](list []T, of func(*T) bool) (n int) {
 	for i := range list {
 		if of(&list[i]) {
 			n++
@@ -219,8 +188,8 @@ func count(list []Ended, of func(*Ended) bool) (n int) {
 	return n
 }
 
-// in is what the measure comes to in a part of a run, and from how many requests;
-// not a number where there is nothing to measure.
+// in returns the value of the measure in a part of a run, and the number of requests behind it. The value is NaN where
+// there is nothing to measure.
 func (m *Measure) in(p *part) (value float64, from int) {
 	switch {
 	case m.load:
@@ -242,7 +211,7 @@ func (m *Measure) in(p *part) (value float64, from int) {
 	return stats.Quantile(values, m.quantile), len(values)
 }
 
-// sorted returns what the requests of a part come to by the measure, in rising order.
+// sorted returns the values of a part's requests in rising order.
 func (m *Measure) sorted(p *part) []float64 {
 	if p.family == m.family {
 		return p.sorted
@@ -258,7 +227,7 @@ func (m *Measure) sorted(p *part) []float64 {
 	return values
 }
 
-// percentile returns another percentile of what this one is of.
+// percentile returns another percentile of the measure's values.
 func (m *Measure) percentile(p *part, quantile float64) float64 {
 	quantile = min(max(quantile, 0), 1)
 	if m.gaps {
@@ -267,7 +236,7 @@ func (m *Measure) percentile(p *part, quantile float64) float64 {
 	return stats.Quantile(m.sorted(p), quantile)
 }
 
-// above returns the share of what this is a percentile of that is above a value, and of how many.
+// above returns the share of the measure's values that are above a value, and how many values there are.
 func (m *Measure) above(p *part, value float64) (share float64, from int) {
 	if m.gaps {
 		return p.gaps.Above(value), int(p.gaps.Total)
@@ -282,7 +251,7 @@ func (m *Measure) above(p *part, value float64) (share float64, from int) {
 	return float64(len(values)-at) / float64(len(values)), len(values)
 }
 
-// Text is a value of the measure as people read it.
+// Text returns a value as people read it.
 func (m *Measure) Text(v float64) string {
 	switch m.Unit {
 	case Seconds:
@@ -296,7 +265,7 @@ func (m *Measure) Text(v float64) string {
 	return fmt.Sprintf("%.3g", v)
 }
 
-// Signed is a difference of two values.
+// Signed returns a difference of two values as people read it.
 func (m *Measure) Signed(v float64) string {
 	switch {
 	case v > 0:
@@ -307,12 +276,11 @@ func (m *Measure) Signed(v float64) string {
 	return "0"
 }
 
-// Least is how many requests a run needs so that the measure is more than the run's
-// extreme.
+// Least is how many requests a run needs, so that a percentile is more than the run's extreme.
 func (m *Measure) Least() int { return int(math.Ceil(beyond/(1-m.quantile) - 1e-6)) }
 
-// Measured is a measure's value: Low and High are where the true one is, 95 times in
-// 100, or Why says why that is not known.
+// Measured is a measure's value in a report. The true value is between Low and High 95 times in 100. Without an
+// interval, Why has the reason.
 type Measured struct {
 	Measure string   `json:"measure"`
 	Unit    Unit     `json:"unit"`
@@ -322,11 +290,10 @@ type Measured struct {
 	Why     string   `json:"why,omitempty"`
 }
 
-// Digits leaves a value the nine digits after the point that are the same on every
-// machine.
+// Digits rounds a value to nine decimals, which are the same on every machine.
 func Digits(v float64) float64 { return math.Round(v*1e9) / 1e9 }
 
-// Measured is an estimate of the measure as it is told.
+// Measured returns an estimate in the form that reports have.
 func (m *Measure) Measured(e Estimate) Measured {
 	v := Measured{Measure: m.Name, Unit: m.Unit, Value: Digits(e.Value), Why: e.Why}
 	if e.Sure {
@@ -336,7 +303,7 @@ func (m *Measure) Measured(e Estimate) Measured {
 	return v
 }
 
-// All is every measure of the runs.
+// All returns every measure of the runs.
 func (a *Analysis) All() (out []Measured) {
 	for _, m := range Measures() {
 		if e, ok := a.Estimate(m); ok {
@@ -346,8 +313,7 @@ func (a *Analysis) All() (out []Measured) {
 	return out
 }
 
-// Interval is a value with half of its interval, or with a question mark where there is
-// none.
+// Interval returns the value with half of its interval, or with a question mark where there is none.
 func (v *Measured) Interval() string {
 	m := Measure{Unit: v.Unit}
 	if v.Low == nil {

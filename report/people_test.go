@@ -13,7 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// show is what somebody sees of a run.
+// show returns the printed run.
 func show(t *testing.T, o Options, events []record.Event, servers ...[]string) (string, Summary) {
 	t.Helper()
 	var out bytes.Buffer
@@ -35,7 +35,7 @@ func show(t *testing.T, o Options, events []record.Event, servers ...[]string) (
 	return out.String(), sum
 }
 
-// a request of the run with this number, on this server, from at on.
+// request returns a request of the run with this number, on this server, from at on.
 func ours(n int, server string, at, took machine.Time, outcome record.Outcome) []record.Event {
 	id := record.RequestID(1, n)
 	return []record.Event{
@@ -71,8 +71,8 @@ func TestOneNumber(t *testing.T) {
 	has(t, text, "req-1-000002  completed", "req-1-000001  broken", "outcomes   completed 1 · broken 1 (#1)")
 }
 
-// What a person looks for in a summary: who did not complete, who was slowest,
-// servers in their order, those that got nothing, a cache that found nothing.
+// A summary shows what people look for: requests that did not complete, the slowest ones, servers in order, idle
+// servers, a cache without hits.
 func TestSummaryForPeople(t *testing.T) {
 	var events []record.Event
 	for n := range 6 {
@@ -102,7 +102,7 @@ func TestSummaryForPeople(t *testing.T) {
 	}
 }
 
-// A replay tells of the servers that got nothing, as the run did.
+// A replay lists idle servers, as the run did.
 func TestReplayTellsOfEveryServer(t *testing.T) {
 	events := ours(1, "a", 0, machine.Second, record.Completed)
 	ran, sum := show(t, Options{Detail: Lines, PrefixCache: true}, events, []string{"a", "b"}, []string{"c"})
@@ -110,7 +110,7 @@ func TestReplayTellsOfEveryServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Retell(sum)
+	s.Restore(sum)
 	for _, e := range events {
 		s.Record(e)
 	}
@@ -123,8 +123,7 @@ func TestReplayTellsOfEveryServer(t *testing.T) {
 	}
 }
 
-// What somebody sends by hand is shown step by step, after the summary of the
-// run's own requests, and counted apart.
+// Requests by hand are shown step by step, after the summary of the run's own requests, and counted separately.
 func TestSentByHand(t *testing.T) {
 	var out bytes.Buffer
 	began := time.Now()

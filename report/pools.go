@@ -14,68 +14,66 @@ import (
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// Pool is a pool of model servers, so that the summary also tells of those that get
-// nothing.
+// Pool is a pool of model servers. With it, the summary lists servers without requests as well.
 type Pool struct {
 	Name   string
 	Groups []Group
-	// Pickers are the replicas of its endpoint picker, where there are several.
+	// Pickers are the replicas of the endpoint picker, where there are several.
 	Pickers []string
 }
 
-// Group is some of a pool's servers that are alike.
+// Group is a set of similar servers of a pool.
 type Group struct {
 	Name string
-	// Prefill says that they only prefill.
+	// Prefill says that the servers only prefill.
 	Prefill   bool
 	Endpoints []string
-	Fleet
+	DeploymentInfo
 }
 
-// PoolSummary is what became of the requests of one pool. They are told where there are
-// several, or several groups of servers or pickers in the one.
+// PoolSummary reports on the requests of one pool. Summaries contain it where there are several pools, groups of
+// servers or pickers.
 type PoolSummary struct {
 	Name string `json:"name"`
-	// Requests are those that reached the pool's endpoint picker.
+	// Requests reached the pool's endpoint picker.
 	Requests int                    `json:"requests"`
 	Outcomes map[record.Outcome]int `json:"outcomes,omitempty"`
 	Served   Served                 `json:"served"`
-	// Pickers counts the requests that each replica of the picker got, where there are
-	// several.
+	// Pickers counts the requests of each replica of the picker, where there are several.
 	Pickers map[string]int `json:"pickers,omitempty"`
-	// Groups are the pool's groups of servers, where they are not all alike.
+	// Groups are the pool's groups of servers, where they differ.
 	Groups []GroupSummary `json:"groups,omitempty"`
 }
 
-// GroupSummary is what one group of servers did.
+// GroupSummary reports on one group of servers.
 type GroupSummary struct {
 	Name    string `json:"name"`
 	Servers int    `json:"servers"`
-	// Prefill says that they only prefill: Requests are then prefill legs, and else
-	// those for which one of them was picked.
+	// Prefill says that the servers only prefill. Requests then counts prefill legs, and else requests for which the
+	// picker chose one of the servers.
 	Prefill  bool   `json:"prefill,omitempty"`
 	Requests int    `json:"requests"`
 	Served   Served `json:"served"`
 }
 
-// Served is what completed requests came to.
+// Served reports on completed requests.
 type Served struct {
 	Completed    int `json:"completed"`
 	PromptTokens int `json:"promptTokens"`
 	OutputTokens int `json:"outputTokens"`
-	// TTFT and E2E are from the client's request to its first and its last token; nil
-	// where none completed.
+	// TTFT and E2E are from the client's request to its first and its last token. They are nil where no request
+	// completed.
 	TTFT *SpanSummary `json:"ttft,omitempty"`
 	E2E  *SpanSummary `json:"e2e,omitempty"`
 }
 
-// Pools says which pools the run has.
+// Pools sets the pools of the run.
 func (s *Session) Pools(list []Pool) {
 	var endpoints, prefill []string
 	for i := range list {
 		for _, g := range list[i].Groups {
 			there := g.Endpoints
-			if g.Lives { // the others got nothing because they were not there
+			if g.Lives { // the others did not exist, so they may be missing
 				there = there[:min(len(there), g.Replicas)]
 			}
 			if g.Prefill {
@@ -86,10 +84,10 @@ func (s *Session) Pools(list []Pool) {
 		}
 	}
 	s.servers(endpoints, prefill)
-	s.tally.pooled(list)
+	s.tally.setPools(list)
 }
 
-// pools counts by pools, and groups in them.
+// pools counts requests by pool, and by group in each pool.
 type pools struct {
 	list []*poolCount
 	of   map[string]*poolCount  // by name
@@ -118,16 +116,15 @@ type servedCount struct {
 
 type latencies struct {
 	hist    *hdrhistogram.Histogram // in microseconds
-	most    machine.Time            // which the histogram rounds
-	slowest string                  // whose the most was, where somebody notes it: the first request of several
+	most    machine.Time            // exact, where the histogram rounds
+	slowest string                  // the first request that took most, if the caller keeps it
 }
 
-// pooled has the tally count by these pools; of one pool whose servers and pickers are
-// all alike there is nothing to tell.
-func (t *Tally) pooled(list []Pool) {
+// setPools makes the tally count by these pools. One pool with similar servers and one picker needs no counts.
+func (t *Tally) setPools(list []Pool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.fleets(list)
+	t.setServers(list)
 	if len(list) == 1 && len(list[0].Pickers) < 2 && list[0].alike() {
 		return
 	}
@@ -148,12 +145,12 @@ func (t *Tally) pooled(list []Pool) {
 	}
 }
 
-// alike says that the pool has no groups of servers but by what they do.
+// alike reports whether the pool's servers differ only by their role.
 func (p *Pool) alike() bool {
 	return !slices.ContainsFunc(p.Groups, func(g Group) bool { return g.Name != "" })
 }
 
-// received is a request at a pool's picker.
+// received counts a request at a pool's picker.
 func (x *pools) received(r *openRequest, e *record.Event) {
 	if len(x.list) == 0 {
 		return
@@ -171,7 +168,7 @@ func (x *pools) received(r *openRequest, e *record.Event) {
 	}
 }
 
-// ended is a request that has its outcome.
+// ended counts a request that has its outcome.
 func (x *pools) ended(r *openRequest, o record.Outcome, e *Ended) {
 	if r.pool == nil {
 		return
@@ -186,8 +183,8 @@ func (x *pools) ended(r *openRequest, o record.Outcome, e *Ended) {
 	}
 }
 
-// lived is a request that is told as a whole.
-func (x *pools) lived(l *record.Life, e *Ended) {
+// countLife counts a request that was recorded as a life.
+func (x *pools) countLife(l *record.Life, e *Ended) {
 	if g := x.at[l.Endpoint]; g != nil {
 		g.pool.requests++
 		g.pool.outcomes.add(l.Outcome(), maxOutcomes)
@@ -196,25 +193,25 @@ func (x *pools) lived(l *record.Life, e *Ended) {
 	}
 }
 
-// named says that requests are counted by what only their events tell: which replica
-// of a picker had them.
+// named reports whether requests are counted by replica of a picker, which only their events name.
 func (x *pools) named() bool {
 	return slices.ContainsFunc(x.list, func(p *poolCount) bool { return len(p.Pickers) > 0 })
 }
 
 func (c *servedCount) add(e *Ended) {
 	c.completed, c.prompt, c.output = c.completed+1, c.prompt+int(e.Prompt), c.output+int(e.Tokens)
-	c.ttft.add(e.TTFT)
-	c.e2e.add(e.E2E)
+	c.ttft.add(e.TTFT, 1)
+	c.e2e.add(e.E2E, 1)
 }
 
-func (l *latencies) add(d machine.Time) {
+// add counts n times of this length.
+func (l *latencies) add(d machine.Time, n int) {
 	if l.hist == nil {
 		l.hist = hdrhistogram.New(1, int64(longestSpan/machine.Microsecond), 3)
 	}
 	l.most = max(l.most, d)
 	// The value is inside the histogram's bounds, the only error there is.
-	_ = l.hist.RecordValue(int64(min(d, longestSpan) / machine.Microsecond))
+	_ = l.hist.RecordValues(int64(min(d, longestSpan)/machine.Microsecond), int64(n))
 }
 
 func (l *latencies) summary(name string) *SpanSummary {
@@ -232,8 +229,7 @@ func (c *servedCount) summary() Served {
 		E2E: c.e2e.summary("e2e")}
 }
 
-// summary is what every pool came to, with how often each endpoint was picked, or got
-// a prefill leg.
+// summary returns a summary of every pool. picked and prefills count the requests by endpoint.
 func (x *pools) summary(picked, prefills counts[string]) []PoolSummary {
 	var out []PoolSummary
 	for _, p := range x.list {
@@ -262,10 +258,10 @@ func (x *pools) summary(picked, prefills counts[string]) []PoolSummary {
 	return out
 }
 
-// longestLabel is how much of a name the table shows.
+// longestLabel bounds the names in the table, in characters.
 const longestLabel = 24
 
-// writePools is a table of the pools and their groups, as far as the columns go.
+// writePools adds a table of the pools and their groups, with as many columns as fit.
 func (s Summary) writePools(l *lines) {
 	if len(s.Pools) == 0 {
 		return
@@ -319,7 +315,7 @@ func (s Summary) writePools(l *lines) {
 	}
 }
 
-// label is the group's name and how many servers it has.
+// label returns the group's name with the number of its servers.
 func (g *GroupSummary) label() string {
 	return fmt.Sprintf("%s ×%d%s", cmp.Or(g.Name, "servers"), g.Servers, map[bool]string{true: " prefill"}[g.Prefill])
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// A request that is told as a whole counts for its pool and its group as its events do.
+// A life counts for its pool and its group as its events do.
 func TestPoolsOfLives(t *testing.T) {
 	list := []Pool{{Name: "a",
 		Groups: []Group{{Name: "big", Endpoints: []string{"10.0.0.1:8000", "10.0.0.2:8000"}},
 			{Name: "small", Endpoints: []string{"10.0.0.3:8000"}}}},
 		{Name: "b", Groups: []Group{{Endpoints: []string{"10.1.0.1:8000"}}}}}
 	whole, events := NewTally(), NewTally()
-	whole.pooled(list)
-	events.pooled(list)
+	whole.setPools(list)
+	events.setPools(list)
 	for i, endpoint := range []string{"10.0.0.1:8000", "10.0.0.3:8000", "10.1.0.1:8000", "10.0.0.1:8000"} {
 		at := func(n int) machine.Time { return machine.Time(100*i+n) * machine.Millisecond }
 		l := &record.Life{Request: record.RequestID(1, i+1), Number: i + 1, Endpoint: endpoint, Sent: at(0),

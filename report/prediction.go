@@ -11,26 +11,24 @@ import (
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// PredictionSummary is how far predicted latencies were off, where something
-// predicted them.
+// PredictionSummary reports how far predicted latencies were off.
 type PredictionSummary struct {
 	TTFT PredictionError `json:"ttft"`
 	TPOT PredictionError `json:"tpot"`
-	// Unpredicted counts requests that were decided about without a prediction.
+	// Unpredicted counts requests that were scheduled without a prediction.
 	Unpredicted int `json:"unpredicted"`
-	// Endpoints are the same for each endpoint, and Windows for one stretch of the run
-	// after the other, by the ends of requests.
+	// Endpoints has the errors of each endpoint, and Windows those of each stretch of the run, by the ends of requests.
 	Endpoints map[string]PredictionErrors `json:"endpoints,omitempty"`
 	Windows   []PredictionWindow          `json:"windows,omitempty"`
 }
 
-// PredictionErrors are those of both times.
+// PredictionErrors are the errors of TTFT and TPOT.
 type PredictionErrors struct {
 	TTFT PredictionError `json:"ttft"`
 	TPOT PredictionError `json:"tpot"`
 }
 
-// PredictionWindow are those of requests that ended between two times, in seconds.
+// PredictionWindow has the errors of requests that ended between two times, in seconds.
 type PredictionWindow struct {
 	From float64         `json:"from"`
 	To   float64         `json:"to"`
@@ -38,12 +36,11 @@ type PredictionWindow struct {
 	TPOT PredictionError `json:"tpot"`
 }
 
-// PredictionError is by how much predictions were off, as a share of what was
-// observed.
+// PredictionError is the error of predictions, as a share of the observed time.
 type PredictionError struct {
 	Count int `json:"count"`
-	// MAPE is the mean of the absolute errors, Median is right to 2 % of itself, and
-	// Within10 is the share of predictions that were off by at most a tenth.
+	// MAPE is the mean of the absolute errors, Median is right to 2 % of itself, and Within10 is the share of
+	// predictions that were off by at most a tenth.
 	MAPE     float64 `json:"mape"`
 	Median   float64 `json:"median"`
 	Within10 float64 `json:"within10"`
@@ -66,7 +63,7 @@ type errorTally struct {
 
 func (e *errorTally) add(predicted, observed float64) {
 	off := math.Abs(predicted-observed) / observed
-	if math.IsNaN(off) || math.IsInf(off, 0) { // of somebody's recording
+	if math.IsNaN(off) || math.IsInf(off, 0) { // a recording may hold anything
 		return
 	}
 	e.n++
@@ -104,18 +101,17 @@ func (e *errorTally) summary() PredictionError {
 	return out
 }
 
-// errorPair are the errors of both times.
+// errorPair has the errors of TTFT and TPOT.
 type errorPair [2]errorTally
 
 func (p *errorPair) summary() PredictionErrors {
 	return PredictionErrors{p[0].summary(), p[1].summary()}
 }
 
-// maxWindows is how many stretches of a run are told apart; when there are more,
-// each two become one.
+// maxWindows bounds the stretches of a run. Beyond it, each two become one.
 const maxWindows = 24
 
-// predictionTally follows predictions.
+// predictionTally counts the errors of predictions.
 type predictionTally struct {
 	all         errorPair
 	endpoints   map[string]*errorPair
@@ -124,13 +120,13 @@ type predictionTally struct {
 	unpredicted int
 }
 
-// record takes one checked prediction into account.
+// record counts one checked prediction.
 func (p *predictionTally) record(e *record.Event) {
 	predicted := false
 	for i, name := range []string{"ttft_ms", "tpot_ms"} {
 		was, ok := e.Details.Get(name).(float64)
-		is, told := e.Details.Get("predicted_" + name).(float64)
-		if !ok || !told || !(was > 0) {
+		is, predicts := e.Details.Get("predicted_" + name).(float64)
+		if !ok || !predicts || !(was > 0) {
 			continue
 		}
 		predicted = true
@@ -147,20 +143,10 @@ func (p *predictionTally) endpoint(name string) *errorPair {
 	if p.endpoints == nil {
 		p.endpoints = map[string]*errorPair{}
 	}
-	x := p.endpoints[name]
-	if x == nil {
-		if len(p.endpoints) >= maxExplainedEndpoints || len(name) > longestName {
-			name = otherName
-		}
-		if x = p.endpoints[name]; x == nil {
-			x = new(errorPair)
-			p.endpoints[name] = x
-		}
-	}
-	return x
+	return bounded(p.endpoints, name, maxExplainedEndpoints, func(string) *errorPair { return new(errorPair) })
 }
 
-// maxExplainedEndpoints bounds the endpoints that errors are told for.
+// maxExplainedEndpoints bounds the endpoints that errors are counted for.
 const maxExplainedEndpoints = 1024
 
 func (p *predictionTally) window(at machine.Time) *errorPair {
@@ -187,7 +173,7 @@ func (p *predictionTally) window(at machine.Time) *errorPair {
 	return p.windows[at/p.width]
 }
 
-// summary is nil where nothing was predicted.
+// summary returns nil where nothing was predicted.
 func (p *predictionTally) summary() *PredictionSummary {
 	if p.all[0].n+p.all[1].n == 0 {
 		return nil
@@ -216,8 +202,7 @@ func (e PredictionError) text() string {
 		100*e.MAPE, 100*e.Within10, terminal.Thousands(e.Count))
 }
 
-// write tells it in lines: both times, and how the errors of TTFT and TPOT differ by
-// endpoint and went over time.
+// write adds lines with the errors of TTFT and TPOT, by endpoint and over time.
 func (s *PredictionSummary) write(l *lines) {
 	if s == nil {
 		return

@@ -8,8 +8,8 @@ import (
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// shown is an event whose names a view may print and keep: none is longer than
-// a line. Its details' values are for value, which clips and quotes them.
+// shown returns an event whose names are safe to print, and no longer than a line. The function value clips and quotes
+// the details.
 func shown(e record.Event) record.Event {
 	e.Hop, e.Step, e.Endpoint = record.Hop(name(string(e.Hop))), record.Step(name(string(e.Step))), name(e.Endpoint)
 	for i := range e.Details {
@@ -24,7 +24,7 @@ func shown(e record.Event) record.Event {
 	return e
 }
 
-// name is Printable text of a bounded length.
+// name returns printable text of a bounded length.
 func name(text string) string {
 	if len(text) > longestName {
 		text = text[:longestName] + "…"

@@ -20,11 +20,10 @@ import (
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// evil would clear the screen, set the window's title, hide text and turn it
-// around, in each of the ways that there are.
+// evil would clear the screen, set the window's title, hide text and reverse it, in every possible way.
 const evil = "a\x1b[2J\x1b]0;title\x07\x9b31m\u009b8m\r\b\x7f\u202eb\x00\n"
 
-// steered are the characters of a printed text that could steer a terminal.
+// steered returns the characters of a printed text that could control a terminal.
 func steered(text string) string {
 	if !utf8.ValidString(text) {
 		return "bytes that are no text"
@@ -37,11 +36,10 @@ func steered(text string) string {
 	}, text)
 }
 
-// colours are those that paint has.
+// colours match the escape sequences of Paint.
 var colours = regexp.MustCompile(`\x1b\[(0|1|2|31|32|33|34|35|36|93|94|95|96)m`)
 
-// hostile are the events of requests every word of which is hostile, between
-// the steps that views wait for.
+// hostile returns events of requests with hostile text in every field, and the steps that views wait for.
 func hostile() []record.Event {
 	details := record.Details{record.D(evil, evil), record.D("list", []any{evil, evil}),
 		record.D("strings", []string{evil}),
@@ -63,8 +61,7 @@ func hostile() []record.Event {
 	return out
 }
 
-// Nothing that comes from a recording or a client reaches the terminal as it
-// is, in any view; nor does it from the JSON lines or a recording.
+// No view, JSON line or recording passes hostile text from a recording or a client to the terminal.
 func TestNothingSteersTheTerminal(t *testing.T) {
 	t.Parallel()
 	for _, detail := range []Detail{Steps, Lines, Progress} {
@@ -131,7 +128,7 @@ func fill(v reflect.Value) {
 	}
 }
 
-// A summary as a recording may bring it: each of its fields is hostile.
+// A recording's summary may have hostile text in every field.
 func TestSummarySteersNothing(t *testing.T) {
 	t.Parallel()
 	var s Summary
@@ -152,8 +149,8 @@ func TestSummarySteersNothing(t *testing.T) {
 	}
 }
 
-// However text is cut into writes, what comes out steers nothing, keeps lines
-// and tabs, and is the same; a JSON text stays the same JSON text.
+// The output is the same for all divisions of a text into writes, controls no terminal, and keeps lines and tabs. A
+// JSON text keeps its value.
 func TestPrintableWriter(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -7,8 +7,8 @@ import (
 	"github.com/windtunnel/windtunnel/report/recording"
 )
 
-// ReadFile reads a recording, compressed or not: its events in their order, and its
-// summary, nil where it ends without one. Mistakes come as *recording.LineError.
+// ReadFile reads a recording, compressed or not. It calls each with its events in order and returns its summary, nil
+// where the recording ends without one. Errors of its content are *recording.LineError.
 func ReadFile(path string, each func(record.Event) error) (*Summary, error) {
 	return recording.ReadFile[Summary](path, each)
 }

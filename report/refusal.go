@@ -13,22 +13,20 @@ import (
 
 // Incident is something that happened to a part of the run.
 type Incident struct {
-	// At is when it began, in seconds since the run began, and Until when it ended, where
-	// it did.
+	// At and Until are the begin and the end, in seconds since the run began. Until is 0 without an end.
 	At    float64 `json:"at"`
 	Until float64 `json:"until,omitempty"`
 	Hop   string  `json:"hop"`
-	// What it is, as in the scenario, and Endpoint whom it struck, where that is a server.
+	// What is the incident's name in the scenario, and Endpoint the server that it happened to, if any.
 	What     string `json:"what"`
 	Endpoint string `json:"endpoint,omitempty"`
 }
 
-// Bounds of what is told apart.
+// Bounds of what is counted separately.
 const maxIncidents, maxRefusals = 32, 32
 
-// refused counts answers that are not a model server's, by hop and reason, of the run's
-// own requests.
-func (t *Tally) refused(r *openRequest, e *record.Event) {
+// noteRefusal counts an answer that does not come from a model server, by hop and reason.
+func (t *Tally) noteRefusal(r *openRequest, e *record.Event) {
 	if e.Step != record.Answered && e.Step != record.Rejected {
 		return
 	}
@@ -44,8 +42,8 @@ func (t *Tally) refused(r *openRequest, e *record.Event) {
 	r.refusal = r.refusal[:min(len(r.refusal), longestName)]
 }
 
-// failedWith counts why requests did not complete, by outcome.
-func (t *Tally) failedWith(f fate) {
+// noteFailure counts why a request did not complete, by outcome.
+func (t *Tally) noteFailure(f ending) {
 	if _, known := t.outcomes[f.outcome]; !known || f.outcome == record.Completed {
 		return
 	}
@@ -54,11 +52,11 @@ func (t *Tally) failedWith(f fate) {
 		reasons = counts[string]{}
 		t.reasons[f.outcome] = reasons
 	}
-	reasons.add(cmp.Or(f.reason, f.refusal, "no reason was told"), maxRefusals)
+	reasons.add(cmp.Or(f.reason, f.refusal, "no reason was given"), maxRefusals)
 }
 
-// struck notes the beginning or end of an incident.
-func (t *Tally) struck(e *record.Event) {
+// noteIncident notes the begin or end of an incident.
+func (t *Tally) noteIncident(e *record.Event) {
 	text := func(s string) string { return strings.Clone(s[:min(len(s), longestName)]) }
 	what, _ := e.Details.Get("what").(string)
 	switch {
@@ -76,7 +74,7 @@ func (t *Tally) struck(e *record.Event) {
 	}
 }
 
-// writeTrouble is a line for the reasons of refusals, and one for incidents.
+// writeTrouble adds a line with the reasons of refusals, and one with incidents.
 func (s Summary) writeTrouble(l *lines) {
 	var list []string
 	for _, reason := range slices.SortedFunc(maps.Keys(s.Refusals), func(a, b string) int {

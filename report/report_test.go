@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The scripts in testdata/scripts show a recording and what is printed of it.
+// The scripts in testdata/scripts have a recording and its printed form.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
@@ -84,8 +84,7 @@ func readAll(path string) (events []record.Event, err error) {
 	return events, err
 }
 
-// many are requests that overlap: all are sent within a second and take one to
-// two seconds.
+// many returns requests that overlap: all are sent within a second and take one to two seconds.
 func many(n int) []record.Event {
 	var out []record.Event
 	for i := range n {
@@ -102,8 +101,7 @@ func many(n int) []record.Event {
 	return out
 }
 
-// What is recorded is read back as it was, plain and compressed, and the
-// summary of a replay is that of the run.
+// A recording is read as it was written, plain and compressed, and a replay has the summary of the run.
 func TestRecordAndReplay(t *testing.T) {
 	events, err := readAll("testdata/three.ndjson")
 	if err != nil {
@@ -130,7 +128,7 @@ func TestRecordAndReplay(t *testing.T) {
 	}
 }
 
-// What a recording says of caches is what the run said.
+// A replay reports the run's caches.
 func TestReplayTellsTheCache(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rec.ndjson")
 	server := func(step record.Step, key string, n int) record.Event {
@@ -174,7 +172,7 @@ func TestCutShort(t *testing.T) {
 	}
 }
 
-// A full disk or a closed pipe is told once, at the end, and stops nothing.
+// A full disk or a closed pipe is reported once, at the end, and stops nothing.
 func TestWriteFails(t *testing.T) {
 	for _, json := range []bool{false, true} {
 		s, err := Start(Options{Out: broken{}, JSON: json})
@@ -201,7 +199,7 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, errBroken }
 
-// The tally forgets requests that have ended.
+// The tally drops requests that have ended.
 func TestTallyForgets(t *testing.T) {
 	tally := NewTally()
 	for i := range 50_000 {
@@ -271,8 +269,7 @@ func TestProgressIsNotSilent(t *testing.T) {
 	}
 }
 
-// A tally keeps no more than its bounds allow, whatever a recording holds, says
-// what it dropped, and still counts what came of that.
+// A tally keeps its bounds for any recording, counts the dropped requests, and still counts their outcomes.
 func TestTallyIsBounded(t *testing.T) {
 	t.Parallel()
 	tally := NewTally()

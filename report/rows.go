@@ -8,15 +8,15 @@ import (
 	"github.com/windtunnel/windtunnel/report/table"
 )
 
-// rows writes a row for each request that ends, as it ends.
+// rows writes a row of a table for each request as it ends.
 type rows struct {
 	table.Writer
-	spans []int // that are columns, by their places among Spans
+	spans []int // indexes in Spans of those that are columns
 	row   []table.Value
 }
 
-// RowColumns are the columns of the table of requests, in their order. Times are
-// seconds; what a request did not come to is empty.
+// RowColumns returns the columns of the table of requests, in order. Times are seconds. A cell is empty where the
+// request has no value.
 func RowColumns() []table.Column {
 	seconds := func(name string) table.Column { return table.Column{Name: name, Kind: table.Decimal, Digits: 6} }
 	columns := []table.Column{{Name: "request"}, {Name: "number", Kind: table.Whole}, {Name: "class"},
@@ -42,17 +42,16 @@ func newRows(w io.Writer, begin func(io.Writer, []table.Column) table.Writer) *r
 	return x
 }
 
-// fate is how a request ended.
-type fate struct {
+// ending is how a request ended.
+type ending struct {
 	outcome record.Outcome
-	status  int    // of HTTP, at its client; 0 where no answer came
-	reason  string // why it did not complete, as its client was told or said itself
-	refusal string // the last that it met, as the summary counts it
+	status  int    // of HTTP, at the client; 0 without an answer
+	reason  string // why it did not complete, from its client
+	refusal string // the last refusal, as the summary counts it
 }
 
-// add is what a request came to; took says how long a span was, false where it was not
-// measured.
-func (x *rows) add(id, class string, f fate, endpoint, prefiller string, e *Ended,
+// add writes the row of a request. took returns the length of a span, false where it was not measured.
+func (x *rows) add(id, class string, f ending, endpoint, prefiller string, e *Ended,
 	took func(span int) (machine.Time, bool)) {
 	seconds := func(d machine.Time) table.Value { return table.Number(d.Seconds()) }
 	var status, ttft, tpot table.Value
@@ -79,8 +78,8 @@ func (x *rows) add(id, class string, f fate, endpoint, prefiller string, e *Ende
 		table.Number(float64(e.Tokens))))
 }
 
-// rowOf is the row of a request that has its outcome.
-func (t *Tally) rowOf(r *openRequest, id string, f fate, e Ended) {
+// addRow writes the row of a request that has its outcome.
+func (t *Tally) addRow(r *openRequest, id string, f ending, e Ended) {
 	t.rows.add(id, r.class, f, r.server, r.prefiller, &e, func(span int) (machine.Time, bool) {
 		for _, s := range r.spans {
 			if int(s.span) == span {
@@ -91,10 +90,10 @@ func (t *Tally) rowOf(r *openRequest, id string, f fate, e Ended) {
 	})
 }
 
-// rowOfLife is that of a request that is told as a whole.
-func (t *Tally) rowOfLife(l *record.Life, e Ended) {
+// addLifeRow writes the row of a request that was recorded as a life.
+func (t *Tally) addLifeRow(l *record.Life, e Ended) {
 	at := times(l)
-	t.rows.add(l.Request, l.Class, fate{outcome: l.Outcome(), status: l.Status()}, l.Endpoint, "", &e,
+	t.rows.add(l.Request, l.Class, ending{outcome: l.Outcome(), status: l.Status()}, l.Endpoint, "", &e,
 		func(span int) (machine.Time, bool) {
 			for _, s := range t.index.lives {
 				if s.span == span {

@@ -10,25 +10,25 @@ import (
 	"github.com/windtunnel/windtunnel/report/stats"
 )
 
-// Ended is what one of a run's requests came to.
+// Ended is a request of the run that has its outcome.
 type Ended struct {
 	// Sent is when its client sent it.
 	Sent machine.Time
-	// TTFT and E2E are how long its first and its last token took from there; E2E of a request that did not
-	// complete is how long it took to fail.
+	// TTFT and E2E are the times from there to the first and the last token. E2E of a request that did not complete is
+	// the time to its failure.
 	TTFT, E2E machine.Time
-	// Number is the request's, from 1: the same in every run of one seed.
+	// Number is the request's number, from 1. It is the same in every run with one seed.
 	Number int32
-	// Prompt is how many tokens its prompt had, and Cached how many of them were
-	// cached where it was prefilled; Tokens is how many it was answered with.
+	// Prompt is how many tokens the prompt had, Cached how many of them the prefilling server had cached, and Tokens
+	// how many tokens the answer had.
 	Prompt, Cached, Tokens int32
-	// Completed says that it was answered wholly, Judged that it told what a good answer
-	// keeps to, its class's or the workload's, and Good that it was one.
+	// Completed says that the whole answer arrived, Judged that the request carried an SLO, its class's or the
+	// workload's, and Good that it kept this SLO.
 	Completed, Judged, Good bool
 }
 
-// TPOT is the time for each output token after the first, in seconds: what vLLM's
-// bench calls so. False where there is no second token.
+// TPOT is the time for each output token after the first, in seconds, as vLLM's benchmark defines it. It is false where
+// there is no second token.
 func (e *Ended) TPOT() (seconds float64, ok bool) {
 	if e.Tokens < 2 || e.E2E < e.TTFT {
 		return 0, false
@@ -36,25 +36,24 @@ func (e *Ended) TPOT() (seconds float64, ok bool) {
 	return (e.E2E - e.TTFT).Seconds() / float64(e.Tokens-1), true
 }
 
-// MaxSample is how many requests of a run are kept, one in two, one in four … of
-// more of them.
+// MaxSample bounds how many requests of a run are kept. Of more, one in two is kept, one in four, and so on.
 const MaxSample = 1 << 19
 
-// sample keeps requests as they end, evenly thinned where they are too many.
+// sample keeps requests as they end, evenly thinned where there are too many.
 type sample struct {
 	list   []Ended
 	stride int32
 }
 
-// Each has to be told of every request as it ends, also of those that are thinned out. It
-// is set before the first event.
-func (t *Tally) Each(to func(*Ended)) { t.each = to }
+// OnEnded sets a function that the tally calls for every request that ends, including those that its sample leaves out.
+// Set it before the first event.
+func (t *Tally) OnEnded(to func(*Ended)) { t.each = to }
 
-// keep keeps a request that has ended, and tells who wants to know of each.
+// keep adds a request that has ended to the sample, and reports it to OnEnded.
 func (t *Tally) keep(e Ended) {
 	t.ended.add(e)
 	if t.each != nil {
-		own := e // so that e need not be kept where nobody wants to know
+		own := e // a copy here keeps e off the heap without the callback
 		t.each(&own)
 	}
 }
@@ -71,16 +70,16 @@ func (s *sample) add(e Ended) {
 	}
 }
 
-// Sample is the requests of a run by which it is measured: those that ended in its window. The window goes from
-// the end of the warm-up to the last request sent: in an open loop that is the last arrival, in a closed loop the
-// moment from which no new request is sent. What ends later drains from a system that nobody loads any more.
+// Sample has the requests that a run is measured by: those that ended in its window. The window begins at the end of
+// the warm-up. It ends when the client sends the last request, which in a closed loop is the time from which no new
+// request follows. Requests that end later leave a system whose load is gone.
 type Sample struct {
-	// Requests are those that ended in the window, in the order in which they ended. In the order in which they
-	// were sent the first would be the longest and the last the shortest.
+	// Requests ended in the window, in the order in which they ended. In the order of sending, the first would be the
+	// longest and the last the shortest.
 	Requests []Ended
 	// others are the run's other requests.
 	others []Ended
-	// Each stands for so many requests: 1, but of a very long run.
+	// Each is how many requests one of Requests stands for: 1, except in a very long run.
 	Each int
 	// From and To are when the window begins and ends.
 	From, To machine.Time
@@ -88,25 +87,25 @@ type Sample struct {
 	Cut machine.Time
 	// Steady is false for a run in which the requests in flight never settled.
 	Steady bool
-	// Scaled says that an autoscaler wanted another number of servers after that: the run is
-	// one of its own, and what it came to no sample of how it goes on.
+	// Scaled says that an autoscaler changed the number of servers after the warm-up. Parts of such a run are no
+	// samples of one steady state.
 	Scaled bool
 
-	Ledger *Ledger // nil where servers have no price and neither come nor go
-	// Gaps are those between tokens, and Load how full the servers were, both of all of
-	// the run; nil where nobody told.
+	Ledger *Ledger // nil where servers are fixed and have no price
+	// Gaps are between tokens, and Load is how busy the servers were, both over the whole run. They are nil where
+	// nothing reports them.
 	Gaps *gaps.Gaps
 	Load []LoadSummary
 }
 
-// Sample is what was counted until now, from the requests that ended.
+// Sample returns the sample of the requests that have ended.
 func (t *Tally) Sample() *Sample {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.sample(slices.Clone(t.ended.list))
 }
 
-// lastSample is Sample of a run that is over: nothing is counted any more.
+// lastSample is Sample for a run that is over. It does not copy the requests.
 func (t *Tally) lastSample() *Sample {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,9 +119,8 @@ func (t *Tally) sample(list []Ended) *Sample {
 	return x
 }
 
-// Judge says what makes an answer good of the requests that told nothing of it themselves:
-// the workload's, which one without classes does not repeat for each.
-func (x *Sample) Judge(slo SLO) {
+// Judge applies an SLO to the requests that carried none, such as those of a workload without classes.
+func (x *Sample) Judge(slo record.SLO) {
 	for i := range x.Requests {
 		if e := &x.Requests[i]; !e.Judged {
 			e.judge(slo)
@@ -130,23 +128,23 @@ func (x *Sample) Judge(slo SLO) {
 	}
 }
 
-// Gaps is what counts the gaps between tokens, for engines to tell.
+// Gaps returns the counter of the gaps between tokens, for engines.
 func (t *Tally) Gaps() *gaps.Gaps { return t.gaps }
 
-// Loaded is told how full the servers were in the end.
-func (t *Tally) Loaded(list []ServerLoad) {
+// SetLoads sets how busy the servers were. Call it at the end of a run.
+func (t *Tally) SetLoads(list []ServerLoad) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.load = list
 }
 
-// Expect makes room for so many requests of a run: memory that is used as they end.
+// Expect allocates memory for this many requests.
 func (t *Tally) Expect(requests int) {
 	t.ended.list = make([]Ended, 0, min(max(requests, 0), MaxSample))
 }
 
-// SampleOf is the sample of requests that were kept elsewhere: each is given to add. It has
-// neither costs nor gaps nor loads.
+// SampleOf returns a sample of requests from elsewhere. The function passes each of them to add. The sample has no
+// costs, gaps and loads.
 func SampleOf(requests func(add func(Ended)) error) (*Sample, error) {
 	s := sample{stride: 1}
 	if err := requests(s.add); err != nil {
@@ -155,7 +153,7 @@ func SampleOf(requests func(add func(Ended)) error) (*Sample, error) {
 	return newSample(s.list, int(s.stride)), nil
 }
 
-// intervals is into how many a run is cut to see whether it settles.
+// intervals is how many parts a run is cut into, to see whether it settles.
 const intervals = 1000
 
 func newSample(list []Ended, each int) *Sample {
@@ -188,7 +186,7 @@ func newSample(list []Ended, each int) *Sample {
 	return x
 }
 
-// window narrows the window to these times, and the requests to those of them that keep allows.
+// window narrows the window to these times, and the requests to those in it that keep allows.
 func (x *Sample) window(from, to machine.Time, keep func(*Ended) bool) {
 	x.From, x.To = from, to
 	list := x.Requests[:0]
@@ -202,9 +200,9 @@ func (x *Sample) window(from, to machine.Time, keep func(*Ended) bool) {
 	x.Requests = list
 }
 
-// burst returns how long what was sent at once takes to leave, 0 where requests come one by one. Clients of a
-// closed loop all begin together, and wait for each other as they never do again. They have all sent before the
-// first request ends, and are more than half of those in flight later on.
+// burst returns how long requests that were sent at once take to leave, 0 where requests come one by one. All clients
+// of a closed loop begin together, and their requests wait for each other as they never do again. They are all sent
+// before the first request ends, and are more than half of those in flight later.
 func (x *Sample) burst(level float64) (until machine.Time) {
 	n, firstEnd := 0, x.Requests[0].ends()
 	for i := range x.Requests {
@@ -219,8 +217,8 @@ func (x *Sample) burst(level float64) (until machine.Time) {
 	return min(until, (x.To-x.From)/2)
 }
 
-// slowest returns how long all but one in a hundred requests take at most: what ends before is short, since nothing
-// that takes long has had the time to end. It is no more than a quarter of the window.
+// slowest returns the 99th percentile of the requests' times, at most a quarter of the window. Requests that end
+// earlier are short, because long ones cannot have ended yet.
 func (x *Sample) slowest() machine.Time {
 	took := make([]machine.Time, len(x.Requests))
 	for i := range x.Requests {
@@ -232,8 +230,8 @@ func (x *Sample) slowest() machine.Time {
 
 func (e *Ended) ends() machine.Time { return e.Sent + e.E2E }
 
-// InFlight returns how many requests were in flight on average in each of n equal
-// parts of the window, nil where it has no length.
+// InFlight returns the mean number of requests in flight in each of n equal parts of the window, nil where the window
+// has no length.
 func (x *Sample) InFlight(n int) []float64 {
 	width := 0.0
 	if n > 0 {
@@ -242,8 +240,8 @@ func (x *Sample) InFlight(n int) []float64 {
 	if width <= 0 {
 		return nil
 	}
-	// Each request adds the part of an interval that it was in flight for: at the ends a part,
-	// in between all of it, which is a difference summed up.
+	// A request adds to each interval the share of it that it was in flight: less than 1 at its ends, and 1 in between,
+	// which whole has as differences.
 	part, whole := make([]float64, n+1), make([]float64, n+2)
 	for _, list := range [][]Ended{x.Requests, x.others} {
 		for i := range list {
@@ -271,11 +269,11 @@ func (x *Sample) InFlight(n int) []float64 {
 	return out
 }
 
-// settled says whether the requests in flight vary around a level, and do not grow: over ten parts of the series,
-// by more than chance and by more than half of what there is. A series that amounts to next to no independent
-// observations has no level that it returns to, unless it varies by far less than the services alone explain: where
-// nobody waits and requests come at random, its variance is its mean. Regular arrivals leave a smooth beat with the
-// parts of the series, which looks like a long memory.
+// settled reports whether the requests in flight vary around a level and do not grow: over ten parts of the series, by
+// more than chance and by more than half of their mean. A series that amounts to very few independent observations has
+// no level that it returns to, unless it varies by far less than independent arrivals explain: if nobody waits and
+// requests come at random, its variance equals its mean. Regular arrivals beat smoothly with the parts of the series,
+// which looks like a long memory.
 func settled(inFlight []float64) bool {
 	const parts = 10
 	if len(inFlight) < 2*parts {
@@ -293,12 +291,12 @@ func settled(inFlight []float64) bool {
 		stats.Independent(inFlight) >= fewestIndependent
 }
 
-// fewestIndependent is to how many independent observations the requests in flight of a steady run amount at least.
-// A queue at its server's capacity returns to no level, and amounts to fewer however long the run is.
+// fewestIndependent is the least number of independent observations that the requests in flight of a steady run amount
+// to. A queue at its server's capacity returns to no level, and amounts to fewer in a run of any length.
 const fewestIndependent = 12
 
-// endedAs is told of a request of the run that has its outcome.
-func (t *Tally) endedAs(r *openRequest, id string, f fate, at machine.Time) {
+// finish counts a request of the run that has its outcome.
+func (t *Tally) finish(r *openRequest, id string, f ending, at machine.Time) {
 	number, ok := record.RequestNumber(id)
 	if !ok || !r.sent {
 		return
@@ -314,7 +312,7 @@ func (t *Tally) endedAs(r *openRequest, id string, f fate, at machine.Time) {
 	t.good.ended(r.class, r.slo, &e)
 	t.pools.ended(r, f.outcome, &e)
 	if t.rows != nil {
-		t.rowOf(r, id, f, e)
+		t.addRow(r, id, f, e)
 	}
 	t.keep(e)
 	t.series.ended(&e, f.outcome, at)

@@ -10,11 +10,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/nightly"
 )
 
-// run is a sample of n requests, one every ten milliseconds, of which each takes what
-// it is told.
+// run returns a sample of n requests, one every ten milliseconds, with the times that e2e returns.
 func run(n int, e2e func(i int) time.Duration) *Sample {
 	list := make([]Ended, n)
 	for i := range list {
@@ -26,10 +26,10 @@ func run(n int, e2e func(i int) time.Duration) *Sample {
 	return newSample(list, 1)
 }
 
-// Every measure of requests that are all alike is what they are.
+// Every measure of equal requests has their value.
 func TestMeasures(t *testing.T) {
 	x := Runs{run(1000, func(int) time.Duration { return 200 * time.Millisecond })}
-	slo := SLO{TTFT: 100 * time.Millisecond, TPOT: 10 * time.Millisecond}
+	slo := record.SLO{TTFT: 100 * time.Millisecond, TPOT: 10 * time.Millisecond}
 	for name, want := range map[string]float64{
 		"requests/s": 100, "input tokens/s": 10_000, "output tokens/s": 1100, "goodput": 100, "in flight": 20,
 		"attainment": 1, "completed": 1, "hit rate": 0.25,
@@ -49,26 +49,27 @@ func TestMeasures(t *testing.T) {
 	if e, _ := x.Under(slo).Estimate(m); e.Value != 0 {
 		t.Errorf("all are later than the objective, and %v of them are good", e.Value)
 	}
-	if e, ok := x.Under(SLO{}).Estimate(m); ok {
+	if e, ok := x.Under(record.SLO{}).Estimate(m); ok {
 		t.Errorf("without an objective there is an attainment of %v", e.Value)
 	}
 	m, _ = MeasureNamed("ttft p99")
-	if e, _ := x.Under(SLO{}).Estimate(m); e.Sure || e.Why != "too short: 25,000 requests are needed" {
+	if e, _ := x.Under(record.SLO{}).Estimate(m); e.Sure || e.Why != "too short: 25,000 requests are needed" {
 		t.Errorf("1,000 requests say %+v of a 99th percentile", e)
 	}
 }
 
-// A queue that builds up is told, and nothing is sure.
+// A growing queue is reported, and no measure has an interval.
 func TestOverloadIsNotSteady(t *testing.T) {
 	x := Runs{run(5000, func(i int) time.Duration { return time.Millisecond * time.Duration(i) })}
 	m, _ := MeasureNamed("e2e mean")
-	if e, _ := x.Under(SLO{}).Estimate(m); x[0].Steady || e.Sure || e.Why != "the requests in flight never settle" {
+	if e, _ := x.Under(record.SLO{}).Estimate(m); x[0].Steady || e.Sure ||
+		e.Why != "the requests in flight never settle" {
 		t.Errorf("requests that take ever longer are steady %v, sure %v: %s", x[0].Steady, e.Sure, e.Why)
 	}
 }
 
-// Little's law holds exactly: the requests in flight, summed up over the window, are the time that requests spent
-// in it, whatever they do and however the window is cut.
+// Little's law holds exactly: the requests in flight, summed up over the window, are the time that requests spent in
+// it, for all requests and divisions of the window.
 func TestLittlesLaw(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := make([]Ended, rapid.IntRange(1, 200).Draw(t, "requests"))
@@ -83,7 +84,7 @@ func TestLittlesLaw(t *testing.T) {
 		for _, e := range list {
 			spent += max(0, (min(e.ends(), x.To) - max(e.Sent, x.From)).Seconds())
 		}
-		a := (Runs{x}).Under(SLO{})
+		a := (Runs{x}).Under(record.SLO{})
 		for _, k := range []int{1, 7, 20} {
 			there := 0.0
 			for _, p := range a.sections(k) {
@@ -105,7 +106,7 @@ func TestLittlesLawOfTheSummary(t *testing.T) {
 			func(i int) time.Duration { return time.Duration(150+i*7919%100) * time.Millisecond }),
 	} {
 		of := map[string]float64{}
-		for _, m := range (Runs{x}).Under(SLO{}).All() {
+		for _, m := range (Runs{x}).Under(record.SLO{}).All() {
 			of[m.Measure] = m.Value
 		}
 		if l, w := of["in flight"], of["requests/s"]*of["e2e mean"]; math.Abs(l-w) > 0.01*l {
@@ -115,7 +116,7 @@ func TestLittlesLawOfTheSummary(t *testing.T) {
 	}
 }
 
-// closed is a sample of n requests that so many clients send, each as soon as its last one has ended.
+// closed returns a sample of n requests that so many clients send, each as soon as its last one has ended.
 func closed(n, clients int, e2e func(i int) time.Duration) *Sample {
 	list, free := make([]Ended, n), make([]machine.Time, clients)
 	for i := range list {
@@ -135,17 +136,18 @@ func closed(n, clients int, e2e func(i int) time.Duration) *Sample {
 // Goodput counts among the requests that completed in the window, so that it never exceeds their rate.
 func TestGoodputIsPartOfThroughput(t *testing.T) {
 	x := Runs{closed(2000, 500,
-		func(i int) time.Duration { return time.Duration(100+i%900) * time.Millisecond })}.Under(SLO{E2E: time.Minute})
+		func(i int) time.Duration { return time.Duration(100+i%900) * time.Millisecond })}.Under(
+		record.SLO{E2E: time.Minute})
 	of := func(name string) float64 { e, _ := x.Estimate(mustMeasure(name)); return e.Value }
 	if good, all := of("goodput"), of("requests/s"); good != all || of("attainment") != 1 {
 		t.Errorf("all of %v requests/s are good, and goodput is %v", all, good)
 	}
 }
 
-// Durations beyond 71.6 minutes are what they are.
+// Durations beyond 71.6 minutes keep their values.
 func TestLongDurations(t *testing.T) {
 	x := Runs{run(400, func(i int) time.Duration { return 90*time.Minute + time.Duration(i)*time.Second })}.Under(
-		SLO{E2E: time.Hour})
+		record.SLO{E2E: time.Hour})
 	for name, want := range map[string]float64{"e2e p50": 5599, "tpot p50": 279.95, "attainment": 0} {
 		if e, ok := x.Estimate(mustMeasure(name)); !ok || math.Abs(e.Value-want) > 0.001*want {
 			t.Errorf("%s is %v, expected %v", name, e.Value, want)
@@ -153,7 +155,7 @@ func TestLongDurations(t *testing.T) {
 	}
 }
 
-// What is paired is what both have, from when both have warmed up.
+// Pairs are the requests in both runs, from the end of both warm-ups.
 func TestPaired(t *testing.T) {
 	a, b := run(100, func(int) time.Duration { return time.Second }),
 		run(80, func(int) time.Duration { return time.Second })
@@ -170,7 +172,7 @@ func TestPaired(t *testing.T) {
 	}
 }
 
-// Of very many requests some are kept, evenly, and what is counted per second counts all.
+// Very many requests are thinned evenly, and counts per second include all of them.
 func TestSampleIsThinned(t *testing.T) {
 	const n = MaxSample + MaxSample/2
 	var kept sample
@@ -183,8 +185,8 @@ func TestSampleIsThinned(t *testing.T) {
 		t.Errorf("of %d requests %d are kept, each for %d", n, len(x.Requests), x.Each)
 	}
 	m, _ := MeasureNamed("requests/s")
-	if e, _ := (Runs{x}).Under(SLO{}).Estimate(m); math.Abs(e.Value-1000) > 1 {
-		t.Errorf("1,000 requests a second are told as %v", e.Value)
+	if e, _ := (Runs{x}).Under(record.SLO{}).Estimate(m); math.Abs(e.Value-1000) > 1 {
+		t.Errorf("1,000 requests a second are reported as %v", e.Value)
 	}
 }
 

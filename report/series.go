@@ -9,10 +9,8 @@ import (
 	"github.com/windtunnel/windtunnel/report/stats"
 )
 
-// Series is a run over time: what was sent and what ended in each stretch of it,
-// and how much was under way at its end. Stretches are as short as they can be
-// with no more than maxStretches of them. It is safe for concurrent use; a nil
-// Series takes nothing.
+// Series shows a run over time: the requests sent and ended in each stretch, and those under way at its end. It has at
+// most maxStretches stretches, as short as possible. It is safe for concurrent use. A nil Series ignores everything.
 type Series struct {
 	mu    sync.Mutex
 	width machine.Time
@@ -21,24 +19,23 @@ type Series struct {
 	kv    [2]float64
 }
 
-// maxStretches is how many stretches there are at most, firstWidth how long they are
-// at first, and maxStretched how many latencies of each are kept: of more one in
-// two, one in four …
+// maxStretches bounds the stretches, firstWidth is their first length, and maxStretched bounds the latencies that each
+// keeps. Of more, one in two is kept, one in four, and so on.
 const (
 	maxStretches = 120
 	firstWidth   = 100 * machine.Millisecond
 	maxStretched = 1 << 12
 )
 
-// Level is how many requests are under way, and how far.
+// Level counts the requests under way by their progress.
 type Level struct {
 	InFlight int `json:"inFlight"` // sent and not ended
 	Waiting  int `json:"waiting"`  // at a model server, before their prefill begins
 	Running  int `json:"running"`  // prefilled or decoded there
 }
 
-// Window is one stretch. Times are in seconds, percentiles the 50th, 90th and 99th of the
-// requests that completed in it; without any there are none.
+// Window is one stretch. Times are in seconds. Percentiles are the 50th, 90th and 99th of the requests that completed
+// in it, none without any.
 type Window struct {
 	From     float64                `json:"from"`
 	Sent     int                    `json:"sent,omitempty"`
@@ -49,8 +46,8 @@ type Window struct {
 	Prompt   int                    `json:"promptTokens,omitempty"`
 	Cached   int                    `json:"cachedTokens,omitempty"`
 	Tokens   int                    `json:"tokens,omitempty"`
-	// Level is that at its end; KV is the share of the KV caches in use, on average over
-	// the pods and of the fullest, where somebody says.
+	// Level is at the end of the stretch. KV is the share of the KV caches in use, the mean over the pods and the
+	// fullest pod's, where it is known.
 	Level
 	KV []float64 `json:"kv,omitempty"`
 }
@@ -58,10 +55,10 @@ type Window struct {
 type window struct {
 	Window
 	ttft, tpot, e2e thinned
-	told            bool // percentiles are those of what was kept
+	fresh           bool // the percentiles are up to date
 }
 
-// thinned keeps values, evenly thinned where they are too many.
+// thinned keeps values, evenly thinned where there are too many.
 type thinned struct {
 	list   []float64
 	stride int
@@ -97,11 +94,10 @@ func (t *thinned) percentiles() []float64 {
 		round(stats.Quantile(sorted, 0.99))}
 }
 
-// NewSeries is one of a run that has not begun.
+// NewSeries returns the series of a run that has not begun.
 func NewSeries() *Series { return &Series{width: firstWidth} }
 
-// at is the window of a time. Those between it and the last one have the level of
-// then.
+// at returns the window of a time. New windows before it get the last level.
 func (s *Series) at(now machine.Time) *window {
 	for now/s.width >= maxStretches {
 		s.widen()
@@ -115,11 +111,11 @@ func (s *Series) at(now machine.Time) *window {
 		}
 		s.list = append(s.list, w)
 	}
-	s.list[n].told = false
+	s.list[n].fresh = false
 	return &s.list[n]
 }
 
-// widen makes one window of two.
+// widen joins each two windows.
 func (s *Series) widen() {
 	for i := 0; i < len(s.list); i += 2 {
 		a := s.list[i]
@@ -138,7 +134,7 @@ func (s *Series) widen() {
 			a.e2e.take(&b.e2e)
 			a.Level, a.KV = b.Level, b.KV
 		}
-		a.told = false
+		a.fresh = false
 		s.list[i/2] = a
 	}
 	s.list = s.list[:(len(s.list)+1)/2]
@@ -176,7 +172,7 @@ func (s *Series) ended(e *Ended, o record.Outcome, now machine.Time) {
 	}
 }
 
-// Level takes how much is under way.
+// Level sets how many requests are under way.
 func (s *Series) Level(now machine.Time, l Level) {
 	if s == nil {
 		return
@@ -187,7 +183,7 @@ func (s *Series) Level(now machine.Time, l Level) {
 	s.level = l
 }
 
-// KV takes the share of KV caches in use: on average, and of the fullest pod.
+// KV sets the share of the KV caches in use: the mean, and that of the fullest pod.
 func (s *Series) KV(now machine.Time, mean, most float64) {
 	if s == nil {
 		return
@@ -197,12 +193,12 @@ func (s *Series) KV(now machine.Time, mean, most float64) {
 	mean, most = round(mean), round(most)
 	s.kv = [2]float64{mean, most}
 	s.at(now)
-	for i := int(max(now, 0) / s.width); i < len(s.list); i++ { // of a run that is over they come later
+	for i := int(max(now, 0) / s.width); i < len(s.list); i++ { // after a run, gauges come later than requests
 		s.list[i].KV = []float64{mean, most}
 	}
 }
 
-// Windows are the stretches until now and how long each is, in seconds.
+// Windows returns the stretches so far, and the length of each in seconds.
 func (s *Series) Windows() (list []Window, width float64) {
 	if s == nil {
 		return nil, 0
@@ -211,8 +207,8 @@ func (s *Series) Windows() (list []Window, width float64) {
 	defer s.mu.Unlock()
 	for i := range s.list {
 		w := &s.list[i]
-		if !w.told {
-			w.TTFT, w.TPOT, w.E2E, w.told = w.ttft.percentiles(), w.tpot.percentiles(), w.e2e.percentiles(), true
+		if !w.fresh {
+			w.TTFT, w.TPOT, w.E2E, w.fresh = w.ttft.percentiles(), w.tpot.percentiles(), w.e2e.percentiles(), true
 		}
 		x := w.Window
 		x.Outcomes = map[record.Outcome]int{}

@@ -7,8 +7,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// A run of any length is told in so many stretches, which together have all that was sent
-// and all that ended, and what was under way at each one's end.
+// The stretches of a run of any length have all requests that were sent and that ended, and those under way at the end
+// of each stretch.
 func TestSeries(t *testing.T) {
 	for _, length := range []machine.Time{machine.Second, 100 * machine.Second, 1000 * 3600 * machine.Second} {
 		s := NewSeries()

@@ -10,56 +10,55 @@ import (
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// Fleet is what a group of servers costs, and whether its servers come and go.
-type Fleet struct {
-	// Deployment is what the record calls the group's servers.
+// DeploymentInfo describes a group of servers: whether servers come and go, and the price.
+type DeploymentInfo struct {
+	// Deployment is the name of the group in events.
 	Deployment string
-	// Replicas are there from the beginning.
+	// Replicas is how many servers there are at the begin.
 	Replicas int
-	// Lives says that servers come and go, and Scales that an autoscaler has them do so.
+	// Lives says that servers come and go, and Scales that an autoscaler decides it.
 	Lives, Scales bool
-	// Accelerator is what it is, and GPUs how many each server has.
+	// Accelerator is the accelerator's name, and GPUs how many each server has.
 	Accelerator string
 	GPUs        int
-	// PerGPUHour is its price in USD, 0 where nobody said one; Source is who did, and when.
+	// PerGPUHour is the price in USD, 0 where none is known. Source names who gave it, and when.
 	PerGPUHour float64
 	Source     string
 }
 
-// ServersSummary is what the servers of one group were, and what they cost. They are told where
-// servers come and go, or have a price.
+// ServersSummary reports how many servers a group had, and their cost. Summaries contain it where servers come and go,
+// or have a price.
 type ServersSummary struct {
 	Pool       string `json:"pool"`
 	Deployment string `json:"deployment"`
-	// Mean is how many were ready on average, Least and Most how many at once; Started is how
-	// many were created, those from the beginning included, and Decisions how often an autoscaler
-	// wanted another number.
+	// Mean is the mean number of ready servers, Least and Most are the extremes. Started counts the servers that were
+	// created, including those at the begin, and Decisions how often an autoscaler wanted another number.
 	Mean      float64 `json:"mean"`
 	Least     int     `json:"least"`
 	Most      int     `json:"most"`
 	Started   int     `json:"started"`
 	Decisions int     `json:"decisions,omitempty"`
-	// Cut is how many requests broke off because a server's grace period was over.
+	// Cut counts requests that broke off at the end of a server's grace period.
 	Cut int `json:"cut,omitempty"`
-	// Accelerator is what each has GPUs of. GPUHours are from a server's creation until it is
-	// gone: those that start and those that leave are paid for.
+	// Accelerator is the name of the GPUs. GPUHours are from a server's creation until it is gone, so starting and
+	// leaving servers are paid for.
 	Accelerator string  `json:"accelerator"`
 	GPUs        int     `json:"gpus"`
 	GPUHours    float64 `json:"gpuHours"`
-	// Price is what they cost, where somebody said so.
-	Price *PriceTold `json:"price,omitempty"`
-	// Replicas is how many there were, whenever that changed.
+	// Price is nil where none is known.
+	Price *PriceSummary `json:"price,omitempty"`
+	// Replicas is how many servers there were, at each change.
 	Replicas []Replicas `json:"replicas,omitempty"`
 }
 
-// PriceTold is a price, who said it, and what it comes to, in USD.
-type PriceTold struct {
+// PriceSummary is a price in USD with its source, and the cost that results from it.
+type PriceSummary struct {
 	PerGPUHour float64 `json:"perGPUHour"`
 	Source     string  `json:"source"`
 	Cost       float64 `json:"cost"`
 }
 
-// Replicas is how many servers there are from a time on, in seconds.
+// Replicas is how many servers there are from a time on, in seconds since the run began.
 type Replicas struct {
 	At       float64 `json:"at"`
 	Starting int     `json:"starting"`
@@ -67,26 +66,26 @@ type Replicas struct {
 	Leaving  int     `json:"leaving"`
 }
 
-// CostSummary is what all servers came to.
+// CostSummary is the cost of all servers.
 type CostSummary struct {
 	GPUHours float64 `json:"gpuHours"`
-	// USD is what they cost, and PerMillion that for a million output tokens of completed
-	// requests; nothing where some servers have no price.
+	// USD is the total, and PerMillion the cost of a million output tokens of completed requests. Both are nil where
+	// some servers have no price.
 	USD        *float64 `json:"usd,omitempty"`
 	PerMillion *float64 `json:"usdPerMillionOutputTokens,omitempty"`
 }
 
-// servers counts servers by the groups that come and go, or have a price.
+// servers counts servers by group.
 type servers struct {
-	list []*serverCount
-	of   map[string]*serverCount // by deployment
-	told bool                    // there is something to tell
+	list     []*serverCount
+	of       map[string]*serverCount // by deployment
+	reported bool                    // some servers come and go, or have a price
 }
 
 type serverCount struct {
-	Fleet
+	DeploymentInfo
 	pool                     string
-	phase                    map[string]record.Step // of each server that there is
+	phase                    map[string]record.Step // of each server that exists
 	starting, ready, leaving int
 	changes                  []Replicas
 	started, cut, decisions  int
@@ -100,36 +99,36 @@ type Rate struct {
 	GPUs int
 }
 
-// maxChanges bounds how many changes are told of a group.
+// maxChanges bounds the changes that are kept of a group.
 const maxChanges = 100_000
 
-// fleets has the tally count these pools' servers.
-func (t *Tally) fleets(list []Pool) {
+// setServers makes the tally count these pools' servers.
+func (t *Tally) setServers(list []Pool) {
 	t.servers = servers{of: map[string]*serverCount{}}
 	for _, p := range list {
 		for _, g := range p.Groups {
 			if g.Deployment == "" {
 				continue
 			}
-			c := &serverCount{Fleet: g.Fleet, pool: p.Name, phase: map[string]record.Step{}}
+			c := &serverCount{DeploymentInfo: g.DeploymentInfo, pool: p.Name, phase: map[string]record.Step{}}
 			if !g.Lives {
 				c.ready, c.started = g.Replicas, g.Replicas
 				c.changed(0)
 			}
 			t.servers.list, t.servers.of[g.Deployment] = append(t.servers.list, c), c
-			t.servers.told = t.servers.told || g.Lives || g.PerGPUHour > 0
+			t.servers.reported = t.servers.reported || g.Lives || g.PerGPUHour > 0
 		}
 	}
 }
 
-// Servers says which pools the run has, to a tally without a Session.
+// Servers sets the pools of the run, for a tally without a Session.
 func (t *Tally) Servers(list []Pool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.fleets(list)
+	t.setServers(list)
 }
 
-// record takes an event of a server's own.
+// record counts an event of a server.
 func (x *servers) record(e *record.Event) {
 	if len(x.list) == 0 {
 		return
@@ -177,7 +176,7 @@ func (c *serverCount) count(step record.Step, by int) {
 	}
 }
 
-// changed notes how many there are from a time on.
+// changed notes the numbers of servers from a time on.
 func (c *serverCount) changed(at machine.Time) {
 	now, gpus := Replicas{Digits(at.Seconds()), c.starting, c.ready, c.leaving},
 		Rate{at, (c.starting + c.ready + c.leaving) * c.GPUs}
@@ -188,7 +187,7 @@ func (c *serverCount) changed(at machine.Time) {
 	}
 }
 
-// gpuSeconds are the accelerators' time between two moments.
+// gpuSeconds returns the accelerators' time between two moments, in seconds.
 func gpuSeconds(rates []Rate, from, to machine.Time) (sum float64) {
 	for i, r := range rates {
 		until := to
@@ -202,9 +201,9 @@ func gpuSeconds(rates []Rate, from, to machine.Time) (sum float64) {
 	return sum
 }
 
-// summary is what they came to by the end of a run.
+// summary returns the summary of each group by the end of a run.
 func (x *servers) summary(end machine.Time) (out []ServersSummary) {
-	if !x.told {
+	if !x.reported {
 		return nil
 	}
 	for _, c := range x.list {
@@ -212,7 +211,7 @@ func (x *servers) summary(end machine.Time) (out []ServersSummary) {
 			Cut: c.cut, Accelerator: c.Accelerator, GPUs: c.GPUs,
 			GPUHours: Digits(gpuSeconds(c.rates, 0, end) / 3600)}
 		if c.PerGPUHour > 0 {
-			s.Price = &PriceTold{c.PerGPUHour, c.Source, Digits(s.GPUHours * c.PerGPUHour)}
+			s.Price = &PriceSummary{c.PerGPUHour, c.Source, Digits(s.GPUHours * c.PerGPUHour)}
 		}
 		for i, r := range c.changes {
 			until := end.Seconds()
@@ -235,7 +234,7 @@ func (x *servers) summary(end machine.Time) (out []ServersSummary) {
 	return out
 }
 
-// costs is what all servers came to, for so many output tokens.
+// costs returns the cost of all servers, for so many output tokens.
 func costs(list []ServersSummary, output float64) *CostSummary {
 	if len(list) == 0 {
 		return nil
@@ -259,18 +258,17 @@ func costs(list []ServersSummary, output float64) *CostSummary {
 	return c
 }
 
-// Ledger is what a run's servers cost, for its Sample: of each group the Rates at which
-// accelerators were there, and their Prices in USD for a GPU-second, 0 where one has none;
-// Priced says that all have one.
+// Ledger has the cost of a run's servers over time. For each group it has the Rates at which accelerators were there,
+// and the Prices in USD per GPU-second, 0 without one. Priced says that all groups have one.
 type Ledger struct {
 	Rates  [][]Rate
 	Prices []float64
 	Priced bool
 }
 
-// ledger is nil where there is nothing to tell.
+// ledger returns nil where servers neither come nor go, nor have a price.
 func (x *servers) ledger() *Ledger {
-	if !x.told {
+	if !x.reported {
 		return nil
 	}
 	l := &Ledger{Priced: true}
@@ -281,7 +279,7 @@ func (x *servers) ledger() *Ledger {
 	return l
 }
 
-// between is what the servers took between two moments.
+// between returns the accelerators' time and cost between two moments.
 func (l *Ledger) between(from, to machine.Time) (seconds, usd float64) {
 	if l == nil {
 		return 0, 0
@@ -294,21 +292,17 @@ func (l *Ledger) between(from, to machine.Time) (seconds, usd float64) {
 	return seconds, usd
 }
 
-// scaledAfter says whether an autoscaler wanted another number of servers after a time.
+// scaledAfter reports whether an autoscaler wanted another number of servers after a time.
 func (x *servers) scaledAfter(at machine.Time) bool {
 	return slices.ContainsFunc(x.list, func(c *serverCount) bool {
 		return slices.ContainsFunc(c.scaled, func(t machine.Time) bool { return t > at })
 	})
 }
 
-// writeServers shows how many servers there were, and what they cost.
+// writeServers adds lines with the number of servers and their cost.
 func (s Summary) writeServers(l *lines) {
 	for i := range s.Servers {
 		x := &s.Servers[i]
-		label := ""
-		if i == 0 {
-			label = "servers"
-		}
 		words := []string{}
 		if len(s.Servers) > 1 {
 			words = append(words, x.Deployment)
@@ -328,7 +322,7 @@ func (s Summary) writeServers(l *lines) {
 		if p := x.Price; p != nil {
 			words = append(words, fmt.Sprintf("%.4g USD at %g an hour (%s)", p.Cost, p.PerGPUHour, p.Source))
 		}
-		l.words(label, words, " · ")
+		l.words(first(i, "servers"), words, " · ")
 		if text := x.course(s.Duration); text != "" {
 			l.words("", []string{text}, " ")
 		}
@@ -339,7 +333,7 @@ func (s Summary) writeServers(l *lines) {
 	}
 }
 
-// course shows the servers that were ready, over the run, as blocks of eight heights.
+// course returns the number of ready servers over the run, as blocks of eight heights.
 func (x *ServersSummary) course(duration float64) string {
 	if len(x.Replicas) < 2 || duration <= 0 || x.Most == x.Least {
 		return ""

@@ -11,18 +11,19 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// Servers are paid for from their creation until they are gone, those that start and those that
-// leave included, until the run ends; what they cost is told with who says so, and for the tokens of
-// completed requests.
+// Servers are paid for from their creation until they are gone, those that start and those that leave included, until
+// the run ends. The cost is reported with its source, and per token of completed requests.
 func TestServersCost(t *testing.T) {
 	const h = 3600 * machine.Second
 	play := func(perGPUHour float64) (Summary, *Tally) {
 		tally := NewTally()
 		tally.Servers([]Pool{{Name: "a", Groups: []Group{
-			{Fleet: Fleet{Deployment: "a-big", Replicas: 1, Lives: true, Scales: true, Accelerator: "H100", GPUs: 2,
+			{DeploymentInfo: DeploymentInfo{Deployment: "a-big", Replicas: 1, Lives: true, Scales: true,
+				Accelerator: "H100", GPUs: 2,
 				PerGPUHour: perGPUHour, Source: "a list, 2026-05"}},
-			{Fleet: Fleet{Deployment: "a-small", Replicas: 3, Accelerator: "L4", GPUs: 1, PerGPUHour: 0.5,
-				Source: "another"}},
+			{DeploymentInfo: DeploymentInfo{Deployment: "a-small", Replicas: 3, Accelerator: "L4", GPUs: 1,
+				PerGPUHour: 0.5,
+				Source:     "another"}},
 		}}})
 		tell := func(at machine.Time, step record.Step, details ...record.Detail) {
 			tally.Record(record.Event{Time: at, Hop: record.Server, Step: step,
@@ -49,11 +50,11 @@ func TestServersCost(t *testing.T) {
 		{Pool: "a", Deployment: "a-big", Mean: 1.2, Least: 1, Most: 2, Started: 2, Decisions: 2, Cut: 3,
 			Accelerator: "H100", GPUs: 2,
 			GPUHours: 28, // two of each: x for six hours, and y from the second on for eight
-			Price:    &PriceTold{4, "a list, 2026-05", 112},
+			Price:    &PriceSummary{4, "a list, 2026-05", 112},
 			Replicas: []Replicas{{At: 0, Ready: 1}, {At: 7200, Starting: 1, Ready: 1}, {At: 10800, Ready: 2},
 				{At: 18000, Ready: 1, Leaving: 1}, {At: 21600, Ready: 1}}},
 		{Pool: "a", Deployment: "a-small", Mean: 3, Least: 3, Most: 3, Started: 3, Accelerator: "L4", GPUs: 1,
-			GPUHours: 30, Price: &PriceTold{0.5, "another", 15}},
+			GPUHours: 30, Price: &PriceSummary{0.5, "another", 15}},
 	}
 	if d := cmp.Diff(want, sum.Servers); d != "" {
 		t.Error(d)

@@ -23,80 +23,84 @@ import (
 
 // Options say where the events of a run go.
 type Options struct {
-	// Out gets the view and the summary, or with JSON the events as lines.
+	// Out receives the view and the summary, or with JSON the events as lines.
 	Out   io.Writer
 	JSON  bool
 	Color bool
-	// Columns of the terminal that Out is, 0 for none: steps are wrapped there.
+	// Columns of the terminal that Out is, 0 for none. Steps are wrapped there.
 	Columns int
-	// Detail of the view; empty chooses by Requests.
+	// Detail of the view. If it is empty, Requests decides.
 	Detail Detail
-	// Requests is how many there will be, 0 where nobody knows.
+	// Requests is how many the run will send, 0 if unknown.
 	Requests int
-	// InFlight is how many requests may be in flight at once, 0 where nobody
-	// knows: a tally then follows 262,144.
+	// InFlight bounds the requests in flight, 0 if unknown. A tally then follows 262,144.
 	InFlight int
-	// File is where a recording is written, "" for none; Bodies adds the bodies of
-	// requests to what it says of the endpoint picker, and Version windtunnel's.
+	// File is where a recording is written, "" for none. Bodies adds the bodies of requests to the log of the endpoint
+	// picker's inputs, and Version is windtunnel's.
 	File    string
 	Bodies  bool
 	Version string
-	// Scenario and Seed are told in the summary.
+	// Scenario and Seed are in the summary.
 	Scenario string
 	Seed     uint64
-	// Clock is the run's, for live runs, whose events come from many
-	// goroutines: they are put in order first. Without it events are taken as
-	// they come, from one goroutine.
+	// Clock is the clock of a live run, whose events come from many goroutines and are sorted by time first. Without
+	// it, one goroutine records the events in order.
 	Clock func() machine.Time
-	// PrefixCache says that the model servers keep prefixes of prompts, so that it
-	// is worth telling where they found none.
+	// PrefixCache says that the model servers keep prefixes of prompts, so the summary also reports that they found
+	// none.
 	PrefixCache bool
-	// SLO is what makes an answer good; nothing where the scenario does not say.
-	SLO SLO
-	// Rows, if not nil, has Out get a table with a row for each request instead, and Form
-	// a report in the form of another tool in the end.
+	// SLO is the workload's, empty without one.
+	SLO record.SLO
+	// Rows, if not nil, makes Out receive a table with a row for each request instead. Form makes it receive another
+	// tool's report at the end.
 	Rows func(to io.Writer, columns []table.Column) table.Writer
 	Form Form
 	// JUnit is a file for the verdict as JUnit's XML, "" for none.
 	JUnit string
-	// Gaps count those between tokens, where engines begin to tell before the session
-	// does; nil makes its own.
+	// Gaps is the counter of the gaps between tokens, for engines that start before the session. With nil, the session
+	// makes its own.
 	Gaps *gaps.Gaps
-	// Explain is how many endpoints of a decision are explained to those who
-	// read the reasons; 0 is record.DefaultExplained.
+	// Explain is how many endpoints of a decision a reader of reasons receives, 0 for record.DefaultExplained.
 	Explain int
-	// Also takes every event, too, after the tally and in the same order; may be
-	// nil. Inputs takes the lines of the log of inputs, besides the recording.
+	// Also receives every event after the tally, in the same order. Inputs receives the lines of the log of inputs in
+	// addition to the recording. Both may be nil.
 	Also   record.Recorder
 	Inputs io.Writer
-	// Outcomes is where 32 bytes for each request are written, for comparing runs; "" for none.
+	// Outcomes is where 40 bytes for each request are written, for comparing runs. "" is none.
 	Outcomes string
-	// Judge holds the scenario's expectations against the summary of a run
-	// that was not interrupted; nil where nothing is expected.
+	// Judge compares the scenario's expectations with the summary of a run that was not interrupted. It is nil without
+	// expectations.
 	Judge func(Summary) []Expectation
 
-	told             Summary // by a recording: what its events do not tell
+	restored         Summary // from a recording: the parts that its events do not have
 	servers, prefill []string
 }
 
-// Session is the readers of one run put together: tally, view, recording. It
-// is the record.Recorder to give to the run.
+// Session combines the readers of one run: tally, view, recording. It is the record.Recorder of the run.
 type Session struct {
 	options  Options
+	readers  []record.Recorder // in the order in which they receive events
 	tally    *Tally
 	view     *View
 	lines    *recording.Writer // JSON on Out
 	file     *recording.Writer
 	outcomes *outcomes.Writer
+	files    []outputFile
 	junit    *os.File // for the verdict
 	ordered  *order.Stream
 	hops     *hops.Meter             // of a live run
-	told     bool                    // the summary was printed before the end
+	printed  bool                    // the summary has been printed already
 	settled  *Summary                // of Loaded
 	whole    atomic.Pointer[Summary] // once the run's own requests have ended
 }
 
-// Start opens the recording and begins to listen.
+// outputFile is a file that the session writes, with its flag.
+type outputFile struct {
+	flag string
+	io.Closer
+}
+
+// Start opens the files and begins to record.
 func Start(o Options) (*Session, error) {
 	s := &Session{options: o, tally: NewTallyFor(o.InFlight)}
 	s.tally.Expect(o.Requests)
@@ -106,24 +110,33 @@ func Start(o Options) (*Session, error) {
 	if o.Gaps != nil {
 		s.tally.gaps = o.Gaps
 	}
-	if o.File != "" {
-		var err error
-		if s.file, err = recording.Create(o.File); err != nil {
-			return nil, fmt.Errorf("--record: %w", err)
+	for _, x := range []struct {
+		flag, path string
+		create     func() (io.Closer, error)
+	}{
+		{"--record", o.File, func() (c io.Closer, err error) {
+			s.file, err = recording.Create(o.File)
+			return s.file, err
+		}},
+		{"--junit", o.JUnit, func() (c io.Closer, err error) {
+			s.junit, err = os.Create(o.JUnit)
+			return s.junit, err
+		}},
+		{"--outcomes", o.Outcomes, func() (c io.Closer, err error) {
+			s.outcomes, err = outcomes.Create(o.Outcomes, outcomes.Header{Seed: o.Seed, Scenario: o.Scenario})
+			return s.outcomes, err
+		}},
+	} {
+		if x.path == "" {
+			continue
 		}
+		c, err := x.create()
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", x.flag, err), s.Abandon())
+		}
+		s.files = append(s.files, outputFile{x.flag, c})
 	}
-	if o.JUnit != "" {
-		var err error
-		if s.junit, err = os.Create(o.JUnit); err != nil {
-			return nil, errors.Join(fmt.Errorf("--junit: %w", err), s.Abandon())
-		}
-	}
-	if o.Outcomes != "" {
-		var err error
-		if s.outcomes, err = outcomes.Create(o.Outcomes,
-			outcomes.Header{Seed: o.Seed, Scenario: o.Scenario}); err != nil {
-			return nil, errors.Join(fmt.Errorf("--outcomes: %w", err), s.Abandon())
-		}
+	if s.outcomes != nil {
 		s.tally.each = func(e *Ended) {
 			if !e.Judged {
 				e.judge(s.options.SLO)
@@ -131,9 +144,15 @@ func Start(o Options) (*Session, error) {
 			s.outcomes.Add((*outcomes.Request)(e))
 		}
 	}
+	s.readers = []record.Recorder{s.tally}
+	if o.Clock != nil {
+		s.hops = hops.NewMeter(maxOpen, idOf)
+		s.readers = append(s.readers, s.hops)
+	}
 	switch {
 	case o.JSON:
 		s.lines = recording.NewWriter(o.Out)
+		s.readers = append(s.readers, s.lines)
 	case o.Rows != nil:
 		s.tally.rows = newRows(o.Out, o.Rows)
 	case o.Form != "":
@@ -143,6 +162,7 @@ func Start(o Options) (*Session, error) {
 		}
 		s.view = NewView(o.Out, s.tally, o.Detail, o.Requests, o.Color)
 		s.view.width = o.Columns
+		s.readers = append(s.readers, s.view)
 		if o.Clock != nil {
 			s.view.silence = maxSilence
 			if o.Color && o.Columns > 0 {
@@ -150,27 +170,33 @@ func Start(o Options) (*Session, error) {
 			}
 		}
 	}
+	if s.file != nil {
+		s.readers = append(s.readers, s.file)
+	}
+	if o.Also != nil {
+		s.readers = append(s.readers, o.Also)
+	}
 	if o.Clock != nil {
-		s.hops = hops.NewMeter(maxOpen, idOf)
 		s.ordered = order.New(record.Func(s.take), o.Clock, s.flush)
 	}
 	return s, nil
 }
 
-// Retell takes from a recording's summary what its events do not tell.
-func (s *Session) Retell(told Summary) {
+// Restore takes from a recording's summary the parts that its events do not have.
+func (s *Session) Restore(recorded Summary) {
 	o := &s.options
-	o.told, o.Scenario, o.Seed, o.SLO, o.PrefixCache = told, told.Scenario, told.Seed, told.SLO.SLO(),
-		told.PrefixCache != nil
-	o.told.Measures = slices.DeleteFunc(slices.Clone(told.Measures), func(m Measured) bool {
+	o.restored, o.Scenario, o.Seed, o.SLO, o.PrefixCache = recorded, recorded.Scenario, recorded.Seed,
+		recorded.SLO.SLO(),
+		recorded.PrefixCache != nil
+	o.restored.Measures = slices.DeleteFunc(slices.Clone(recorded.Measures), func(m Measured) bool {
 		x, ok := MeasureNamed(m.Measure)
 		return !ok || !x.gaps && !x.load
 	})
-	o.Judge = func(Summary) []Expectation { return told.Expectations }
-	s.servers(slices.Collect(maps.Keys(told.Endpoints)), slices.Collect(maps.Keys(told.PrefillServers)))
+	o.Judge = func(Summary) []Expectation { return recorded.Expectations }
+	s.servers(slices.Collect(maps.Keys(recorded.Endpoints)), slices.Collect(maps.Keys(recorded.PrefillServers)))
 }
 
-// servers names the run's servers, those that only prefill apart.
+// servers sets the run's servers, those that only prefill separately.
 func (s *Session) servers(endpoints, prefill []string) {
 	s.options.servers, s.options.prefill = endpoints, prefill
 }
@@ -184,17 +210,15 @@ func (s *Session) Record(e record.Event) {
 	s.take(e)
 }
 
-// Explained implements record.Selective: a recording and the JSON lines have the
-// reasons of decisions, a terminal does not show them.
+// Explained implements record.Selective. A recording and JSON lines have the reasons of decisions, a terminal does not.
 func (s *Session) Explained() int { return s.options.Explained() }
 
-// Detailed implements record.Selective: a summary, and a line for each request,
-// are made of the steps.
+// Detailed implements record.Selective. A summary and a line per request need only the steps.
 func (s *Session) Detailed() bool {
 	return s.lines != nil || s.file != nil || s.options.Also != nil || s.view != nil && s.view.detail == Steps
 }
 
-// Explained is how many endpoints of a decision somebody reads.
+// Explained returns how many endpoints of a decision some reader receives.
 func (o *Options) Explained() int {
 	if !o.JSON && o.File == "" && o.Also == nil {
 		return 0
@@ -202,9 +226,9 @@ func (o *Options) Explained() int {
 	return cmp.Or(o.Explain, record.DefaultExplained)
 }
 
-// Inputs is where a log of the endpoint picker's inputs goes, and what of them.
+// Inputs says where the log of the endpoint picker's inputs goes, and what it contains.
 type Inputs struct {
-	// To takes whole lines, until the Session ends.
+	// To receives whole lines, until the Session ends.
 	To io.Writer
 	// Bodies adds requests' bodies.
 	Bodies bool
@@ -212,7 +236,7 @@ type Inputs struct {
 	Version string
 }
 
-// Inputs is where a log of inputs goes; nil where nobody keeps one.
+// Inputs returns where a log of inputs goes, nil if there is no reader.
 func (s *Session) Inputs() *Inputs {
 	x := &Inputs{s.options.Inputs, s.options.Bodies, s.options.Version}
 	switch {
@@ -226,8 +250,8 @@ func (s *Session) Inputs() *Inputs {
 	return x
 }
 
-// Summary is what the run came to until now; what takes a whole run to measure is in it
-// once the run's own requests have ended. It may be asked from any goroutine.
+// Summary returns the summary so far. Values that need a whole run are in it once the run's own requests have ended. It
+// is safe for concurrent use.
 func (s *Session) Summary() Summary {
 	sum, whole := s.tally.Summary(), s.whole.Load()
 	if whole == nil {
@@ -243,40 +267,25 @@ func (s *Session) Summary() Summary {
 	return out
 }
 
-// Series is the run over time; nil without Options.Also.
+// Series returns the run over time, nil without Options.Also.
 func (s *Session) Series() *Series { return s.tally.series }
 
-// Request is what was measured of a request that is in flight or ended lately:
-// its spans by name, and the model server that was picked for it. It may be
-// asked from any goroutine.
+// Request returns the measured spans of a request that is in flight or ended recently, by name, and the model server
+// that was picked for it. It is safe for concurrent use.
 func (s *Session) Request(id string) (spans map[string]machine.Time, server string) {
 	return s.tally.request(id)
 }
 
-// Scraped is told how long a live picker took to read a page of metrics.
+// Scraped counts how long a live picker took to read a page of metrics.
 func (s *Session) Scraped(took time.Duration) { s.hops.Scraped(took) }
 
 func (s *Session) take(e record.Event) {
-	s.tally.Record(e)
-	if s.hops != nil {
-		s.hops.Record(e)
-	}
-	if s.view != nil {
-		s.view.Record(e)
-	}
-	if s.lines != nil {
-		s.lines.Record(e)
-	}
-	if s.file != nil {
-		s.file.Record(e)
-	}
-	if s.options.Also != nil {
-		s.options.Also.Record(e)
+	for _, r := range s.readers {
+		r.Record(e)
 	}
 }
 
-// flush lets somebody who reads our lines from a pipe see them as they happen.
-// A failure is kept by the writer and told by End.
+// flush makes our lines visible to a reader of a pipe. The writer keeps an error, which End returns.
 func (s *Session) flush() {
 	if s.lines != nil {
 		_ = s.lines.Flush()
@@ -292,29 +301,17 @@ func (s *Session) Began() bool {
 	return sent > 0
 }
 
-// Abandon closes the recording of a run that never began, without a summary.
-func (s *Session) Abandon() error {
-	err := s.closeOutcomes()
-	if s.junit != nil {
-		err = errors.Join(err, s.junit.Close())
+// Abandon closes the files of a run that never began, without a summary.
+func (s *Session) Abandon() (err error) {
+	for _, f := range s.files {
+		if failed := f.Close(); failed != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", f.flag, failed))
+		}
 	}
-	if s.file == nil {
-		return err
-	}
-	return errors.Join(s.file.Close(), err)
+	return err
 }
 
-func (s *Session) closeOutcomes() error {
-	if s.outcomes == nil {
-		return nil
-	}
-	if err := s.outcomes.Close(); err != nil {
-		return fmt.Errorf("--outcomes: %w", err)
-	}
-	return nil
-}
-
-// summary is what the run came to until now.
+// summary returns the summary of the run so far.
 func (s *Session) summary(interrupted bool, x *Sample) Summary {
 	sum := s.tally.Summary()
 	sum.Endpoints, sum.PrefillServers = withZeros(sum.Endpoints, s.options.servers),
@@ -324,23 +321,23 @@ func (s *Session) summary(interrupted bool, x *Sample) Summary {
 	}
 	slo := s.options.SLO
 	if judged(x.Requests) { // each by its class's
-		slo = SLO{}
+		slo = record.SLO{}
 	}
 	sum.Measures, sum.WarmUp = (Runs{x}).Under(slo).All(), Digits(x.Cut.Seconds())
-	told := &s.options.told
-	if len(told.Measures) > 0 {
-		sum.Measures = inOrder(append(sum.Measures, told.Measures...))
+	recorded := &s.options.restored
+	if len(recorded.Measures) > 0 {
+		sum.Measures = inOrder(append(sum.Measures, recorded.Measures...))
 	}
 	sum.Scenario, sum.Seed, sum.Interrupted, sum.IndexLag, sum.SLO = s.options.Scenario, s.options.Seed, interrupted,
-		told.IndexLag, s.options.SLO.told()
-	if told.Load != nil {
-		sum.Load = told.Load
+		recorded.IndexLag, s.options.SLO.Summary()
+	if recorded.Load != nil {
+		sum.Load = recorded.Load
 	}
-	if told.Pools != nil {
-		sum.Pools = told.Pools
+	if recorded.Pools != nil {
+		sum.Pools = recorded.Pools
 	}
-	if told.Servers != nil {
-		sum.Servers, sum.Cost = told.Servers, told.Cost
+	if recorded.Servers != nil {
+		sum.Servers, sum.Cost = recorded.Servers, recorded.Cost
 	}
 	if s.options.Judge != nil && !interrupted {
 		sum.Expectations = s.options.Judge(sum)
@@ -348,18 +345,7 @@ func (s *Session) summary(interrupted bool, x *Sample) Summary {
 	return sum
 }
 
-// writeJUnit ends the verdict's file, if there is one.
-func (s *Session) writeJUnit(sum Summary) error {
-	if s.junit == nil {
-		return nil
-	}
-	if err := errors.Join(sum.WriteJUnit(s.junit), s.junit.Close()); err != nil {
-		return fmt.Errorf("--junit: %w", err)
-	}
-	return nil
-}
-
-// inOrder puts measures into the order in which they are told.
+// inOrder sorts measures into the order of Measures.
 func inOrder(list []Measured) []Measured {
 	place := map[string]int{}
 	for i, m := range Measures() {
@@ -369,11 +355,11 @@ func inOrder(list []Measured) []Measured {
 	return list
 }
 
-// Gaps is what counts the gaps between tokens, for engines to tell.
+// Gaps returns the counter of the gaps between tokens, for engines.
 func (s *Session) Gaps() *gaps.Gaps { return s.tally.Gaps() }
 
-// Served is told how full the model servers were: before the summary.
-func (s *Session) Served(list []ServerLoad) { s.tally.Loaded(list) }
+// SetLoads sets how busy the model servers were. Call it before the summary.
+func (s *Session) SetLoads(list []ServerLoad) { s.tally.SetLoads(list) }
 
 func withZeros(counts map[string]int, names []string) map[string]int {
 	for _, name := range names {
@@ -385,9 +371,8 @@ func withZeros(counts map[string]int, names []string) map[string]int {
 	return counts
 }
 
-// Loaded prints the summary once the run's own requests have ended, while the
-// session goes on for those that somebody sends by hand. settled is asked until
-// it is true: events may still be on their way.
+// Loaded prints the summary once the run's own requests have ended. The session then still records requests that a user
+// sends by hand. Loaded waits until settled returns true, at most maxSettling, since events may still be on their way.
 func (s *Session) Loaded(settled func(Summary) bool) error {
 	for until := time.Now().Add(maxSettling); s.ordered != nil && !settled(s.tally.Summary()) &&
 		time.Now().Before(until); {
@@ -402,18 +387,17 @@ func (s *Session) Loaded(settled func(Summary) bool) error {
 	if s.view == nil {
 		return nil
 	}
-	s.told = true
+	s.printed = true
 	return s.print(sum)
 }
 
-// Settled is what the run's own requests came to, whatever came after them; nil before
-// Loaded.
+// Settled returns the summary of the run's own requests, nil before Loaded.
 func (s *Session) Settled() *Summary { return s.settled }
 
-// maxSettling is how long Loaded waits for events.
+// maxSettling bounds how long Loaded waits for events.
 const maxSettling = time.Second
 
-// print shows a summary for people, apart from the requests before it.
+// print prints a summary for people, after an empty line.
 func (s *Session) print(sum Summary) error {
 	if err := s.view.Err(); err != nil {
 		return err
@@ -431,14 +415,13 @@ func (s *Session) print(sum Summary) error {
 	return sum.Write(s.options.Out, s.options.Color, s.options.Columns)
 }
 
-// End prints the summary, closes the recording and returns the summary. No
-// event may be recorded after it. An interrupted run is told as such.
+// End prints the summary, closes the files and returns the summary. It must be the last call.
 func (s *Session) End(interrupted bool) (Summary, error) {
 	if s.ordered != nil {
 		s.ordered.Close()
 	}
 	sum := s.summary(interrupted, s.tally.lastSample())
-	sum.HopTimes = s.options.told.HopTimes
+	sum.HopTimes = s.options.restored.HopTimes
 	if s.hops != nil {
 		sum.HopTimes = s.hops.Times()
 	}
@@ -446,10 +429,10 @@ func (s *Session) End(interrupted bool) (Summary, error) {
 	var errs []error
 	switch {
 	case s.view == nil:
-	case !s.told:
+	case !s.printed:
 		errs = append(errs, s.print(sum))
 	default:
-		errs = append(errs, s.view.Err(), sum.ByHand.tell(s.options))
+		errs = append(errs, s.view.Err(), sum.ByHand.print(s.options))
 	}
 	if s.lines != nil {
 		s.lines.Summary(sum)
@@ -462,12 +445,13 @@ func (s *Session) End(interrupted bool) (Summary, error) {
 		errs = append(errs, metricsOf(sum, s.tally.ended.list, int(max(s.tally.ended.stride, 1)), s.tally.gaps,
 			s.tally.whyNot()).write(s.options.Out, s.options.Form))
 	}
-	errs = append(errs, s.writeJUnit(sum))
-	if s.file != nil {
-		s.file.Summary(sum)
-		if err := s.file.Close(); err != nil {
-			errs = append(errs, fmt.Errorf("--record: %w", err))
+	if s.junit != nil {
+		if err := sum.WriteJUnit(s.junit); err != nil {
+			errs = append(errs, fmt.Errorf("--junit: %w", err))
 		}
 	}
-	return sum, errors.Join(append(errs, s.closeOutcomes())...)
+	if s.file != nil {
+		s.file.Summary(sum)
+	}
+	return sum, errors.Join(append(errs, s.Abandon())...)
 }

@@ -7,22 +7,19 @@ import (
 // Span is a named stretch of a request's life, from one step to another.
 type Span struct {
 	Name string
-	// What is what the span tells, in words.
+	// What describes the span in words.
 	What string
-	// From and To are the steps that begin and end it. The first of the From
-	// steps that happens begins it.
+	// From and To are the steps that begin and end it. The first From step of a request begins the span.
 	From []record.At
 	To   record.At
-	// Completed says that only requests that completed count: an error's last
-	// byte is no answer.
+	// Completed says that only completed requests count, because an error's last byte is no answer.
 	Completed bool
-	// Leg says that it is of the prefill leg that a sidecar sends to a prefill server;
-	// all others are of the request that its client waits for.
+	// Leg says that the span is of the prefill leg that a sidecar sends to a prefill server. Other spans are of the
+	// request that the client waits for.
 	Leg bool
 }
 
-// Spans are the spans that summaries measure, in the order in which they are
-// printed.
+// Spans returns the spans that summaries measure, in the order of printing.
 func Spans() []Span {
 	const completed, leg = true, true
 	at := func(h record.Hop, s record.Step) record.At { return record.At{Hop: h, Step: s} }
@@ -55,7 +52,7 @@ func Spans() []Span {
 type spanIndex struct {
 	spans []Span
 	of    map[record.At]borders
-	lives []inLife
+	lives []lifeSpan
 }
 
 // borders are the spans that one step begins, and those that it ends.
@@ -63,7 +60,7 @@ type borders struct{ begins, ends []int }
 
 func newSpanIndex() spanIndex {
 	x := spanIndex{spans: Spans(), of: map[record.At]borders{}}
-	x.lives = spansOfLives(x.spans)
+	x.lives = lifeSpansOf(x.spans)
 	for i, s := range x.spans {
 		for _, from := range s.From {
 			b := x.of[from]

@@ -13,34 +13,32 @@ import (
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// statusEvery is how often a terminal's status line is written anew, and statusOver how
-// much of the run its rates are of.
+// statusEvery is how often a terminal's status line is written, and statusOver the time that its rates cover.
 const (
 	statusEvery = 250 * machine.Millisecond
 	statusOver  = 2 * machine.Second
 )
 
-// status is the last line of a terminal while a live run goes on: how fast it goes, how
-// much is in flight, and how long it will take. It is taken away before anything else is
-// written.
+// status is the last line of a terminal during a live run: its rate, the requests in flight, the time left. It is
+// cleared before anything else is written.
 type status struct {
 	mu       sync.Mutex
 	out      io.Writer
 	columns  int
-	requests int // 0 where nobody knows
+	requests int // 0 if unknown
 	shown    bool
-	over     bool // the summary is there, and nothing is written any more
+	over     bool // the summary has been printed, and nothing is written any more
 	next     machine.Time
 	past     []passed
 }
 
-// passed is how far the run was at a time.
+// passed is the progress of the run at a time.
 type passed struct {
 	at             machine.Time
 	sent, finished int
 }
 
-// clear takes the line away.
+// clear clears the line.
 func (s *status) clear() error {
 	if s == nil {
 		return nil
@@ -55,7 +53,7 @@ func (s *status) clear() error {
 	return err
 }
 
-// show writes the line as of now, if it is time.
+// show writes the line as of now, if it is due.
 func (s *status) show(now machine.Time, t *Tally) error {
 	if s == nil {
 		return nil
@@ -83,7 +81,7 @@ func (s *status) show(now machine.Time, t *Tally) error {
 	return err
 }
 
-// end takes the line away for good.
+// end clears the line for good.
 func (s *status) end() error {
 	if s == nil {
 		return nil
@@ -94,7 +92,7 @@ func (s *status) end() error {
 	return s.clear()
 }
 
-// line is what it says.
+// line returns the text of the line.
 func (s *status) line(now machine.Time, sum brief) string {
 	first := s.past[0]
 	words := []string{fmt.Sprintf("%.1fs", now.Seconds())}
@@ -115,20 +113,20 @@ func (s *status) line(now machine.Time, sum brief) string {
 	return strings.Join(words, "  ")
 }
 
-// timeLeft is how long requests will take of which so many ended in so many seconds, in
-// whole seconds: it is no more than a guess.
+// timeLeft estimates how long some requests will take, from how many ended in so many seconds. The text has whole
+// seconds.
 func timeLeft(requests, ended int, seconds float64) string {
 	left := math.Ceil(float64(requests) * seconds / float64(ended))
 	return "about " + (time.Duration(min(left, 1e9)) * time.Second).String() + " left"
 }
 
-// brief is how far a run is.
+// brief is the progress of a run.
 type brief struct {
 	sent, finished, failed int
 	ttft                   SpanSummary
 }
 
-// brief tells how far the run is.
+// brief returns the progress of the run.
 func (t *Tally) brief() brief {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// A terminal's last line says how far the run is, and goes before another line comes.
+// A terminal's last line shows the progress of the run, and is cleared before another line.
 func TestStatusLine(t *testing.T) {
 	var out strings.Builder
 	tally := NewTally()
@@ -38,7 +38,8 @@ func TestStatusLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := out.String()[strings.LastIndex(out.String(), "\r\x1b[K")+4:]
-	if want := "2.0s  10.0 sent/s  0 in flight  ttft 25.0ms (p99 25.0ms)  2 not completed  about 2s left"; last != want {
+	if want := "2.0s  10.0 sent/s  0 in flight  ttft 25.0ms (p99 25.0ms)  2 not completed  about 2s left"; last !=
+		want {
 		t.Errorf("the line is\n%q, expected\n%q", last, want)
 	}
 	play(21, record.Completed)

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -13,7 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// Summary is what a run came to. Times are seconds.
+// Summary is the result of a run. Times are seconds.
 type Summary struct {
 	Scenario string `json:"scenario,omitempty"`
 	Seed     uint64 `json:"seed"`
@@ -21,86 +22,75 @@ type Summary struct {
 	Interrupted bool `json:"interrupted,omitempty"`
 	// Duration is the time of the last event since the run began.
 	Duration float64 `json:"duration"`
-	// Requests counts those sent; Unfinished those of them without an outcome.
+	// Requests counts the requests sent, and Unfinished those of them without an outcome.
 	Requests   int `json:"requests"`
 	Unfinished int `json:"unfinished"`
-	// Dropped counts requests that were forgotten before they had ended, because
-	// too many were in flight at once: what came of them is counted, and how long
-	// it took is not.
+	// Dropped counts requests that were dropped from memory before they had ended, because too many were in flight at
+	// once. Their outcomes are counted, their times are not.
 	Dropped  int                    `json:"dropped,omitempty"`
 	Outcomes map[record.Outcome]int `json:"outcomes"`
-	// NotCompleted has ids of the first requests with each other outcome, and of
-	// those without one under unfinished.
+	// NotCompleted has the ids of the first requests with each other outcome, and of those without one under
+	// unfinished.
 	NotCompleted map[record.Outcome][]string `json:"notCompleted,omitempty"`
-	// Refusals counts the answers that the picker, a sidecar or a model server gave instead
-	// of tokens, by "hop: reason".
+	// Refusals counts the answers of the picker, a sidecar or a model server without tokens, by "hop: reason".
 	Refusals map[string]int `json:"refusals,omitempty"`
 	// Incidents are the first 32 of the run.
 	Incidents []Incident                         `json:"incidents,omitempty"`
 	Hops      map[record.Hop]map[record.Step]int `json:"hops"`
-	// Endpoints counts how often each was picked, PrefillServers how many prefill
-	// legs each got; those of the pool that got none have a 0.
+	// Endpoints counts how often each endpoint was picked, PrefillServers the prefill legs of each. Idle servers of the
+	// pool have a 0.
 	Endpoints      map[string]int `json:"endpoints,omitempty"`
 	PrefillServers map[string]int `json:"prefillServers,omitempty"`
 	Spans          []SpanSummary  `json:"spans,omitempty"`
-	// Measures are what the run comes to, with intervals (docs/decide.md), and SLO what
-	// makes an answer good, where the scenario says so.
-	Measures []Measured `json:"measures,omitempty"`
-	SLO      *SLOTold   `json:"slo,omitempty"`
-	// WarmUp is for how many seconds of sending the run had to warm up, by MSER-5:
-	// Measures leave out what was sent until then.
+	// Measures are the run's measures with intervals (docs/decide.md). SLO is the workload's, nil without one.
+	Measures []Measured         `json:"measures,omitempty"`
+	SLO      *record.SLOSummary `json:"slo,omitempty"`
+	// WarmUp is how long the run took to warm up, in seconds. Measures leave out the requests that ended before.
 	WarmUp float64 `json:"warmUpSeconds,omitempty"`
-	// ByHand is what somebody sent besides the run's own requests. Nothing else
-	// here counts it.
+	// ByHand reports requests that did not come from the run's own client. No other field counts them.
 	ByHand *ByHand `json:"byHand,omitempty"`
-	// PrefixCache is how much of all prompts the model servers had cached; nil
-	// where they have no such cache and found nothing.
+	// PrefixCache reports how much of all prompts the model servers had cached. It is nil where they have no such cache
+	// and found nothing.
 	PrefixCache *CacheSummary `json:"prefixCache,omitempty"`
-	// Transfers are the KV caches that decode servers fetched; nil where there were none.
+	// Transfers are the KV caches that decode servers fetched, nil without any.
 	Transfers *TransferSummary `json:"transfers,omitempty"`
-	// Predictions is how far predicted latencies were off; nil where nothing predicted
-	// any.
+	// Predictions reports how far predicted latencies were off, nil without predictions.
 	Predictions *PredictionSummary `json:"predictions,omitempty"`
-	// IndexLag is each index of KV blocks, compared with the engines, and how
-	// far it was behind them.
+	// IndexLag compares each index of KV blocks with the engines, and reports its lag.
 	IndexLag []IndexSummary `json:"indexLag,omitempty"`
-	// Warnings are the parts of the picker that did not get what they asked for.
+	// Warnings are the parts of the picker whose calls failed.
 	Warnings []Warning `json:"warnings,omitempty"`
-	// HopTimes are how long the hops of a live run took; nil where nobody measured.
+	// HopTimes are the times of the hops of a live run, nil where they were not measured.
 	HopTimes *hops.Times `json:"hopTimes,omitempty"`
-	// Load is how full the model servers were; nothing of those that somebody else runs, or
-	// that compute no steps.
+	// Load is how busy and full the model servers were. External servers, and those that compute no steps, have none.
 	Load []LoadSummary `json:"load,omitempty"`
-	// Classes are the classes of traffic, and last all of them together; nothing where
-	// there is one class without an SLO.
+	// Classes are the classes of traffic, and last all classes together. It is nil for one class without an SLO.
 	Classes []ClassSummary `json:"classes,omitempty"`
-	// Servers are those of each group, where they come and go or have a price, and Cost what all of
-	// them came to.
+	// Servers are the servers of each group, where they come and go or have a price. Cost is the cost of all.
 	Servers []ServersSummary `json:"servers,omitempty"`
 	Cost    *CostSummary     `json:"cost,omitempty"`
-	// Pools are the run's, where there is more to tell than of all together.
+	// Pools are the run's pools, where they differ from the whole run.
 	Pools []PoolSummary `json:"pools,omitempty"`
-	// Expectations are the scenario's, if it has any, each with what was found.
+	// Expectations are the scenario's, each with the value that was found.
 	Expectations []Expectation `json:"expectations,omitempty"`
 }
 
-// unfinished stands where an outcome would, of requests that have none.
+// unfinished stands in place of an outcome for requests without one.
 const unfinished record.Outcome = "unfinished"
 
-// ByHand is what somebody sent to the gateway besides the run's own requests.
+// ByHand counts requests to the gateway that did not come from the run's own client.
 type ByHand struct {
 	Requests int `json:"requests"`
-	// Statuses counts them by the HTTP status that they got.
+	// Statuses counts the requests by HTTP status.
 	Statuses map[string]int `json:"statuses,omitempty"`
 	// Endpoints counts how often each was picked for them.
 	Endpoints map[string]int `json:"endpoints,omitempty"`
 }
 
-// Expectation is something that the run had to come to, and whether it did.
+// Expectation is a condition of the scenario, and whether the run met it.
 type Expectation = record.Expectation
 
-// SpanSummary is the distribution of one span, in seconds. Percentiles are
-// right to three digits.
+// SpanSummary is the distribution of one span, in seconds. Percentiles are right to three digits.
 type SpanSummary struct {
 	Name  string  `json:"name"`
 	Count int     `json:"count"`
@@ -112,24 +102,15 @@ type SpanSummary struct {
 	Slowest string `json:"slowest,omitempty"`
 }
 
-// Failed counts the requests that ended in anything but completed, or not at
-// all.
-func (s Summary) Failed() int {
-	return s.Requests - s.Outcomes[record.Completed]
-}
+// Failed counts the requests that did not complete.
+func (s Summary) Failed() int { return s.Requests - s.Outcomes[record.Completed] }
 
 // Missed counts the expectations that were not met.
 func (s Summary) Missed() int {
-	n := 0
-	for _, e := range s.Expectations {
-		if !e.OK {
-			n++
-		}
-	}
-	return n
+	return count(s.Expectations, func(e *Expectation) bool { return !e.OK })
 }
 
-// Span is the span of this name, and whether it was measured.
+// Span returns the span with this name, and whether it was measured.
 func (s Summary) Span(name string) (SpanSummary, bool) {
 	for _, sp := range s.Spans {
 		if sp.Name == name {
@@ -139,7 +120,7 @@ func (s Summary) Span(name string) (SpanSummary, bool) {
 	return SpanSummary{}, false
 }
 
-// Quantile is p50, p90, p99 or max of the span, in seconds.
+// Quantile returns p50, p90, p99 or max of the span, in seconds.
 func (s SpanSummary) Quantile(name string) float64 {
 	switch name {
 	case "p50":
@@ -152,8 +133,7 @@ func (s SpanSummary) Quantile(name string) float64 {
 	return s.Max
 }
 
-// Write prints the summary for people, on lines of so many columns; 0 columns
-// never break.
+// Write prints the summary for people, on lines of so many columns. With 0 columns, lines never break.
 func (s Summary) Write(w io.Writer, color bool, columns int) error {
 	s = s.printable()
 	l := lines{paint: terminal.Paint(color), columns: columns}
@@ -194,29 +174,26 @@ func (s Summary) Write(w io.Writer, color bool, columns int) error {
 		x.write(&l)
 	}
 	for i, e := range s.Expectations {
-		label := ""
-		if i == 0 {
-			label = "expected"
-		}
 		found := "ok      found " + e.Found
 		if !e.OK {
 			found = l.paint.Red("MISSED  found " + e.Found)
 		}
-		l.words(label, []string{fmt.Sprintf("%-14s", e.What), fmt.Sprintf("%-18s", e.Expected), found}, " ")
+		l.words(first(i, "expected"), []string{fmt.Sprintf("%-14s", e.What), fmt.Sprintf("%-18s", e.Expected), found},
+			" ")
 	}
 	s.ByHand.write(&l)
 	_, err := io.WriteString(w, l.b.String())
 	return err
 }
 
-// lines are those of a summary: a label and what it says.
+// lines collects the lines of a summary, each with a label.
 type lines struct {
 	b       strings.Builder
 	paint   terminal.Paint
 	columns int
 }
 
-// labelColumns is where what a line says begins.
+// labelColumns is the column where the text of a line begins.
 const labelColumns = 11
 
 func (l *lines) words(label string, words []string, between string) {
@@ -224,17 +201,25 @@ func (l *lines) words(label string, words []string, between string) {
 	l.b.WriteString(terminal.WrapWords(head+words[0], words[1:], between, labelColumns, l.columns) + "\n")
 }
 
-// add is a line of prose.
+// add adds a line of prose.
 func (l *lines) add(label, text string) { l.words(label, strings.Split(text, " "), " ") }
 
-// list is a line of matters, or none where there are none.
+// first returns the label of the first of several lines, and "" for the others.
+func first(i int, label string) string {
+	if i > 0 {
+		return ""
+	}
+	return label
+}
+
+// list adds a line of items, or none without items.
 func (l *lines) list(label string, matters []string) {
 	if len(matters) > 0 {
 		l.words(label, matters, " · ")
 	}
 }
 
-// outcomeWords says how many requests ended how, and which did not complete.
+// outcomeWords returns how many requests ended with each outcome, and the ids of some that did not complete.
 func (s Summary) outcomeWords(p terminal.Paint) []string {
 	var out []string
 	add := func(o record.Outcome, n int) {
@@ -286,12 +271,10 @@ func (s Summary) writeSpans(l *lines) {
 	}
 }
 
-// measuredFrom is from how many requests on people are shown measures: of fewer the spans
-// say as much.
+// measuredFrom is the least number of requests for which measures are printed. Of fewer, the spans show as much.
 const measuredFrom = 100
 
-// writeMeasures shows what is measured per second, and the latencies' percentiles with
-// their intervals.
+// writeMeasures adds the rates, and the latencies' percentiles with their intervals.
 func (s Summary) writeMeasures(l *lines) {
 	if s.Requests < measuredFrom || len(s.Measures) == 0 {
 		return
@@ -348,8 +331,8 @@ func (s Summary) writeMeasures(l *lines) {
 	}
 }
 
-// tell prints what was sent by hand alone.
-func (x *ByHand) tell(o Options) error {
+// print prints the line about requests by hand alone.
+func (x *ByHand) print(o Options) error {
 	l := lines{paint: terminal.Paint(o.Color), columns: o.Columns}
 	x.write(&l)
 	_, err := io.WriteString(o.Out, l.b.String())
@@ -367,26 +350,22 @@ func (x *ByHand) write(l *lines) {
 	l.list("by hand", append(words, shares(x.Endpoints)...))
 }
 
-// outcomes lists those that happened, known ones first and in their order.
+// outcomes lists the outcomes that occurred, the known ones first.
 func (s Summary) outcomes() []record.Outcome {
-	var out []record.Outcome
-	for _, o := range record.Outcomes() {
-		if s.Outcomes[o] > 0 {
-			out = append(out, o)
+	known := record.Outcomes()
+	rank := func(o record.Outcome) int {
+		if i := slices.Index(known, o); i >= 0 {
+			return i
 		}
+		return len(known)
 	}
-	known := len(out)
-	for o, n := range s.Outcomes {
-		if n > 0 && !slices.Contains(record.Outcomes(), o) {
-			out = append(out, o)
-		}
-	}
-	slices.Sort(out[known:])
-	return out
+	list := slices.SortedFunc(maps.Keys(s.Outcomes), func(a, b record.Outcome) int {
+		return cmp.Or(rank(a)-rank(b), cmp.Compare(a, b))
+	})
+	return slices.DeleteFunc(list, func(o record.Outcome) bool { return s.Outcomes[o] <= 0 })
 }
 
-// hopSteps are the steps whose counts a summary shows for people, with words.
-// They are chosen so that equal numbers mean that all is well.
+// hopSteps are the steps whose counts a summary prints. They are chosen so that equal numbers mean that all is well.
 var hopSteps = []struct {
 	hop   record.Hop
 	steps []record.Step
@@ -402,7 +381,7 @@ var hopSteps = []struct {
 		record.Violation, record.Rejected, record.Aborted}},
 }
 
-// steps says how often each of them happened at a hop.
+// steps returns how often each of the steps happened at a hop.
 func (s Summary) steps(hop record.Hop, steps []record.Step) []string {
 	var out []string
 	for _, step := range steps {
@@ -413,8 +392,8 @@ func (s Summary) steps(hop record.Hop, steps []record.Step) []string {
 	return out
 }
 
-// shares says how many of something each server got, in the order of their
-// addresses; of many, what the least and the most were.
+// shares returns how many requests each server received, in the order of addresses. For many servers, it returns the
+// least and the most.
 func shares(servers map[string]int) []string {
 	names := slices.SortedFunc(maps.Keys(servers), byAddress)
 	const most = 8
@@ -425,15 +404,8 @@ func shares(servers map[string]int) []string {
 		}
 		return out
 	}
-	least, greatest := names[0], names[0]
-	for _, name := range names {
-		if servers[name] < servers[least] {
-			least = name
-		}
-		if servers[name] > servers[greatest] {
-			greatest = name
-		}
-	}
+	byCount := func(a, b string) int { return cmp.Compare(servers[a], servers[b]) }
+	least, greatest := slices.MinFunc(names, byCount), slices.MaxFunc(names, byCount)
 	if servers[least] == servers[greatest] {
 		return []string{fmt.Sprintf("%d servers, %s each", len(names), terminal.Thousands(servers[least]))}
 	}
@@ -442,7 +414,7 @@ func shares(servers map[string]int) []string {
 		fmt.Sprintf("most %s %s", greatest, terminal.Thousands(servers[greatest]))}
 }
 
-// byAddress orders addresses by their numbers, and other names as text.
+// byAddress orders addresses by number, and other names as text.
 func byAddress(a, b string) int {
 	x, errX := netip.ParseAddrPort(a)
 	y, errY := netip.ParseAddrPort(b)
@@ -452,7 +424,7 @@ func byAddress(a, b string) int {
 	return x.Compare(y)
 }
 
-// counted is a count of things: 1 request, 2,000 requests.
+// counted returns a count with its noun: 1 request, 2,000 requests.
 func counted(n int, what string) string {
 	if n != 1 {
 		what += "s"

@@ -17,9 +17,8 @@ import (
 	"github.com/windtunnel/windtunnel/report/gaps"
 )
 
-// Tally counts events and measures spans as they come. It keeps memory in
-// proportion to the requests in flight, not to those that have been, and no
-// more than for its bounds: a recording may hold anything.
+// Tally counts events and measures spans. Its memory is proportional to the requests in flight, not to those that have
+// ended, and bounded, since a recording may hold anything.
 //
 // It is safe for concurrent use.
 type Tally struct {
@@ -31,44 +30,44 @@ type Tally struct {
 	followed
 	byServer
 	trouble
-	finished  int
-	last      machine.Time
-	sentTo    machine.Time // when the last request was sent
-	lives     int          // requests that were recorded as a whole
-	sending   int          // requests that will be, and are in flight
-	cache     cacheTally
-	transfers transferTally
-	ended     sample
-	good      goodput
-	pools     pools
-	servers   servers
-	output    float64 // tokens of completed requests
-	foretold  predictionTally
-	byHand    ByHand
-	gaps      *gaps.Gaps
-	load      []ServerLoad
-	each      func(*Ended) // is called for every request that has its outcome; may be nil
-	rows      *rows        // nil where nobody wants them
-	series    *Series      // nil where nobody looks at it
+	finished    int
+	last        machine.Time
+	sentTo      machine.Time // when the last request was sent
+	lives       int          // requests that were recorded as a whole
+	sending     int          // requests in flight that will be
+	cache       cacheTally
+	transfers   transferTally
+	ended       sample
+	good        goodput
+	pools       pools
+	servers     servers
+	output      float64 // tokens of completed requests
+	predictions predictionTally
+	byHand      ByHand
+	gaps        *gaps.Gaps
+	load        []ServerLoad
+	each        func(*Ended) // called for every request that has its outcome; may be nil
+	rows        *rows        // nil without a table
+	series      *Series      // nil without a page
 }
 
 // followed are the requests that a tally remembers.
 type followed struct {
-	open   *simplelru.LRU[string, *openRequest] // the first to go is the one that was quiet for longest
-	free   []*openRequest                       // that went from open, to be used again
-	closed []string                             // finished ones whose late events may still come, oldest first
-	lost   int                                  // went from open before they had ended
+	open   *simplelru.LRU[string, *openRequest] // the request without an event for longest goes first
+	free   []*openRequest                       // dropped from open, to be used again
+	closed []string                             // finished requests whose late events may still come, oldest first
+	lost   int                                  // dropped from open before they had ended
 }
 
-// byServer counts the requests that servers got.
+// byServer counts the requests of each server.
 type byServer struct {
-	pods     counts[string]
-	prefills counts[string] // by the server that a prefill leg went to
-	upstream counts[string] // by Envoy's account, for pickers that do not report
-	reached  counts[string] // by the model servers' own, where there is no picker and no such account
+	pods     counts[string] // by the picker
+	prefills counts[string] // by the server of a prefill leg
+	upstream counts[string] // from Envoy's log, for pickers that do not report
+	reached  counts[string] // from the model servers, without a picker and Envoy's log
 }
 
-// trouble is what went wrong.
+// trouble has everything that went wrong.
 type trouble struct {
 	failed    map[record.Outcome][]string       // ids of the first requests that did not complete
 	reasons   map[record.Outcome]counts[string] // why requests did not complete
@@ -79,21 +78,21 @@ type trouble struct {
 
 type openRequest struct {
 	begun  []spanAt // and not ended
-	spans  []spanAt // what was measured: at is how long it took
+	spans  []spanAt // measured spans: at is the length
 	done   bool
 	sent   bool
 	server string
-	byHand bool // not of the run: somebody sent it besides
-	prompt int  // tokens at a model server, until its cache was asked
+	byHand bool // not from the run's own client
+	prompt int  // tokens at a model server, until its cache is looked up
 
 	sentAt, firstAt       machine.Time
 	asked, cached, tokens int    // of the prompt, of those cached, of the answer
 	class                 string // of traffic
 	pool                  *poolCount
-	slo                   SLO
-	prefiller             string // where the sidecar's prefill leg goes, or went
-	prefilled             bool   // it has computed the prompt
-	refusal               string // the last that it met
+	slo                   record.SLO
+	prefiller             string // the server of the sidecar's prefill leg
+	prefilled             bool   // that server has computed the prompt
+	refusal               string // the last one
 }
 
 type spanAt struct {
@@ -104,28 +103,25 @@ type spanAt struct {
 
 // Bounds of what is kept.
 const (
-	// lateRequests is how many finished requests are remembered for events that
-	// other goroutines report after the client's last.
+	// lateRequests bounds the finished requests that are remembered, for events that other goroutines report after the
+	// client's last.
 	lateRequests = 4096
-	// maxOpen is how many requests are followed at once where nobody knows how
-	// many there may be.
+	// maxOpen bounds the requests that are followed at once, if their number is unknown.
 	maxOpen = 1 << 18
-	// maxBegun is how many spans of one request may have begun: retries begin
-	// them again.
+	// maxBegun bounds the spans of one request that have begun, since retries begin them again.
 	maxBegun = 64
-	// How many different names are counted; others count as one, other.
+	// Bounds of the names that are counted. Further names count as "other".
 	maxHops, maxSteps, maxOutcomes, maxEndpoints = 32, 256, 64, 1 << 16
-	// maxFailed is how many ids are kept of the requests with one outcome.
+	// maxFailed bounds the ids that are kept for one outcome.
 	maxFailed = 5
-	// longestName is the longest that is counted for itself; longer request ids
-	// are remembered by their hash.
+	// longestName bounds the length of a name that is counted. Longer request ids are remembered by their hash.
 	longestName = 256
 )
 
-// longestSpan bounds the histograms: any time that a run can have.
+// longestSpan bounds the histograms. It is above any time of a run.
 const longestSpan = machine.Time(math.MaxInt64)
 
-// counts counts by name, of which there are at most so many.
+// counts counts by name, with a bounded number of names.
 type counts[K ~string] map[K]int
 
 const otherName = "other"
@@ -140,7 +136,25 @@ func (c counts[K]) add(name K, most int) {
 	c[name]++
 }
 
-// idOf is what a request is remembered by.
+// bounded returns the entry of a name, and adds it if there is none. Of more than so many names, and for a long name,
+// it returns the entry of "other".
+func bounded[K ~string, V any](entries map[K]V, name K, most int, add func(name K) V) V {
+	v, known := entries[name]
+	if known {
+		return v
+	}
+	if len(entries) >= most || len(name) > longestName {
+		name = otherName
+	}
+	if v, known = entries[name]; !known {
+		name = K(strings.Clone(string(name)))
+		v = add(name)
+		entries[name] = v
+	}
+	return v
+}
+
+// idOf returns the key that a request is remembered by.
 func idOf(request string) string {
 	if len(request) <= longestName {
 		return request
@@ -148,11 +162,10 @@ func idOf(request string) string {
 	return fmt.Sprintf("%s… %x", request[:64], sha256.Sum256([]byte(request)))
 }
 
-// NewTally begins to count.
+// NewTally returns an empty tally.
 func NewTally() *Tally { return NewTallyFor(0) }
 
-// NewTallyFor is for a run that may have so many requests in flight, 0 where nobody
-// knows.
+// NewTallyFor returns an empty tally for so many requests in flight, 0 if unknown.
 func NewTallyFor(inFlight int) *Tally {
 	t := &Tally{
 		index:    newSpanIndex(),
@@ -176,7 +189,7 @@ func NewTallyFor(inFlight int) *Tally {
 	return t
 }
 
-// newRequest is one of which nothing is known, in the memory of one that went.
+// newRequest returns an empty request, in the memory of a dropped one if there is one.
 func (t *Tally) newRequest(byHand bool) *openRequest {
 	n := len(t.free)
 	if n == 0 {
@@ -188,24 +201,24 @@ func (t *Tally) newRequest(byHand bool) *openRequest {
 	return r
 }
 
-// Explained implements record.Selective: nobody reads reasons here.
+// Explained implements record.Selective. A tally reads no reasons.
 func (t *Tally) Explained() int { return 0 }
 
 // Detailed implements record.Selective.
 func (t *Tally) Detailed() bool { return false }
 
-// Record takes one event into account.
+// Record counts one event.
 func (t *Tally) Record(e record.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last = max(t.last, e.Time)
 	at := record.At{Hop: e.Hop, Step: e.Step}
-	t.warned(&e)
+	t.noteWarning(&e)
 	if e.Request == "" {
 		t.step(e.Hop).add(e.Step, maxSteps)
 		t.servers.record(&e)
-		t.struck(&e)
-		return // an event of a server's own
+		t.noteIncident(&e)
+		return // an event of a server, not of a request
 	}
 	id := idOf(e.Request)
 	r, known := t.open.Get(id)
@@ -218,12 +231,12 @@ func (t *Tally) Record(e record.Event) {
 		}
 	}
 	if r.byHand {
-		t.alien(&e)
+		t.countByHand(&e)
 	} else {
 		t.step(e.Hop).add(e.Step, maxSteps)
 		t.cache.record(r, &e)
 		t.transfers.record(&e)
-		t.refused(r, &e)
+		t.noteRefusal(r, &e)
 	}
 	leg := e.Hop == record.Server && e.Endpoint != "" && e.Endpoint == r.prefiller
 	borders := t.index.of[at]
@@ -264,7 +277,7 @@ func (t *Tally) Record(e record.Event) {
 		t.pools.received(r, &e)
 	case at == record.At{Hop: record.EPP, Step: record.PredictionChecked}:
 		if !r.byHand {
-			t.foretold.record(&e)
+			t.predictions.record(&e)
 		}
 	case at == record.At{Hop: record.EPP, Step: record.EndpointPicked} && e.Endpoint != "":
 		if !r.byHand {
@@ -276,7 +289,7 @@ func (t *Tally) Record(e record.Event) {
 		}
 	case at == record.At{Hop: record.Envoy, Step: record.Logged} && e.Endpoint != "" && !r.byHand:
 		t.upstream.add(e.Endpoint, maxEndpoints)
-	// no picker chose it
+	// without a picker
 	case (e.Hop == record.Server || e.Hop == record.Sidecar) && r.server == "" && e.Endpoint != "" &&
 		len(e.Endpoint) <= longestName:
 		if r.server = e.Endpoint; !r.byHand {
@@ -285,29 +298,29 @@ func (t *Tally) Record(e record.Event) {
 	case at == record.At{Hop: record.Client, Step: record.Finished} && !r.done:
 		r.done = true
 		t.finished++
-		f := fateOf(e, r.refusal)
+		f := endingOf(e, r.refusal)
 		o := f.outcome
 		t.outcomes.add(o, maxOutcomes)
-		t.failedWith(f)
+		t.noteFailure(f)
 		r.tokens, _ = whole(e.Details.Get("tokens"))
-		t.endedAs(r, id, f, e.Time)
+		t.finish(r, id, f, e.Time)
 		if o == record.Completed {
 			t.completed(r, id)
-		} else if len(t.failed[o]) < maxFailed && t.outcomes[o] > 0 { // what has no count of its own has no ids
+		} else if len(t.failed[o]) < maxFailed && t.outcomes[o] > 0 { // an outcome beyond maxOutcomes has no ids
 			t.failed[o] = append(t.failed[o], id)
 		}
-		t.forget(id)
-	case !r.sent && !r.done && last[at]: // a client of somebody else's
+		t.retire(id)
+	case !r.sent && !r.done && last[at]: // from a client that does not report
 		r.done = true
-		t.forget(id)
+		t.retire(id)
 	}
 }
 
-// sent is how a request of the run begins.
+// sent is the first step of a request of the run.
 var sent = record.At{Hop: record.Client, Step: record.RequestSent}
 
-// alien counts what somebody sent besides the run's own requests.
-func (t *Tally) alien(e *record.Event) {
+// countByHand counts an event of a request that did not come from the run's own client.
+func (t *Tally) countByHand(e *record.Event) {
 	switch at := (record.At{Hop: e.Hop, Step: e.Step}); {
 	case at == record.At{Hop: record.EPP, Step: record.EndpointPicked} && e.Endpoint != "":
 		counts[string](t.byHand.Endpoints).add(e.Endpoint, maxEndpoints)
@@ -318,27 +331,20 @@ func (t *Tally) alien(e *record.Event) {
 	}
 }
 
-// step is the counts of a hop's steps.
+// step returns the counts of a hop's steps.
 func (t *Tally) step(hop record.Hop) counts[record.Step] {
-	steps := t.steps[hop]
-	if steps == nil {
-		if len(t.steps) >= maxHops || len(hop) > longestName {
-			hop = otherName
-		}
-		if steps = t.steps[hop]; steps == nil {
-			steps = counts[record.Step]{}
-			t.steps[hop] = steps
-		}
+	if steps := t.steps[hop]; steps != nil {
+		return steps
 	}
-	return steps
+	return bounded(t.steps, hop, maxHops, func(record.Hop) counts[record.Step] { return counts[record.Step]{} })
 }
 
-// at is where a span of an attempt stands among those that have begun, or -1.
+// at returns the index in begun of a span of an attempt, or -1.
 func (r *openRequest) at(attempt, span int) int {
 	return slices.IndexFunc(r.begun, func(b spanAt) bool { return int(b.attempt) == attempt && int(b.span) == span })
 }
 
-// took notes how long a span was; of several attempts the last counts.
+// took sets the length of a span. Of several attempts, the last counts.
 func (r *openRequest) took(span int, d machine.Time) {
 	for i := range r.spans {
 		if int(r.spans[i].span) == span {
@@ -349,8 +355,7 @@ func (r *openRequest) took(span int, d machine.Time) {
 	r.spans = append(r.spans, spanAt{span: int32(span), at: d})
 }
 
-// last are the steps after which nothing more is to be expected of a request
-// whose client does not report.
+// last are the steps after which a request has no further event, if its client does not report.
 var last = map[record.At]bool{
 	{Hop: record.EPP, Step: record.ResponseEndSeen}: true,
 	{Hop: record.EPP, Step: record.Answered}:        true,
@@ -358,8 +363,8 @@ var last = map[record.At]bool{
 	{Hop: record.Envoy, Step: record.Logged}:        true,
 }
 
-// forget keeps the last finished requests for late events and drops older ones.
-func (t *Tally) forget(request string) {
+// retire keeps the latest finished requests for late events, and drops older ones.
+func (t *Tally) retire(request string) {
 	t.closed = append(t.closed, request)
 	if len(t.closed) >= 2*lateRequests {
 		for _, id := range t.closed[:lateRequests] {
@@ -369,7 +374,7 @@ func (t *Tally) forget(request string) {
 	}
 }
 
-// completed measures the spans that only a completed request has.
+// completed measures the spans that only completed requests have.
 func (t *Tally) completed(r *openRequest, id string) {
 	for _, s := range r.spans {
 		if t.index.spans[s.span].Completed {
@@ -383,17 +388,17 @@ func (t *Tally) measure(i int, d machine.Time, id string) {
 	if d > l.most || l.slowest == "" || d == l.most && before(id, l.slowest) {
 		l.slowest = id
 	}
-	l.add(d)
+	l.add(d, 1)
 }
 
-// before says whether an id is of an earlier request than another.
+// before reports whether an id is of an earlier request than another.
 func before(id, other string) bool {
 	n, _ := record.RequestNumber(id)
 	m, ours := record.RequestNumber(other)
 	return ours && n < m
 }
 
-// OutcomeOf is the outcome that a finished event tells; one that tells none is broken.
+// OutcomeOf returns the outcome of a finished event, broken if the event has none.
 func OutcomeOf(e record.Event) record.Outcome {
 	switch o := e.Details.Get("outcome").(type) {
 	case string:
@@ -404,36 +409,35 @@ func OutcomeOf(e record.Event) record.Outcome {
 	return record.Broken
 }
 
-// fateOf is how a finished event tells that its request ended, which met a refusal or
-// none.
-func fateOf(e record.Event, refusal string) fate {
-	f := fate{outcome: OutcomeOf(e), refusal: refusal}
+// endingOf returns how a request ended, from its finished event and its last refusal.
+func endingOf(e record.Event, refusal string) ending {
+	f := ending{outcome: OutcomeOf(e), refusal: refusal}
 	f.status, _ = whole(e.Details.Get("status"))
 	f.reason, _ = e.Details.Get("reason").(string)
 	f.reason = f.reason[:min(len(f.reason), longestName)]
 	return f
 }
 
-// whyNot is why requests did not complete, by outcome.
+// whyNot returns why requests did not complete, by outcome.
 func (t *Tally) whyNot() map[record.Outcome]counts[string] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.reasons
 }
 
-// Counts are the requests sent and finished until now.
+// Counts returns the number of requests sent and finished so far.
 func (t *Tally) Counts() (sent, finished int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.requests(), t.finished
 }
 
-// requests is how many were sent.
+// requests returns the number of requests sent.
 func (t *Tally) requests() int {
 	return t.steps[record.Client][record.RequestSent] + t.lives + t.sending
 }
 
-// sentByHand tells whether somebody sent a request besides the run's own.
+// sentByHand reports whether a request did not come from the run's own client.
 func (t *Tally) sentByHand(id string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -444,7 +448,7 @@ func (t *Tally) sentByHand(id string) bool {
 	return known && r.byHand
 }
 
-// request is what is known of a request that is in flight or ended lately.
+// request returns the measured spans and the server of a request that is in flight or ended recently.
 func (t *Tally) request(id string) (spans map[string]machine.Time, server string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -459,7 +463,7 @@ func (t *Tally) request(id string) (spans map[string]machine.Time, server string
 	return spans, r.server
 }
 
-// Summary is what was counted until now.
+// Summary returns a summary of the events so far.
 func (t *Tally) Summary() Summary {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -490,12 +494,11 @@ func (t *Tally) Summary() Summary {
 			}
 		}
 	}
-	if len(t.pods) > 0 {
-		s.Endpoints = maps.Clone(t.pods)
-	} else if len(t.upstream) > 0 {
-		s.Endpoints = maps.Clone(t.upstream)
-	} else if len(t.reached) > 0 {
-		s.Endpoints = maps.Clone(t.reached)
+	for _, c := range []counts[string]{t.pods, t.upstream, t.reached} {
+		if len(c) > 0 {
+			s.Endpoints = maps.Clone(c)
+			break
+		}
 	}
 	if len(t.prefills) > 0 {
 		s.PrefillServers = maps.Clone(t.prefills)
@@ -505,7 +508,7 @@ func (t *Tally) Summary() Summary {
 	s.Servers = t.servers.summary(t.last)
 	s.Cost = costs(s.Servers, t.output)
 	s.Refusals, s.Incidents = maps.Clone(t.refusals), slices.Clone(t.incidents)
-	s.Predictions, s.Load = t.foretold.summary(), summarized(t.load)
+	s.Predictions, s.Load = t.predictions.summary(), summarized(t.load)
 	s.PrefixCache, s.Transfers, s.Warnings = t.cache.summary(), t.transfers.summary(), slices.Clone(t.warnings)
 	for i := range t.spans {
 		if x := t.spans[i].summary(t.index.spans[i].Name); x != nil {
@@ -515,7 +518,7 @@ func (t *Tally) Summary() Summary {
 	return s
 }
 
-// round takes away the digits that floating point adds to a microsecond count.
+// round rounds to six decimals, microseconds, and removes the error of floats.
 func round(seconds float64) float64 {
 	f, err := strconv.ParseFloat(fmt.Sprintf("%.6f", seconds), 64)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// TransferSummary is the KV caches that decode servers fetched, from other servers or from a
-// store. Times are seconds, from when a server begins to ask for one until it may be used.
+// TransferSummary reports on the KV caches that decode servers fetched, from other servers or from a store. Times are
+// seconds, from the server's request for a cache until the cache can be used.
 type TransferSummary struct {
 	Count int `json:"count"`
 	// Bytes are those on the wire.
@@ -20,13 +20,13 @@ type TransferSummary struct {
 	Max   float64 `json:"max"`
 }
 
-// transferTally adds up what model servers say of the caches that they fetched.
+// transferTally counts the caches that model servers fetched.
 type transferTally struct {
 	bytes int64
 	took  latencies
 }
 
-// record takes a server's beginning of a prompt into account.
+// record counts the cache that a server fetched for a prompt.
 func (t *transferTally) record(e *record.Event) {
 	if e.Hop != record.Server || e.Step != record.PrefillStarted {
 		return
@@ -34,11 +34,11 @@ func (t *transferTally) record(e *record.Event) {
 	if n, ok := whole(e.Details.Get("fetched_bytes")); ok {
 		us, _ := whole(e.Details.Get("fetched_us"))
 		t.bytes += int64(n)
-		t.took.add(machine.Time(us) * machine.Microsecond)
+		t.took.add(machine.Time(us)*machine.Microsecond, 1)
 	}
 }
 
-// summary is nil where nothing was fetched.
+// summary returns nil where nothing was fetched.
 func (t *transferTally) summary() *TransferSummary {
 	s := t.took.summary("")
 	if s == nil {
@@ -55,7 +55,7 @@ func (s *TransferSummary) write(l *lines) {
 	}
 }
 
-// bytesText is a number of bytes as people read it.
+// bytesText returns a number of bytes as people read it.
 func bytesText(n int64) string {
 	v, units := float64(n), []string{"B", "kB", "MB", "GB", "TB", "PB"}
 	for len(units) > 1 && v >= 999.5 {

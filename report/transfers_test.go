@@ -10,8 +10,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// KV caches that servers fetched are counted, and people are told; a request that computed its
-// prompt itself, or that was none of the run's, is no transfer.
+// KV caches that servers fetched are counted and printed. A request that computed its prompt itself, or that is not of
+// the run, is no transfer.
 func TestTransfers(t *testing.T) {
 	t.Parallel()
 	tally := NewTally()

@@ -14,17 +14,17 @@ import (
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// Detail says how much of each request a View shows.
+// Detail is how much of each request a View prints.
 type Detail string
 
 // The levels of detail.
 const (
 	Steps    Detail = "steps"    // every step of every request
 	Lines    Detail = "requests" // one line per request, when it ends
-	Progress Detail = "progress" // counts, now and then
+	Progress Detail = "progress" // counts, from time to time
 )
 
-// DetailFor is the most detail that stays readable for so many requests.
+// DetailFor returns the most detail that stays readable for so many requests.
 func DetailFor(requests int) Detail {
 	switch {
 	case requests <= 10:
@@ -35,30 +35,29 @@ func DetailFor(requests int) Detail {
 	return Progress
 }
 
-// View shows events on a terminal as they happen. It is not safe for
-// concurrent use.
+// View prints events on a terminal as they happen. It is not safe for concurrent use.
 type View struct {
-	out      io.Writer
-	paint    terminal.Paint
-	detail   Detail
-	requests int // how many there will be; 0 where nobody knows
-	width    int // columns of the terminal; 0 where out is none
-	tally    *Tally
-	seen     map[string]*viewed
-	count    int
-	shown    int          // Progress: the share of the requests at the last line, in tenths
-	silence  machine.Time // Progress: how long nothing may be printed while requests go on; 0 is any time
-	spoke    machine.Time // Progress: when a line was printed last
-	told     passed       // Progress: how far the run was then
-	blank    bool         // nothing was printed since an empty line
-	status   *status      // of a terminal; nil where there is none
-	err      error
+	out       io.Writer
+	paint     terminal.Paint
+	detail    Detail
+	requests  int // of the run; 0 if unknown
+	width     int // columns of the terminal; 0 where out is none
+	tally     *Tally
+	seen      map[string]*viewed
+	count     int
+	shown     int          // Progress: the share of the requests at the last line, in tenths
+	silence   machine.Time // Progress: the longest time without a line; 0 is no limit
+	printedAt machine.Time // Progress: time of the last line
+	last      passed       // Progress: progress at the last line
+	blank     bool         // the last line was empty
+	status    *status      // of a terminal; else nil
+	err       error
 }
 
-// maxSilence is how long a run in wall time may go on without a line.
+// maxSilence is the longest time without a line of a run in wall time.
 const maxSilence = machine.Time(10 * time.Second)
 
-// maxSeen is how many requests a view tells apart at once.
+// maxSeen bounds the requests that a view distinguishes at once.
 const maxSeen = 100_000
 
 type viewed struct {
@@ -67,13 +66,13 @@ type viewed struct {
 	hops map[record.Hop]string // the endpoint last shown at each hop
 }
 
-// NewView shows what the tally counts, in the wanted detail.
+// NewView returns a view of the tally's counts with this detail.
 func NewView(out io.Writer, tally *Tally, detail Detail, requests int, color bool) *View {
 	return &View{blank: true, out: out, paint: terminal.Paint(color), detail: detail, requests: requests, tally: tally,
 		seen: map[string]*viewed{}}
 }
 
-// Record shows one event. The tally must have it already.
+// Record prints one event. The tally must have the event already.
 func (v *View) Record(e record.Event) {
 	if v.err != nil {
 		return
@@ -83,7 +82,7 @@ func (v *View) Record(e record.Event) {
 		v.incident(e)
 		return
 	case e.Request == "":
-		return // what else is no request's is in recordings only
+		return // other events without a request are only in recordings
 	}
 	switch v.detail {
 	case Steps:
@@ -94,11 +93,11 @@ func (v *View) Record(e record.Event) {
 		v.progress(e)
 	}
 	if v.detail != Steps && v.tally.sentByHand(e.Request) {
-		v.step(e) // somebody waits for it
+		v.step(e) // the user who sent it waits for it
 	}
 }
 
-// Err is the first failure to write, after which nothing more was written.
+// Err returns the first error of writing. Nothing is written after it.
 func (v *View) Err() error { return v.err }
 
 func (v *View) print(format string, args ...any) {
@@ -116,7 +115,7 @@ func (v *View) look(e record.Event) *viewed {
 	id := idOf(e.Request)
 	r := v.seen[id]
 	if r == nil {
-		if len(v.seen) >= maxSeen { // somebody keeps us up for days
+		if len(v.seen) >= maxSeen { // a run of days
 			clear(v.seen)
 		}
 		v.count++
@@ -164,7 +163,7 @@ func (v *View) step(e record.Event) {
 	}
 }
 
-// details are an event's as words.
+// details returns an event's details as words.
 func (v *View) details(e record.Event) []string {
 	var words []string
 	for _, d := range e.Details {
@@ -178,13 +177,12 @@ func (v *View) details(e record.Event) []string {
 	return words
 }
 
-// line prints a line, on as many of the terminal's as it takes.
+// line prints a line, wrapped to the terminal.
 func (v *View) line(head string, words []string) {
 	v.print("%s\n", terminal.WrapWords(head, words, "  ", 12, v.width))
 }
 
-// incident prints what happened to a part of the pool, between the requests'
-// lines, at its time since the run began.
+// incident prints something that happened to a part of the pool, with the time since the run began.
 func (v *View) incident(e record.Event) {
 	var words []string
 	if e.Endpoint != "" {
@@ -195,8 +193,7 @@ func (v *View) incident(e record.Event) {
 	v.line(head, append(words, v.details(e)...))
 }
 
-// idle reports whether no request is in flight, so that an empty line does not
-// cut somebody's steps apart.
+// idle reports whether no request is in flight, so that an empty line does not separate a request's steps.
 func (v *View) idle() bool {
 	sent, finished := v.tally.Counts()
 	return sent == finished
@@ -244,8 +241,7 @@ func (v *View) progress(e record.Event) {
 	}
 }
 
-// counts are those lines, at a time: rates are of the time since the line before, and what is
-// left is of the run's own time.
+// counts prints the line. Rates cover the time since the line before, and the time left is the run's own.
 func (v *View) counts(now machine.Time) {
 	if v.err != nil {
 		return
@@ -256,11 +252,11 @@ func (v *View) counts(now machine.Time) {
 		all = 10_000 // a line per thousand
 	}
 	tenths := (sent + finished) * 10 / all
-	if tenths == v.shown && (v.silence == 0 || now-v.spoke < v.silence) {
+	if tenths == v.shown && (v.silence == 0 || now-v.printedAt < v.silence) {
 		return
 	}
-	sum, past, over := v.tally.brief(), v.told, (now - v.told.at).Seconds()
-	v.shown, v.spoke, v.told = tenths, now, passed{now, sent, finished}
+	sum, past, over := v.tally.brief(), v.last, (now - v.last.at).Seconds()
+	v.shown, v.printedAt, v.last = tenths, now, passed{now, sent, finished}
 	words := []string{"sent " + terminal.Thousands(sent), "in flight " + terminal.Thousands(sent-finished),
 		"ended " + terminal.Thousands(finished)}
 	if v.requests > 0 {
@@ -282,7 +278,7 @@ func (v *View) counts(now machine.Time) {
 	v.line(fmt.Sprintf("%9.1fs", now.Seconds()), words)
 }
 
-// bad reports whether an event tells of something gone wrong.
+// bad reports whether an event is a failure.
 func bad(e record.Event) bool {
 	switch e.Step {
 	case record.StreamFailed, record.Violation, record.Rejected, record.Aborted, record.ClientLeft, record.Answered:
@@ -293,8 +289,7 @@ func bad(e record.Event) bool {
 	return false
 }
 
-// value prints a detail's value for people: clipped, quoted where it has
-// spaces, lists with commas.
+// value returns a detail's value for people: clipped, quoted where it has spaces, lists with commas.
 func value(d record.Detail) string {
 	switch x := d.Value.(type) {
 	case nil:

@@ -7,24 +7,22 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// Warning is a part of the picker that did not get what it asked for, so that
-// its decisions went on without it.
+// Warning is a part of the picker whose calls failed, so that decisions were made without the part.
 type Warning struct {
 	// Plugin is the part's name in the picker's configuration.
 	Plugin string `json:"plugin"`
-	// URL is what it asked first without an answer, and Reason why there was none.
+	// URL is the first address that gave no answer, and Reason why.
 	URL    string `json:"url"`
 	Reason string `json:"reason"`
-	// Count is how often it got nothing: questions, or endpoints whose pages
-	// began to fail.
+	// Count counts the failures: calls, or endpoints whose pages began to fail.
 	Count int `json:"count"`
 }
 
-// maxWarnings is how many parts are told apart.
+// maxWarnings bounds the parts that are reported separately.
 const maxWarnings = 32
 
-// warned takes a failed call or scrape into account.
-func (t *Tally) warned(e *record.Event) {
+// noteWarning counts a failed call or scrape.
+func (t *Tally) noteWarning(e *record.Event) {
 	if e.Hop != record.EPP || e.Step != record.CallFailed && e.Step != record.ScrapeFailed {
 		return
 	}

@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/load/workload"
@@ -54,20 +53,6 @@ type TrafficClass struct {
 	Conversations Conversations `json:"conversations"`
 	// The objectives of a good request.
 	SLO SLO `json:"slo"`
-}
-
-// String returns the bounds that are set, such as ttft=200ms,tpot=30ms.
-func (o SLO) String() string {
-	var out []string
-	for _, x := range []struct {
-		name string
-		most time.Duration
-	}{{"ttft", o.TTFT}, {"tpot", o.TPOT}, {"e2e", o.E2E}} {
-		if x.most > 0 {
-			out = append(out, x.name+"="+x.most.String())
-		}
-	}
-	return strings.Join(out, ",")
 }
 
 // checkClasses checks the classes of traffic, and sets their defaults.

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"iter"
+	"math"
 	"reflect"
 	"time"
 
@@ -80,64 +81,43 @@ type Quantiles struct {
 	Max time.Duration `json:"max" above:"0s" max:"24h"`
 }
 
-// Measured holds the measurements that expectations are compared with.
-type Measured struct {
-	Requests int
-	Outcomes map[record.Outcome]int
-	// Span returns a quantile ("p50" … "max") of a span, if it was measured.
-	Span func(span, quantile string) (time.Duration, bool)
-	// Measure returns a measure by its name, if there is one: in seconds, as a share, or a number. It may be nil.
-	Measure func(name string) (float64, bool)
-	// Figure returns any other number, if there is one. It may be nil.
-	Figure func(path []string) (float64, bool)
-}
-
-// Check compares the expectations with the measurements, in the order of the fields. It returns nothing without
-// expectations.
-func (e *Expectations) Check(m Measured) (out []record.Expectation) {
+// Check compares the expectations with a run, in the order of the fields. It returns nothing without expectations.
+// figure returns a number of the run's summary by its path in JSON (report.Summary.Figure), and false if the run has
+// none.
+func (e *Expectations) Check(figure func(path ...string) (float64, bool)) (out []record.Expectation) {
+	add := func(what, expected string, found func(v float64) (text string, ok bool), path ...string) {
+		x := record.Expectation{What: what, Expected: expected, Found: "never measured"}
+		if v, measured := figure(path...); measured {
+			x.Found, x.OK = found(v)
+		}
+		out = append(out, x)
+	}
 	for outcome, a := range fields[limit.Amount](e.Outcomes) {
 		if a.Given {
-			found, ok := a.Holds(m.Outcomes[record.Outcome(outcome)], m.Requests)
-			out = append(out, record.Expectation{What: outcome, Expected: a.String(), Found: found, OK: ok})
+			add(outcome, a.String(), func(n float64) (string, bool) {
+				requests, _ := figure("requests")
+				return a.Holds(int(n), int(requests))
+			}, "outcomes", outcome)
 		}
 	}
 	for span, limits := range fields[Quantiles](e.Spans) {
 		for q, most := range fields[time.Duration](limits) {
-			if most == 0 {
-				continue
+			if most > 0 {
+				add(span+" "+q, "at most "+most.String(), func(seconds float64) (string, bool) {
+					d := time.Duration(math.Round(seconds * 1e9))
+					return d.String(), d <= most
+				}, "spans", span, q)
 			}
-			x := record.Expectation{What: span + " " + q, Expected: "at most " + most.String(), Found: "never measured"}
-			if d, ok := m.Span(span, q); ok {
-				x.Found, x.OK = d.String(), d <= most
-			}
-			out = append(out, x)
 		}
-	}
-	bounded := func(what string, b interface {
-		Words() string
-		Text(v float64) string
-		Holds(v float64) bool
-	}, measured func() (float64, bool)) {
-		x := record.Expectation{What: what, Expected: b.Words(), Found: "never measured"}
-		if v, ok := measured(); ok {
-			x.Found, x.OK = b.Text(v), b.Holds(v)
-		}
-		out = append(out, x)
 	}
 	for _, l := range e.Measures {
-		bounded(l.Measure, l, func() (float64, bool) { return lookUp(m.Measure, l.Measure) })
+		add(l.Measure, l.Words(), func(v float64) (string, bool) { return l.Text(v), l.Holds(v) },
+			"measures", l.Measure, "value")
 	}
 	for _, f := range e.Figures {
-		bounded(f.Name, f, func() (float64, bool) { return lookUp(m.Figure, f.Path) })
+		add(f.Name, f.Words(), func(v float64) (string, bool) { return f.Text(v), f.Holds(v) }, f.Path...)
 	}
 	return out
-}
-
-func lookUp[K any](in func(K) (float64, bool), key K) (float64, bool) {
-	if in == nil {
-		return 0, false
-	}
-	return in(key)
 }
 
 // fields yields the fields of a section by their names in the file. All have the type T.

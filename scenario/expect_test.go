@@ -5,7 +5,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -15,7 +14,8 @@ import (
 )
 
 func TestExpectations(t *testing.T) {
-	s, err := Parse("x.yaml", []byte(`{apiVersion: windtunnel/v1alpha1, kind: Scenario, pools: [{name: a}], expectations: {
+	s, err := Parse("x.yaml",
+		[]byte(`{apiVersion: windtunnel/v1alpha1, kind: Scenario, pools: [{name: a}], expectations: {
 		outcomes: {completed: 95%..100%, refused: 0, unavailable: 1..2, left: 100%},
 		spans: {ttft: {p50: 1s, p99: 2s}, hold: {max: 1m}},
 		measures: ["ttft p99 <= 200ms", "goodput>=40", "utilisation decode <= 85%", "itl p50 <= 1ms"],
@@ -23,19 +23,15 @@ func TestExpectations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := s.Expectations.Check(
-		Measured{Requests: 40, Outcomes: map[record.Outcome]int{record.Completed: 37, record.Unavailable: 2,
-			record.Broken: 1},
-			Span: func(span, quantile string) (time.Duration, bool) { return 1500 * time.Millisecond, span == "ttft" },
-			Measure: func(name string) (float64, bool) {
-				v, ok := map[string]float64{"ttft p99": 0.25, "goodput": 40, "utilisation decode": 0.9}[name]
-				return v, ok
-			},
-			Figure: func(path []string) (float64, bool) {
-				v, ok := map[string]float64{"classes chat attainment": 0.9,
-					"refusals epp: queue full": 3}[strings.Join(path, " ")]
-				return v, ok
-			}})
+	found := map[string]float64{"requests": 40, "outcomes completed": 37, "outcomes refused": 0,
+		"outcomes unavailable": 2,
+		"outcomes left":        0, "spans ttft p50": 1.5, "spans ttft p99": 1.5, "measures ttft p99 value": 0.25,
+		"measures goodput value": 40, "measures utilisation decode value": 0.9, "classes chat attainment": 0.9,
+		"refusals epp: queue full": 3}
+	got := s.Expectations.Check(func(path ...string) (float64, bool) {
+		v, ok := found[strings.Join(path, " ")]
+		return v, ok
+	})
 	want := []record.Expectation{
 		{What: "completed", Expected: "95%..100%", Found: "92.5%", OK: false},
 		{What: "refused", Expected: "0", Found: "0", OK: true},
@@ -55,7 +51,7 @@ func TestExpectations(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Fatal(d)
 	}
-	if got := Embedded().Expectations.Check(Measured{}); got != nil {
+	if got := Embedded().Expectations.Check(nil); got != nil {
 		t.Fatalf("the embedded scenario expects %v", got)
 	}
 }

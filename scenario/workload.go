@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/scenario/size"
 )
 
@@ -92,18 +93,11 @@ func (w *Workload) defaults() {
 }
 
 // SLO are the objectives of a good answer. Those that are left out do not count.
-type SLO struct {
-	// The longest time to the first token.
-	TTFT time.Duration `json:"ttft" above:"0s" max:"24h"`
-	// The longest mean time of each further token.
-	TPOT time.Duration `json:"tpot" above:"0s" max:"24h"`
-	// The longest time of the whole answer.
-	E2E time.Duration `json:"e2e" above:"0s" max:"24h"`
-}
+type SLO = record.SLO
 
 // Judges reports whether the workload, or a class of it, has objectives of a good answer.
 func (w *Workload) Judges() bool {
-	return w.SLO != (SLO{}) || slices.ContainsFunc(w.Classes, func(c TrafficClass) bool { return c.SLO != (SLO{}) })
+	return w.SLO.Given() || slices.ContainsFunc(w.Classes, func(c TrafficClass) bool { return c.SLO.Given() })
 }
 
 // RequestHeader is a header that some requests have.

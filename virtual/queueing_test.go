@@ -162,7 +162,7 @@ func (q *reference) sampled(t *testing.T, seed, requests, warm int) (raw, printe
 	}
 	s.Hops = scenario.Hops{}
 	tally, sum, n := report.NewTally(), 0.0, 0.0
-	tally.Each(func(e *report.Ended) {
+	tally.OnEnded(func(e *report.Ended) {
 		took := e.TTFT
 		if q.measure == "e2e mean" {
 			took = e.E2E
@@ -175,7 +175,7 @@ func (q *reference) sampled(t *testing.T, seed, requests, warm int) (raw, printe
 		t.Fatal(err)
 	}
 	m, _ := report.MeasureNamed(q.measure)
-	e, _ := report.Runs{tally.Sample()}.Under(report.SLO{}).Estimate(m)
+	e, _ := report.Runs{tally.Sample()}.Under(record.SLO{}).Estimate(m)
 	return sum / n, e.Value
 }
 

@@ -18,7 +18,7 @@ func TestOtherSourcesMoveTheRun(t *testing.T) {
 			"requests: 200, rate: 0.5, api: completions, prompt: {tokens: 1000}")
 		s.Hops = scenario.Hops{}
 		tally := report.NewTally()
-		if _, err := Play(s, tally, Options{Served: tally.Loaded}); err != nil {
+		if _, err := Play(s, tally, Options{Served: tally.SetLoads}); err != nil {
 			t.Fatal(err)
 		}
 		return tally.Summary()

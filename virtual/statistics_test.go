@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -157,7 +158,8 @@ func servers(name, load string, lengths []int, surelyFrom int) system {
 	play := func(t *testing.T, n int, seed uint64) *report.Sample {
 		s, err := scenario.Parse("servers.yaml",
 			fmt.Appendf(nil, `{apiVersion: windtunnel/v1alpha1, kind: Scenario, name: servers, seed: %d,
-			pools: [{name: default, flow: plain, replicas: 2, modelServer: {batching: continuous, accelerator: H100, model: llama-3.1-8b, maxNumSeqs: 16, outputTokens: 'exponential(60, min=1, max=600)'}}],
+			pools: [{name: default, flow: plain, replicas: 2, modelServer: {batching: continuous, accelerator: H100,
+				model: llama-3.1-8b, maxNumSeqs: 16, outputTokens: 'exponential(60, min=1, max=600)'}}],
 			workload: {requests: %d, timeout: 24h, prompt: {characters: 200..4000}, %s}}`, seed, n, load))
 		if err != nil {
 			t.Fatal(err)
@@ -181,7 +183,7 @@ func (s system) measured() system {
 			const runs, n = 50, 200_000
 			squares := map[string]float64{}
 			for seed := range uint64(runs) {
-				a := (report.Runs{s.play(t, n, 1_000_000+seed)}).Under(report.SLO{})
+				a := (report.Runs{s.play(t, n, 1_000_000+seed)}).Under(record.SLO{})
 				for _, name := range []string{"ttft mean", "ttft p50", "ttft p90", "tpot mean", "itl mean", "e2e mean",
 					"e2e p90", "requests/s", "output tokens/s"} {
 					v := estimate(t, a, name).Value
@@ -260,7 +262,7 @@ func TestStatisticsOfIntervals(t *testing.T) {
 					truth := s.true(t)
 					cells := map[string]*cell{}
 					for seed := range uint64(seeds) {
-						a := (report.Runs{s.play(t, n, seed+1)}).Under(report.SLO{})
+						a := (report.Runs{s.play(t, n, seed+1)}).Under(record.SLO{})
 						for name, want := range truth {
 							if cells[name] == nil {
 								cells[name] = &cell{}
@@ -390,7 +392,7 @@ func TestStatisticsKeepLittlesLaw(t *testing.T) {
 			s.Workload.Requests = requests
 			tally := report.NewTally()
 			var all []report.Ended
-			tally.Each(func(e *report.Ended) { all = append(all, *e) })
+			tally.OnEnded(func(e *report.Ended) { all = append(all, *e) })
 			if err := Run(s, tally, nil); err != nil {
 				t.Fatal(err)
 			}
@@ -400,7 +402,7 @@ func TestStatisticsKeepLittlesLaw(t *testing.T) {
 				spent += max(0, (min(e.Sent+e.E2E, x.To) - max(e.Sent, x.From)).Seconds())
 			}
 			of := map[string]float64{}
-			for _, m := range (report.Runs{x}).Under(report.SLO{}).All() {
+			for _, m := range (report.Runs{x}).Under(record.SLO{}).All() {
 				of[m.Measure] = m.Value
 			}
 			if there := of["in flight"] * (x.To - x.From).Seconds(); math.Abs(there/spent-1) > 1e-9 {

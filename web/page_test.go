@@ -123,7 +123,7 @@ func played(t *testing.T, text string) (*web.Server, report.Summary) {
 			t.Error(err)
 		}
 	})
-	if _, err := virtual.Play(s, session, virtual.Options{Gaps: session.Gaps(), Served: session.Served}); err != nil {
+	if _, err := virtual.Play(s, session, virtual.Options{Gaps: session.Gaps(), Served: session.SetLoads}); err != nil {
 		t.Fatal(err)
 	}
 	sum, err := session.End(false)

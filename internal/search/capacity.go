@@ -20,27 +20,27 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// Find names the goal of a search.
+// Find is the goal of a search.
 type Find string
 
-// What can be found.
+// The goals.
 const (
 	FindRate     Find = "rate"     // the highest rate
 	FindReplicas Find = "replicas" // the fewest model servers for the scenario's rate
-	FindRatio    Find = "ratio"    // of as many servers as the scenario has, the best prefill to decode ratio
+	FindRatio    Find = "ratio"    // the best ratio of prefill to decode servers, with the scenario's total
 )
 
-// CapacityOptions say what is searched, and how well it must be known.
+// CapacityOptions say what is searched, and how exactly.
 type CapacityOptions struct {
 	Variant Variant
 	// Objectives must hold, such as ttft.p99=200ms.
 	Objectives []string
 	Find       Find
-	// Pool is the name of the pool whose servers are counted; it may be empty where there is one pool.
+	// Pool is the name of the pool whose servers are counted. It may be empty if there is one pool.
 	Pool string
-	// Duration is how long each run lasts at least, in virtual time.
+	// Duration is the least length of each run, in virtual time.
 	Duration time.Duration
-	// Precision, in percent, is how near the highest rate that keeps and the lowest that misses come.
+	// Precision is the distance to reach between the highest rate that keeps and the lowest that misses, in percent.
 	Precision                 float64
 	Replications, MaxReplicas int
 }
@@ -58,14 +58,14 @@ func (c *CapacityOptions) check() error {
 	return CheckReplications(fewestRuns, c.Replications)
 }
 
-// load is one load that was played, with its result.
+// load is a load that was played, with its result.
 type load struct {
 	Rate    float64 `json:"rate"`
 	Speedup float64 `json:"speedup,omitempty"`
 	Servers string  `json:"servers"`
 	Verdict string  `json:"verdict"`
 	Why     string  `json:"why,omitempty"`
-	// Pilot says that these runs only say where to look, and for how long.
+	// Pilot says that the runs are pilot runs, which only estimate.
 	Pilot    bool              `json:"pilot,omitempty"`
 	Runs     int               `json:"runs"`
 	Requests int               `json:"requestsEach"`
@@ -80,22 +80,21 @@ type load struct {
 type Capacity struct {
 	Find       Find     `json:"find"`
 	Objectives []string `json:"objectives"`
-	// Keeps and Misses are the rate up to which the objectives are kept and that from which
-	// on they are missed; 0 where none was found.
+	// Keeps is the rate up to which the objectives are kept, and Misses the rate from which on they are missed; 0 if
+	// none was found.
 	Keeps  float64 `json:"keeps,omitempty"`
 	Misses float64 `json:"misses,omitempty"`
 	// Replicas and PrefillReplicas are the servers that were found.
 	Replicas        int `json:"replicas,omitempty"`
 	PrefillReplicas int `json:"prefillReplicas,omitempty"`
-	// Binds is the objective that is missed first, and Constraint what holds the run back then:
-	// the first of Uses, which says of everything how much of it was in use. Full says that there
-	// is nothing left of it.
+	// Binds is the objective that is missed first, and Constraint the resource that holds the run back then: the first
+	// of Uses, which has the use of every resource. Full says that all of it is used.
 	Binds      string           `json:"binds,omitempty"`
 	Constraint string           `json:"constraint,omitempty"`
 	Full       bool             `json:"full,omitempty"`
 	Uses       []constraint.Use `json:"uses,omitempty"`
 	Answer     string           `json:"answer"`
-	// Runs and Requests are how many were played, at all loads.
+	// Runs and Requests count what was played, at all loads.
 	Runs     int    `json:"runs"`
 	Requests int    `json:"requests"`
 	Loads    []load `json:"loads"`
@@ -103,18 +102,18 @@ type Capacity struct {
 	objectives []required
 }
 
-// seeker plays loads and remembers them.
+// seeker plays loads and keeps them.
 type seeker struct {
 	c          *CapacityOptions
 	ctx        context.Context
 	player     *Player
-	pool       int // whose servers are counted
+	pool       int // index of the pool whose servers are counted
 	objectives []required
-	timed      float64 // how many requests per second a trace has, as it was recorded; 0 without one
+	timed      float64 // requests per second of a trace as it was recorded; 0 without a trace
 	loads      []load
 }
 
-// Capacity searches for what Find says. After an interruption it returns what was found until then, and an error.
+// Capacity searches for the goal of Find. After an interruption it returns the result so far, and an error.
 func (p *Player) Capacity(ctx context.Context, c CapacityOptions) (*Capacity, error) {
 	objectives, err := parseObjectives(c.Objectives)
 	if err := cmp.Or(err, c.check()); err != nil {
@@ -189,7 +188,7 @@ func (c *CapacityOptions) counted(s *scenario.Scenario) (int, error) {
 	return 0, nil
 }
 
-// fits returns an error if the scenario does not have what the search needs.
+// fits returns an error if the scenario lacks something that the search needs.
 func (c *CapacityOptions) fits(s *scenario.Scenario, pool int, objectives []required) error {
 	p, file := &s.Pools[pool], c.Variant.File
 	_, speedup := s.Timed()
@@ -221,23 +220,23 @@ const (
 	mostRequests        = 2_000_000
 )
 
-// rule is how loads are judged and played, and with what servers: each count has a variant.
+// rule returns the rule for playing and judging loads. of returns the variant with a number of servers.
 func (k *seeker) rule(of func(servers int) Variant) (*Rule, error) {
 	s, err := k.c.Variant.Scenario(0)
 	if err != nil {
 		return nil, err
 	}
-	// A rate that so many requests do not last for is not played: a short run hides overload.
+	// A rate at which mostRequests last less than the duration is not played, because a short run hides overload.
 	r := &Rule{Runs: k.c.Replications, Precision: k.c.Precision / 100, MostRequests: mostRequests,
 		Least: leastRate, Most: min(mostRate, mostRequests/k.c.Duration.Seconds())}
 	least := s.Workload.Requests
 	for i := range k.objectives {
-		// A percentile of each run has to be one: some requests lie beyond it.
+		// A run needs requests beyond each percentile.
 		b := &k.objectives[i]
 		r.Objectives, least = append(r.Objectives, b.rule(k.timed == 0)), max(least, b.measure.Least())
 	}
 	r.Requests = func(rate float64) int { return max(least, int(math.Ceil(rate*k.c.Duration.Seconds()))) }
-	if k.timed > 0 { // a trace has only these
+	if k.timed > 0 { // the number of a trace's requests is fixed
 		r.MostRequests = min(s.Workload.Requests, mostRequests)
 	}
 	var last load
@@ -276,7 +275,7 @@ func (k *seeker) rate(out *Capacity, guess float64) error {
 		out.Answer = fmt.Sprintf("up to %v requests/s keep the objectives, and from %v on they are missed", out.Keeps,
 			out.Misses)
 		if out.Misses > out.Keeps*(1+2*k.c.Precision/100) {
-			out.Answer += "; in between these runs cannot tell"
+			out.Answer += "; in between these runs cannot decide"
 		}
 	}
 	if k.timed > 0 && b.Keeps > 0 {
@@ -294,8 +293,8 @@ func (k *seeker) lowest() float64 {
 	return low
 }
 
-// edge is the load at which a search for a rate ended: the lowest that misses, or where none does, the highest that
-// keeps. nil without either.
+// edge returns the load at which a search for a rate ended: the lowest that misses, or, if none does, the highest that
+// keeps. It returns nil without either.
 func (k *seeker) edge(b Band) *load {
 	for i := range k.loads {
 		if l := &k.loads[i]; l.Rate == cmp.Or(b.Misses, b.Keeps) {
@@ -305,7 +304,7 @@ func (k *seeker) edge(b Band) *load {
 	return nil
 }
 
-// bound notes the constraint of the load at the edge, and the objective that it misses.
+// bound sets the constraint from the load at the edge, and the objective that it misses.
 func (x *Capacity) bound(l *load) {
 	if l == nil {
 		return
@@ -328,7 +327,7 @@ func (k *seeker) replicas(out *Capacity, p *scenario.Pool, rate float64) error {
 		return err
 	}
 	out.Replicas, out.PrefillReplicas = found, p.Disaggregation.PrefillReplicas
-	at := func(n int) *load { // the last that was looked at with so many
+	at := func(n int) *load { // the last look at this number
 		for i := range slices.Backward(k.loads) {
 			if k.loads[i].servers == n {
 				return &k.loads[i]
@@ -358,14 +357,14 @@ func (k *seeker) replicas(out *Capacity, p *scenario.Pool, rate float64) error {
 	return nil
 }
 
-// with is the variant with more settings, under its own name.
+// with returns the variant with more settings, under its own name.
 func (k *seeker) with(settings ...scenario.Setting) Variant {
 	v := k.c.Variant.With(settings...)
-	v.Name, v.Overrides.Replicas = k.c.Variant.Name, nil // which would else come after the settings
+	v.Name, v.Overrides.Replicas = k.c.Variant.Name, nil // otherwise it would override the settings
 	return v
 }
 
-// countedServers are a pool's, prefill servers first.
+// countedServers returns a pool's servers, prefill servers first.
 func countedServers(p *scenario.Pool) string {
 	if n := p.Disaggregation.PrefillReplicas; n > 0 {
 		return fmt.Sprintf("%d:%d", n, p.Replicas)
@@ -373,7 +372,7 @@ func countedServers(p *scenario.Pool) string {
 	return strconv.Itoa(p.Replicas)
 }
 
-// serversOf sets how many servers the pool has that is looked at.
+// serversOf returns settings for the number of servers of the searched pool.
 func (k *seeker) serversOf(replicas, prefill int) []scenario.Setting {
 	path := fmt.Sprintf("pools[%d].", k.pool)
 	list := []scenario.Setting{{Path: path + "replicas", Value: strconv.Itoa(replicas)}}
@@ -390,7 +389,7 @@ func (k *seeker) ratio(out *Capacity, p *scenario.Pool, guess float64) error {
 	if err != nil {
 		return err
 	}
-	// Pilot runs choose the ratio, so that what decides about its rate has not been chosen for being lucky.
+	// Pilot runs choose the ratio, so the runs that decide about its rate were not chosen for their luck.
 	roughly := map[int]Rough{}
 	at, err := Best(p.Disaggregation.PrefillReplicas, servers-1, func(prefill int) (float64, error) {
 		g, err := r.Rough(prefill, guess)
@@ -436,7 +435,7 @@ func (k *seeker) play(v *Variant, at Load, seeds []int) (l load, runs []Run, err
 			return err
 		}
 		once.Do(func() { l.Servers = countedServers(&s.Pools[k.pool]) })
-		// All that arrive are sent: a client that waits would hide that they wait.
+		// Send all requests that arrive. A client that waits would hide their waiting.
 		all := min(at.Requests, 1_000_000)
 		if err := s.Override(scenario.Overrides{Rate: &at.Rate, Requests: &at.Requests,
 			Concurrency: &all}); err != nil {
@@ -445,9 +444,9 @@ func (k *seeker) play(v *Variant, at Load, seeds []int) (l load, runs []Run, err
 		var list []report.Ended
 		x, err := k.player.Play(k.ctx, s, func(e *report.Ended) { list = append(list, *e) })
 		if err == nil {
-			runs[i] = observed(list, k.objectives, report.SLO(s.Workload.SLO))
+			runs[i] = observed(list, k.objectives, s.Workload.SLO)
 			if runs[i].Unsettled = !x.Sample.Steady; k.timed > 0 && x.Sample.Steady {
-				// a trace's own ups and downs say nothing about whether waits grow from empty
+				// a trace's own variation hides whether waits grow
 				runs[i].Early, runs[i].Late = 1, 1
 			}
 			uses[i] = slices.Concat(constraint.OfLoad(x.Sample.Load, x.Summary.Requests), x.Uses)
@@ -458,7 +457,7 @@ func (k *seeker) play(v *Variant, at Load, seeds []int) (l load, runs []Run, err
 	return l, runs, err
 }
 
-// judged notes what a search says of the load.
+// judged sets the search's judgement of the load.
 func (l *load) judged(x Look, objectives []required) {
 	l.look, l.Runs = x, x.Runs
 	words := map[Verdict]string{Keeps: "keeps", Misses: "misses", Undecided: "undecided"}
@@ -480,7 +479,7 @@ func (l *load) judged(x Look, objectives []required) {
 	l.Why = strings.Join(why, ", ")
 }
 
-// Write prints what was found for people, on lines of so many columns; 0 is as long as they are.
+// Write prints the result for people, on lines of so many columns; 0 columns never break.
 func (x *Capacity) Write(to io.Writer, columns int) error {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "requests/s\tservers\truns\t")
@@ -516,7 +515,7 @@ func (x *Capacity) Write(to io.Writer, columns int) error {
 	}
 	answer := "answer   " + x.Answer
 	if x.Binds != "" {
-		answer += "; what binds is " + x.Binds
+		answer += "; the first to be missed is " + x.Binds
 	}
 	lines := []string{answer}
 	if x.Constraint != "" {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -26,7 +27,7 @@ const (
 		workload: {requests: 500, rate: 10, timeout: 24h, prompt: {characters: 500..6000}}}`
 )
 
-// bruteForce is the rate at which the mean time to the last token is so many seconds, of many long runs.
+// bruteForce returns the rate at which the mean time to the last token is so many seconds, by many long runs.
 func bruteForce(t *testing.T, file string, low, high, seconds float64) float64 {
 	o, err := parseObjectives([]string{fmt.Sprintf("e2e.mean=%vs", seconds)})
 	if err != nil {
@@ -50,7 +51,7 @@ func bruteForce(t *testing.T, file string, low, high, seconds float64) float64 {
 			}
 			var list []report.Ended
 			_, err = new(Player).Play(context.Background(), s, func(e *report.Ended) { list = append(list, *e) })
-			runs[i] = observed(list, o[:1], report.SLO{})
+			runs[i] = observed(list, o[:1], record.SLO{})
 			return err
 		}); err != nil {
 			t.Fatal(err)
@@ -64,8 +65,8 @@ func bruteForce(t *testing.T, file string, low, high, seconds float64) float64 {
 	return math.Sqrt(low * high)
 }
 
-// A trace of regular requests settles at each rate that its server can take, so that it is the objective or the
-// server's own capacity that bounds the rate.
+// A trace of regular requests settles at each rate below its server's capacity, so the objective or the capacity bounds
+// the rate.
 func TestCapacityOfARegularTrace(t *testing.T) {
 	dir := t.TempDir()
 	var trace strings.Builder
@@ -101,7 +102,7 @@ workload: {trace: {file: trace.jsonl, format: mooncake}}`} {
 	}
 }
 
-// A run says of itself whether it settles, without a trace, too.
+// A run reports whether it settles, also without a trace.
 func TestPlayedRunsSayWhetherTheySettle(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "mine.yaml")
 	if err := os.WriteFile(file, []byte(oneQueue), 0o600); err != nil {
@@ -120,8 +121,8 @@ func TestPlayedRunsSayWhetherTheySettle(t *testing.T) {
 	}
 }
 
-// The answers are below the truth: of a queue, of which theory knows it (internal/search tests the rule by
-// itself with more of them), and of engines that batch, of which long runs do.
+// The answers are below the true values, which queueing theory gives for a queue (other tests play the rule alone with
+// more queues), and long runs give for engines that batch.
 func TestStatisticsOfCapacity(t *testing.T) {
 	all := os.Getenv("WINDTUNNEL_STATISTICS") == "all"
 	for _, c := range []struct {

@@ -16,27 +16,27 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// maxVariants bounds what is compared at once.
+// maxVariants bounds the number of variants.
 const maxVariants = 64
 
 // CompareOptions say what is compared.
 type CompareOptions struct {
-	// Files are scenarios, recordings and files of outcomes. Stdin is read where one is -.
+	// Files are scenarios, recordings and files of outcomes. Stdin is read for the name -.
 	Files []string
 	Stdin io.Reader
-	// Overrides change every scenario. Each of Variants is one more variant of it, as path=value;path=value.
+	// Overrides change every scenario. Each of Variants adds a variant of every scenario, as path=value;path=value.
 	Overrides scenario.Overrides
 	Variants  []string
-	// SLO are bounds as report.ParseSLO reads them.
+	// SLO are bounds in the form of record.ParseSLO.
 	SLO          []string
 	Replications int
-	// Measures are those that the verdict reads; empty for the usual ones.
+	// Measures are the names of those that the verdict reads, empty for the default ones.
 	Measures []string
-	// Note is called with what the user should know.
+	// Note is called with notes for the user.
 	Note func(string)
 }
 
-// side is one of what is compared: how it comes to its result, for each replication.
+// side is one of the variants, with a function that returns its result for each replication.
 type side struct {
 	name string
 	play func(ctx context.Context, replication int) (*Result, error)
@@ -44,7 +44,7 @@ type side struct {
 
 // Compare plays scenarios, reads recordings, and compares each with the first.
 func (p *Player) Compare(ctx context.Context, c CompareOptions) (*comparison.Comparison, error) {
-	slo, err := report.ParseSLO(c.SLO)
+	slo, err := record.ParseSLO(c.SLO)
 	reads, unknown := comparison.Named(c.Measures)
 	switch n := len(c.Files) + len(c.Variants); {
 	case err != nil:

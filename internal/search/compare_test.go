@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/comparison"
 	"github.com/windtunnel/windtunnel/report/terminal"
@@ -23,8 +24,8 @@ type compared struct {
 	few                    bool
 }
 
-// comparedScenarios are such whose requests meet each other little, much, and so much that one section of a run
-// follows from another.
+// comparedScenarios have requests that wait for each other little, much, and so much that sections of a run depend on
+// each other.
 var comparedScenarios = []compared{
 	{"light", "replicas: 4,", "", "requests: 5000, rate: 60", 1, true},
 	{"busy", "", "maxNumSeqs: 8", "requests: 5000, rate: 20", 1, true},
@@ -41,7 +42,7 @@ var comparedScenarios = []compared{
 	{"too much", "", "maxNumSeqs: 8", "requests: 5000, rate: 31", 1, false},
 }
 
-// runs plays a scenario with seeds that follow one another.
+// runs plays a scenario with successive seeds.
 func (c *compared) runs(t *testing.T, first int, set ...scenario.Setting) report.Runs {
 	t.Helper()
 	v := Variant{File: c.name, Settings: set, Text: fmt.Appendf(nil, `
@@ -66,14 +67,14 @@ workload: {%s}
 	return out
 }
 
-// verdicts compares pairs of a scenario's runs, and counts the pairs of which a verdict says that some measure
-// is better, worse, or that all are undecided.
+// verdicts compares pairs of a scenario's runs, and counts the verdicts with a better measure, with a worse one, and
+// with undecided ones only.
 func (c *compared) verdicts(t *testing.T, pairs int, pair func(i int) (a, b report.Runs)) map[comparison.Verdict]int {
 	t.Helper()
 	count := map[comparison.Verdict]int{}
 	for i := range pairs {
 		a, b := pair(i)
-		x := comparison.Of([]comparison.Side{{Name: "a"}, {Name: "b"}}, []report.Runs{a, b}, report.SLO{}, nil)
+		x := comparison.Of([]comparison.Side{{Name: "a"}, {Name: "b"}}, []report.Runs{a, b}, record.SLO{}, nil)
 		said, decided := map[comparison.Verdict]bool{}, false
 		for _, v := range x.Comparisons[0].Measures {
 			said[v.Verdict] = true
@@ -152,7 +153,7 @@ func TestCompareColours(t *testing.T) {
 	c := comparedScenarios[0]
 	slower := scenario.Setting{Path: "pools[0].modelServer.jitter.factor", Value: "1.1"}
 	x := comparison.Of([]comparison.Side{{Name: "a"}, {Name: "b\x1b[2J"}},
-		[]report.Runs{c.runs(t, 1), c.runs(t, 1, slower)}, report.SLO{}, []string{"tpot mean"})
+		[]report.Runs{c.runs(t, 1), c.runs(t, 1, slower)}, record.SLO{}, []string{"tpot mean"})
 	for paint, want := range map[bool]string{
 		true:  "\x1b[31mb\\u001b[2J is worse than a: tpot mean +10.",
 		false: "b\\u001b[2J is worse than a: tpot mean +10.",

@@ -9,12 +9,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/stats"
 )
 
-// required is one objective as the user wrote it.
+// required is an objective as the user wrote it.
 type required struct {
 	text    string
 	measure report.Measure
@@ -29,7 +30,7 @@ func (b *required) rule(sampled bool) Objective {
 	return Objective{Quantile: b.measure.Quantile(), Bound: b.bound}
 }
 
-// measured returns an estimate in the form that the answer prints.
+// measured returns an estimate in the form of the answer.
 func (b *required) measured(e Estimate) report.Measured {
 	low, high := e.Low, e.High
 	if b.measure.HigherIsBetter {
@@ -46,7 +47,7 @@ func (b *required) measured(e Estimate) report.Measured {
 }
 
 // values returns the requests' values for the objective.
-func (b *required) values(list []report.Ended, slo report.SLO) (out []float64) {
+func (b *required) values(list []report.Ended, slo record.SLO) (out []float64) {
 	for i := range list {
 		e := &list[i]
 		switch v, ok := b.measure.Of(e); {
@@ -55,7 +56,7 @@ func (b *required) values(list []report.Ended, slo report.SLO) (out []float64) {
 		case b.measure.HigherIsBetter && e.Judged:
 			out = append(out, missed(e.Good))
 		case b.measure.HigherIsBetter:
-			out = append(out, missed(slo.Holds(e)))
+			out = append(out, missed(e.Keeps(slo)))
 		case ok:
 			out = append(out, v)
 		}
@@ -70,8 +71,8 @@ func missed(kept bool) float64 {
 	return 1
 }
 
-// observed returns what a search reads of a run: all its requests, in the order in which the client sent them.
-func observed(list []report.Ended, objectives []required, slo report.SLO) (x Run) {
+// observed returns the data of a run that a search needs, from all its requests in the order of sending.
+func observed(list []report.Ended, objectives []required, slo record.SLO) (x Run) {
 	slices.SortFunc(list, func(a, b report.Ended) int {
 		return cmp.Or(cmp.Compare(a.Sent, b.Sent), cmp.Compare(a.Number, b.Number))
 	})
@@ -95,8 +96,8 @@ func observed(list []report.Ended, objectives []required, slo report.SLO) (x Run
 	return x
 }
 
-// parseObjectives reads those of --objective. That all but one in a thousand requests complete is one of
-// them, unless something else is said: who refuses requests is soon fast.
+// parseObjectives parses the values of --objective. Unless the user has another objective for completed, 999 of 1,000
+// requests must complete, since a server that refuses requests is fast.
 func parseObjectives(list []string) (out []required, err error) {
 	bad := func(text string) error {
 		return exit.Errorf(exit.Usage, "--objective: found %q; expected a latency and its bound such as "+

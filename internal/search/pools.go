@@ -6,12 +6,12 @@ import (
 	"github.com/windtunnel/windtunnel/virtual"
 )
 
-// Virtual returns the addresses of a scenario's servers in virtual time.
+// Virtual returns a function with the addresses of a scenario's servers in virtual time.
 func Virtual(s *scenario.Scenario) func(pool int) []string {
 	return func(pool int) []string { return virtual.Endpoints(pool, &s.Pools[pool]) }
 }
 
-// Pools returns the scenario's pools in the form that a report takes, with the addresses of their servers.
+// Pools returns the scenario's pools in the form of a report, with the addresses of their servers.
 func Pools(s *scenario.Scenario, endpoints func(pool int) []string) []report.Pool {
 	out := make([]report.Pool, len(s.Pools))
 	for i := range s.Pools {
@@ -26,7 +26,7 @@ func Pools(s *scenario.Scenario, endpoints func(pool int) []string) []report.Poo
 				out[i].Groups[k-1].Prefill != prefill {
 				out[i].Groups = append(out[i].Groups, report.Group{Name: name, Prefill: prefill})
 				if d := p.DeploymentOf(n); d != nil {
-					out[i].Groups[len(out[i].Groups)-1].Fleet = fleetOf(p, d)
+					out[i].Groups[len(out[i].Groups)-1].DeploymentInfo = deploymentInfo(p, d)
 				}
 			}
 			g := &out[i].Groups[len(out[i].Groups)-1]
@@ -36,10 +36,11 @@ func Pools(s *scenario.Scenario, endpoints func(pool int) []string) []report.Poo
 	return out
 }
 
-// fleetOf returns what a report prints of a deployment's servers.
-func fleetOf(p *scenario.Pool, d *scenario.Deployment) report.Fleet {
+// deploymentInfo returns a deployment's data for a report.
+func deploymentInfo(p *scenario.Pool, d *scenario.Deployment) report.DeploymentInfo {
 	price, gpus, accelerator := p.Cost(d)
-	return report.Fleet{Deployment: d.Name, Replicas: d.Replicas, Lives: p.Lives(), Scales: d.Autoscaling != nil,
-		GPUs: gpus, Accelerator: accelerator,
+	return report.DeploymentInfo{Deployment: d.Name, Replicas: d.Replicas, Lives: p.Lives(),
+		Scales: d.Autoscaling != nil,
+		GPUs:   gpus, Accelerator: accelerator,
 		PerGPUHour: price.PerGPUHour, Source: price.Source}
 }

@@ -7,17 +7,16 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// Objective is something that must hold of the requests of a load: their mean or a percentile of
-// them is at most Bound.
+// Objective is a condition on the requests of a load: their mean or a percentile of them is at most Bound.
 type Objective struct {
 	Quantile float64 // 0 for the mean
 	Bound    float64
-	// Share says that the values are 1 for a request that misses the objective and else 0, and Sampled that those
-	// requests are some of many: runs in which none does leave as many as chance allows.
+	// Share says that the values are 1 for a request that misses the objective and 0 for others. Sampled says that
+	// these requests are some of many, so runs without a miss leave as many as chance allows.
 	Share, Sampled bool
 }
 
-// least is how many requests of each of so many runs show that none of them misses a share's bound.
+// least returns how many requests of each of so many runs show, without a miss, that a share keeps its bound.
 func (o *Objective) least(runs int) int {
 	if !o.Sampled || o.Bound <= 0 || o.Bound >= 1 {
 		return 0
@@ -27,35 +26,35 @@ func (o *Objective) least(runs int) int {
 
 // Run is the result of one run of a load.
 type Run struct {
-	// Values are, by objective, those of the requests after the run has warmed up.
+	// Values are, by objective, the values of the requests after the run has warmed up.
 	Values [][]float64
-	// Early and Late are the mean waits of the first and the second half of all the run's requests, the warm-up
-	// included, each with Served of the mean time from there to a request's end, beside which a wait is nothing.
-	// Both are 0 where a run cannot say whether it settles.
+	// Early and Late are the mean waits in the first and the second half of all the run's requests, including the
+	// warm-up. Each includes Served of the mean time from there to a request's end, so that negligible waits stay
+	// negligible. Both are 0 if the run cannot show whether it settles.
 	Early, Late float64
 	// Unsettled says that the requests in flight returned to no level.
 	Unsettled bool
 }
 
-// WarmUp is the part of a run's requests that Values leave out: a run begins with nothing in flight.
+// WarmUp is the share of a run's requests that Values leave out, since a run begins with none in flight.
 const WarmUp = 0.2
 
-// Served is the part of the time of service that Early and Late have.
+// Served is the share of the time of service in Early and Late.
 const Served = 0.1
 
-// MostGrowth bounds how much longer requests wait in the second half of a run than in the first. Under a
-// load of exactly the capacity the wait grows from empty as the square root of time, whatever the
-// arrivals and services are: (1 - 0.5^1.5) / 0.5^1.5. Above it grows faster, and below it settles.
+// MostGrowth bounds how much longer requests wait in the second half of a run than in the first. Under a load of
+// exactly the capacity, the wait grows from empty as the square root of time, for all arrivals and services: (1 -
+// 0.5^1.5) / 0.5^1.5. Above the capacity it grows faster, and below it settles.
 const MostGrowth = 1.83
 
-// mostDrift bounds that growth where most runs do not settle: what is in flight then follows the requests' own ups and
-// downs, and not a queue.
+// mostDrift bounds that growth if most runs do not settle. The requests in flight then follow the variation of the
+// requests, and not a queue.
 const mostDrift = 1.25
 
-// confidence is that of a limit, which is on one side of its value.
+// confidence is the confidence of a one-sided limit.
 const confidence = 0.95
 
-// Estimate is a value of pooled runs, with one-sided limits to either side.
+// Estimate is a value of pooled runs, with one-sided limits in both directions.
 type Estimate struct{ Value, Low, High float64 }
 
 // Look is the judgement about one load.
@@ -68,15 +67,14 @@ type Look struct {
 	// Fails are the objectives for which Verdict is not Keeps, the first of several; -1 is the growth.
 	Fails []int
 
-	keeps  float64 // bound over upper limit of the objective that is nearest to its bound: from 1 on it keeps
-	swing  float64 // how much the growth differs from run to run
-	spread float64 // how much that objective differs from run to run, as a part of its value
+	keeps  float64 // bound / upper limit of the objective closest to its bound: from 1 on it keeps
+	swing  float64 // variation of the growth between runs
+	spread float64 // variation of that objective between runs, relative to its value
 }
 
-// Judge pools runs of one load. Each percentile and mean is of all requests; its limits come from
-// leaving out one run after the other (the jackknife) and from Student's t. Delays grow like the reciprocal of
-// what is left of the capacity, so that it is the reciprocal of a delay, and the root of a share, that
-// differs evenly from run to run.
+// Judge pools the runs of one load. Each percentile and mean is of all requests. Its limits come from leaving out one
+// run after the other (the jackknife) and from Student's t. Delays grow like the reciprocal of the remaining capacity,
+// so the reciprocal of a delay, and the root of a share, vary evenly between runs.
 func Judge(objectives []Objective, runs []Run) Look {
 	l := Look{Runs: len(runs), Verdict: Keeps, keeps: math.Inf(1)}
 	say := func(i int, v Verdict) {
@@ -91,7 +89,7 @@ func Judge(objectives []Objective, runs []Run) Look {
 		e, spread := o.estimate(i, runs)
 		l.Estimates = append(l.Estimates, e)
 		say(i, verdict(e, o.Bound))
-		if near := o.Bound / e.High; !(near >= l.keeps) { // also where it is not a number
+		if near := o.Bound / e.High; !(near >= l.keeps) { // also for NaN
 			l.keeps, l.spread = near, spread
 		}
 	}
@@ -141,7 +139,7 @@ func verdict(e Estimate, bound float64) Verdict {
 
 func (o *Objective) estimate(i int, runs []Run) (e Estimate, spread float64) {
 	var all []float64
-	var of []int // whose run each value is, in the order of the values
+	var of []int // the run of each value, in the order of the values
 	if o.Quantile > 0 {
 		all, of = sorted(i, runs)
 	}
@@ -172,7 +170,7 @@ func (o *Objective) estimate(i int, runs []Run) (e Estimate, spread float64) {
 	return e, spread
 }
 
-// sorted are all values of an objective, with the run of each.
+// sorted returns all values of an objective in rising order, with the run of each.
 func sorted(i int, runs []Run) (values []float64, of []int) {
 	type value struct {
 		v   float64
@@ -200,7 +198,8 @@ func sorted(i int, runs []Run) (values []float64, of []int) {
 	return values, of
 }
 
-// quantile is the smallest value that at least this part does not exceed of all but one run's.
+// quantile returns the smallest value, without those of one run, that at least this share of the values does not
+// exceed.
 func quantile(values []float64, of []int, without int, p float64) float64 {
 	n := 0
 	for _, r := range of {
@@ -219,8 +218,8 @@ func quantile(values []float64, of []int, without int, p float64) float64 {
 	return math.NaN()
 }
 
-// jackknife has the limits of a value of n runs, from what it comes to without each of them (-1: with all),
-// on the scale of a power of it. spread is the standard deviation from run to run, as a part of the value.
+// jackknife returns a value of n runs with its limits, from the values without each of the runs (-1: with all), on the
+// scale of a power of the value. spread is the standard deviation between runs, relative to the value.
 func jackknife(n int, power float64, value func(without int) float64) (e Estimate, spread float64) {
 	e = Estimate{Value: value(-1), High: math.Inf(1)}
 	if math.IsNaN(e.Value) {
@@ -236,7 +235,7 @@ func jackknife(n int, power float64, value func(without int) float64) (e Estimat
 		squares += delta * (x - sum/float64(i+1))
 	}
 	mean, deviation := sum/float64(n), math.Sqrt(squares/float64(n-1))
-	if math.IsInf(scaled(e.Value), 0) { // nothing waits: nothing differs
+	if math.IsInf(scaled(e.Value), 0) { // nothing waits, so nothing varies
 		return Estimate{Value: e.Value, Low: e.Value, High: e.Value}, 0
 	}
 	half := student(confidence, n-1) * deviation / math.Sqrt(float64(n))
@@ -252,7 +251,7 @@ func jackknife(n int, power float64, value func(without int) float64) (e Estimat
 	return e, math.Abs(deviation / power / scaled(e.Value))
 }
 
-// student is the one-sided quantile of Student's t.
+// student returns the one-sided quantile of Student's t.
 func student(p float64, freedom int) float64 {
 	v := float64(freedom)
 	x := mathext.InvRegIncBeta(v/2, 0.5, 2*(1-p))

@@ -1,11 +1,12 @@
-// Package search finds the highest rate, the fewest servers and the best share that keep objectives, where
-// one look costs simulations and chance has a part in what it says.
+// Package search is the commands that decide (capacity, sweep, compare, validate, calibrate) without a command line.
+// Capacity finds the highest rate, the fewest servers and the best ratio that keep objectives, where one look costs
+// simulations and has random results.
 //
-// A search has two halves, of different seeds. Pilot runs, few and short, say roughly where the answer is and
-// how long runs have to be. What they say is not part of the answer: fresh runs decide, of a number and a length
-// that stay as they are, with the same seeds at each load. A load whose upper limits keep all objectives there
-// is kept. The same seeds make what lies above the capacity fail together: to answer too much, those runs have to
-// err at the capacity itself, which is one error and not one for each look.
+// A search has two halves with different seeds. Pilot runs, few and short, estimate the answer and the length that runs
+// need. Their results are not part of the answer: fresh runs decide, with a fixed number and length and the same seeds
+// at each load. A load is kept if its upper limits keep all objectives there. The same seeds make all loads above the
+// capacity fail together. For a wrong answer, those runs have to err at the capacity itself, which is one error and not
+// one for each look.
 package search
 
 import (
@@ -23,21 +24,21 @@ const (
 	Keeps
 )
 
-// Band is the result of a search: up to Keeps the objectives are kept, and from Misses on missed; what
-// lies between these runs cannot tell. Either is 0 where there is none.
+// Band is the result of a search. Up to the rate Keeps the objectives are kept, and from the rate Misses on they are
+// missed. The runs cannot decide about rates in between. Either is 0 if there is none.
 type Band struct{ Keeps, Misses float64 }
 
-// Rule is how a load is judged.
+// Rule says how loads are played and judged.
 type Rule struct {
 	Objectives []Objective
-	// Runs is how many runs decide, at least 3. Precision is how near to each other the highest rate that
-	// keeps and the lowest that does not are, as a part of them. Least and Most bound rates.
+	// Runs is how many runs decide, at least 3. Precision is the relative distance to reach between the highest rate
+	// that keeps and the lowest that does not. Least and Most bound rates.
 	Runs                   int
 	Precision, Least, Most float64
-	// Requests is how many requests a run at a rate has at least, and MostRequests at most.
+	// Requests returns the least number of requests of a run at a rate, and MostRequests bounds it.
 	Requests     func(rate float64) int
 	MostRequests int
-	// Play plays a load once for each seed. Looked, if not nil, hears of each look.
+	// Play plays a load once for each seed. Looked, if not nil, is called after each look.
 	Play   func(load Load, seeds []int) ([]Run, error)
 	Looked func(Load, Look)
 }
@@ -49,25 +50,24 @@ type Load struct {
 	Requests int
 }
 
-// What pilot runs are: so many while it is searched, and so many to see how much runs differ. From decidingSeed
-// on seeds are those of the runs that decide.
+// Pilot runs: roughRuns while searching, and pilotRuns, longer times as long, to measure how much runs differ. Seeds
+// from decidingSeed on belong to the runs that decide.
 const (
 	roughRuns, pilotRuns, longer = 2, 6, 2
 	decidingSeed                 = 1000
-	// Runs are long enough where they differ by this part of the value, and at most mostLonger times as long as
-	// they have to be.
+	// Runs are long enough if they differ by this share of the value, and at most mostLonger times as long as needed.
 	enough, settled, mostLonger = 0.25, 0.55, 4
-	usualSteep                  = 4  // of the objective for which enough is meant: a queue at 75 % of its capacity
-	mostLooks                   = 16 // at one band, with the runs that decide
-	// The runs that decide begin where the value is this part of its bound, for its upper limit is near the bound
+	usualSteep                  = 4  // of the objective that enough assumes: a queue at 75 % of its capacity
+	mostLooks                   = 16 // for one band, by the runs that decide
+	// The runs that decide begin where the value is this share of its bound, because its upper limit is near the bound
 	// there, and at most this factor from where the pilot runs ended.
 	limitMeets, mostNearer = 0.86, 1.05
 )
 
-// Pilot says that these seeds are of pilot runs.
+// Pilot reports whether these seeds belong to pilot runs.
 func Pilot(seeds []int) bool { return seeds[0] < decidingSeed }
 
-// Significant leaves a rate four digits, so that it can be typed again.
+// Significant rounds a rate to four digits, so that it can be typed again.
 func Significant(v float64) float64 {
 	f, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 4, 64), 64)
 	if err != nil {
@@ -101,7 +101,7 @@ func (r *Rule) look(l Load, first, runs int) (Look, error) {
 	return k, nil
 }
 
-// roughly says by pilot runs how far above its bound the objective is that is furthest: up to 1 a load seems to
+// roughly returns, by pilot runs, the factor by which the worst objective is above its bound. Up to 1, a load seems to
 // keep it.
 func (r *Rule) roughly(l Load) (off float64, err error) {
 	k, err := r.look(l, 0, roughRuns)
@@ -122,7 +122,7 @@ func (r *Rule) pilot(l Load, steep float64) (rate float64, requests int, err err
 		case off > 1 && l.Rate > r.Least:
 			l.Rate = max(r.Least, l.Rate*(1-min(max((1-1/off)/4, r.Precision), 0.25)))
 			continue
-		case off < 0.7 && tries == 0 && l.Rate < r.Most: // where runs differ less than nearer to the bound
+		case off < 0.7 && tries == 0 && l.Rate < r.Most: // runs differ less than nearer to the bound
 			l.Rate = min(l.Rate*1.1, r.Most)
 			continue
 		}
@@ -132,8 +132,8 @@ func (r *Rule) pilot(l Load, steep float64) (rate float64, requests int, err err
 	return l.Rate, l.Requests, nil
 }
 
-// long is how many requests the runs need that decide, by how much pilot runs differ. An objective that grows less
-// steeply with the rate has to be known better for a rate that is as near.
+// long returns how many requests the runs that decide need, from how much pilot runs differ. An objective that grows
+// less steeply with the rate must be known better for the same precision of the rate.
 func (r *Rule) long(k *Look, steep float64) int {
 	times := max(k.spread/enough*max(1, min(usualSteep/steep, 3)), k.swing/settled)
 	if times *= times; !(times < mostLonger) {
@@ -142,7 +142,7 @@ func (r *Rule) long(k *Look, steep float64) int {
 	return min(r.MostRequests, int(math.Ceil(float64(k.Requests)*max(1./longer, times))))
 }
 
-// off is how far the objective that is furthest from its bound is above it, as a factor; at most 1 where none is.
+// off returns the factor by which the worst objective is above its bound, at most 1 if none is.
 func (r *Rule) off(k *Look) float64 {
 	most := k.Growth.Value / MostGrowth
 	for i, o := range r.Objectives {
@@ -156,13 +156,13 @@ func (r *Rule) off(k *Look) float64 {
 	return most
 }
 
-// Rough is the pilot runs' estimate of the highest rate that servers keep: 0 where there is none. Steep is by how many
+// Rough is the pilot runs' estimate of the highest rate that servers keep, 0 if there is none. Steep is by how many
 // percent the objective grows there with each percent of the rate.
 type Rough struct{ Rate, Steep float64 }
 
-// Rough finds about the highest rate that servers keep.
+// Rough estimates the highest rate that servers keep.
 func (r *Rule) Rough(servers int, guess float64) (g Rough, err error) {
-	var low, high, below, above float64 // rates, and how far off the bound they are
+	var low, high, below, above float64 // rates, and the factors of their objectives
 	for rate := min(max(guess, r.Least), r.Most); ; {
 		off, err := r.roughly(Load{Rate: rate, Servers: servers})
 		if err != nil {
@@ -197,7 +197,7 @@ func (r *Rule) Highest(servers int, rough Rough) (b Band, err error) {
 	if err != nil {
 		return b, err
 	}
-	var keeps, fails *Look // the nearest to each other
+	var keeps, fails *Look // the closest pair
 	wide := math.Inf(1)
 	for range mostLooks {
 		k, err := r.look(Load{rate, servers, requests}, decidingSeed, r.Runs)
@@ -236,7 +236,7 @@ func (r *Rule) Highest(servers int, rough Rough) (b Band, err error) {
 	return b, r.missed(servers, &b, fails)
 }
 
-// near says that a look between two would add next to nothing: the limit is that near to its bound.
+// near reports that a look between two would add almost nothing, because the limit is close to its bound.
 func (r *Rule) near(keeps, fails *Look, steep float64) bool {
 	if fails == nil {
 		return false
@@ -245,21 +245,21 @@ func (r *Rule) near(keeps, fails *Look, steep float64) bool {
 	return gap <= r.Precision/4 || gap <= r.Precision && keeps.keeps < 1+min(steep, usualSteep)*0.025
 }
 
-// flat says that a line through two looks that keep leaves next to nothing above the second.
+// flat reports that a line through two looks that keep leaves almost nothing above the second.
 func (r *Rule) flat(k, before *Look) bool {
 	return before != nil && k.Rate > before.Rate &&
 		(k.keeps-1)*(k.Rate-before.Rate) <= (before.keeps-k.keeps)*k.Rate*r.Precision/8
 }
 
-// between is where the upper limit probably meets its bound, by a straight line between two looks, a little below.
+// between returns where the upper limit probably meets its bound, by a straight line between two looks, a little below.
 func between(keeps, fails *Look, edge float64) float64 {
 	part := (min(keeps.keeps, 2) - 1.01) / (min(keeps.keeps, 2) - max(fails.keeps, 0))
 	rate := keeps.Rate + max(0, part)*(fails.Rate-keeps.Rate)
 	return min(max(rate, keeps.Rate*(1+edge)), fails.Rate/(1+edge))
 }
 
-// beyond is where to look next where all looks were of one kind: further by a part of what lies between the limit
-// and its bound, as in a queue at 80 % of its capacity, or where a line through the last two leads.
+// beyond returns the next rate if all looks had the same verdict. It is further by a part of the distance between the
+// limit and its bound, as in a queue at 80 % of its capacity, or where a line through the last two looks leads.
 func beyond(k, before *Look) float64 {
 	off := min(max(k.keeps, 0), 2) - 1
 	step := max(min(off/5.5, 0.25), 0.01)
@@ -280,7 +280,7 @@ func beyond(k, before *Look) float64 {
 	return k.Rate * (1 - step)
 }
 
-// missed finds the lowest rate that surely misses, near the highest that keeps: what pilot runs decide.
+// missed finds the lowest rate that certainly misses, near the highest that keeps, by pilot runs.
 func (r *Rule) missed(servers int, b *Band, fails *Look) error {
 	rate := b.Keeps
 	if fails != nil {
@@ -299,8 +299,8 @@ func (r *Rule) missed(servers int, b *Band, fails *Look) error {
 	return nil
 }
 
-// Fewest finds the fewest servers, from 1 to most, that keep the objectives at a rate: 0 where most do not. sure is
-// false where one fewer is undecided, and odd is true where one more does not keep them.
+// Fewest finds the fewest servers, from 1 to most, that keep the objectives at a rate, 0 if most do not. sure is false
+// if one fewer is undecided, and odd is true if one more does not keep them.
 func (r *Rule) Fewest(first, most int, rate float64) (n int, sure, odd bool, err error) {
 	at := func(n int) Load { return Load{Rate: rate, Servers: n} }
 	low, high := 0, most+1 // by pilot runs, low does not keep the objectives and high does
@@ -345,8 +345,8 @@ func (r *Rule) Fewest(first, most int, rate float64) (n int, sure, odd bool, err
 	return n, n == 1 || said[n-1] == Misses, odd, err
 }
 
-// Best finds where a value is greatest among 1 to most, from a first guess, if it rises
-// towards there and falls behind it. It looks at both neighbours of what it returns.
+// Best finds the maximum of a value among 1 to most, from a first guess, if the value rises up to the maximum and falls
+// after it. It looks at both neighbours of the result.
 func Best(first, most int, value func(n int) (float64, error)) (at int, err error) {
 	known := map[int]float64{}
 	of := func(n int) float64 {

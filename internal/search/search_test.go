@@ -46,7 +46,7 @@ func erlangC(c int, load float64) float64 {
 	return last / (sum + last)
 }
 
-// truth is what the objective comes to under a load of the servers.
+// truth returns the value of the objective under a load of the servers.
 func truth(servers int, load, quantile float64) float64 {
 	wait, left := erlangC(servers, load), float64(servers)*(1-load)
 	if quantile == 0 {
@@ -55,7 +55,7 @@ func truth(servers int, load, quantile float64) float64 {
 	return math.Log(wait/(1-quantile)) / left
 }
 
-// run is a run as the rule takes it.
+// run returns a run in the form of the rule.
 func run(waits []float64) Run {
 	mean := func(list []float64) (sum float64) {
 		for _, v := range list {
@@ -84,7 +84,7 @@ func queueRule(servers int, o Objective, seed uint64, played *int) *Rule {
 		}}
 }
 
-// searches is how many searches a test plays: a few, or as many as tell how often they err.
+// searches returns how many searches a test plays: a few, or enough to count their errors.
 func searches(few int) int {
 	if os.Getenv("WINDTUNNEL_STATISTICS") == "all" {
 		return 200
@@ -92,8 +92,8 @@ func searches(few int) int {
 	return few
 }
 
-// What a search says to be kept lies above the true capacity in at most 5 % of all searches by design, which
-// 17 of 200 hold with 98 % of all draws, and is near to it. The truths are those of queueing theory.
+// The rate that a search reports as kept is above the true capacity in at most 5 % of all searches by design, so in at
+// most 17 of 200 with 98 % probability, and near to it. Queueing theory gives the true values.
 func TestStatisticsOfAnswers(t *testing.T) {
 	for _, c := range []struct {
 		servers        int
@@ -218,7 +218,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// certain plays loads of which all runs are the same: a value for each load.
+// certain plays loads whose runs are all the same: a value for each load.
 func certain(value func(Load) float64) *Rule {
 	return &Rule{Objectives: []Objective{{Bound: 1}}, Runs: 3, Precision: 0.02, Least: 1e-3, Most: 1e6,
 		MostRequests: 1000,
@@ -261,7 +261,7 @@ func TestHighest(t *testing.T) {
 	}
 }
 
-// What keeps a load from being played ends the search.
+// An error of playing a load ends the search.
 func TestErrors(t *testing.T) {
 	r := certain(nil)
 	r.Play = func(Load, []int) ([]Run, error) { return nil, os.ErrClosed }

@@ -26,22 +26,22 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// Sweep plays a scenario with each combination of values of its fields.
+// Sweep says which combinations of values of a scenario's fields are played.
 type Sweep struct {
-	// Variant is the scenario. Vary are fields and their values, such as workload.rate=10,20.
+	// Variant is the scenario. Vary are fields with their values, such as workload.rate=10,20.
 	Variant Variant
 	Vary    []string
-	// SLO are bounds as report.ParseSLO reads them.
+	// SLO are bounds in the form of record.ParseSLO.
 	SLO          []string
 	Replications int
-	// Results is the file that points are written to and read from; empty for none.
+	// Results is the file that points are appended to, and whose points are not played again; empty for none.
 	Results string
-	// Measures are the names of those in the table; empty for the usual ones.
+	// Measures are the names of the measures in the table, empty for the default ones.
 	Measures []string
-	// Note is called with what the user should know.
+	// Note is called with notes for the user.
 	Note func(string)
 
-	slo     report.SLO
+	slo     record.SLO
 	shown   []report.Measure
 	digests map[string][]byte // of files that points depend on
 }
@@ -58,13 +58,13 @@ type Swept struct {
 	replications int
 }
 
-// Point is one combination of values and what it came to: a line of the results.
+// Point is the result of one combination of values, a line of the results.
 type Point struct {
-	// Key is of all that the point depends on.
+	// Key is a hash of everything that the point depends on.
 	Key      string            `json:"key"`
 	Set      map[string]string `json:"set"`
 	Requests int               `json:"requests"`
-	// Failed is how many requests did not complete.
+	// Failed counts requests that did not complete.
 	Failed   int               `json:"failed"`
 	Steady   bool              `json:"steady"`
 	WarmUp   float64           `json:"warmUpSeconds"`
@@ -74,7 +74,7 @@ type Point struct {
 // Sweep plays a sweep. After an interruption it returns the points that were played, and an error.
 func (p *Player) Sweep(ctx context.Context, c Sweep) (*Swept, error) {
 	var err error
-	if c.slo, err = report.ParseSLO(c.SLO); err != nil {
+	if c.slo, err = record.ParseSLO(c.SLO); err != nil {
 		return nil, exit.Errorf(exit.Usage, "--slo: %w", err)
 	}
 	if err := CheckReplications(1, c.Replications); err != nil {
@@ -99,7 +99,7 @@ func (p *Player) Sweep(ctx context.Context, c Sweep) (*Swept, error) {
 		return results.add(out.points[i])
 	})
 	err = errors.Join(err, results.close())
-	if ctx.Err() != nil { // what was played is printed
+	if ctx.Err() != nil { // print the points that were played
 		out.points = slices.DeleteFunc(out.points, func(p *Point) bool { return p.Measures == nil })
 	}
 	if err != nil && (ctx.Err() == nil || len(out.points) == 0) {
@@ -120,7 +120,7 @@ func CheckReplications(least, n int) error {
 	return nil
 }
 
-// points fills in the points that are to be played, and opens the results.
+// points fills in the points, and opens the results.
 func (c *Sweep) points(out *Swept) (variants []Variant, file *results, err error) {
 	var combinations [][]scenario.Setting
 	if out.paths, combinations, err = c.combinations(); err != nil {
@@ -153,7 +153,7 @@ func (c *Sweep) points(out *Swept) (variants []Variant, file *results, err error
 	return variants, file, err
 }
 
-// Write prints the points: text, json or csv.
+// Write prints the points as text, json or csv.
 func (x *Swept) Write(to io.Writer, form string) error {
 	switch form {
 	case "json":
@@ -169,7 +169,7 @@ func (x *Swept) Write(to io.Writer, form string) error {
 	return x.writeText(to)
 }
 
-// measuresNamed returns the measures with these names, or the usual ones.
+// measuresNamed returns the measures with these names, or the default ones.
 func measuresNamed(names []string) (out []report.Measure, err error) {
 	if len(names) == 0 {
 		names = []string{"requests/s", "output tokens/s", "ttft p50", "ttft p99", "tpot mean", "e2e p50", "e2e p99",
@@ -190,7 +190,7 @@ func measuresNamed(names []string) (out []report.Measure, err error) {
 	return out, nil
 }
 
-// combinations are all of them, the last field changing fastest.
+// combinations returns all combinations. The last field changes fastest.
 func (c *Sweep) combinations() (paths []string, out [][]scenario.Setting, err error) {
 	out = [][]scenario.Setting{nil}
 	for _, text := range c.Vary {
@@ -242,8 +242,8 @@ func splitValues(text string) (out []string) {
 	return append(out, strings.TrimSpace(text[from:]))
 }
 
-// point is a combination that is to be played. Its key is of the scenario's text and
-// all files that it names, of what is changed in it, and of this windtunnel.
+// point returns a combination before it is played. Its key is a hash of the scenario's text and files, of the changes
+// to it, and of windtunnel's version.
 func (c *Sweep) point(s *scenario.Scenario, settings []scenario.Setting) (*Point, error) {
 	h := sha256.New()
 	flags, err := json.Marshal(c.Variant.Overrides)
@@ -271,7 +271,7 @@ func (c *Sweep) point(s *scenario.Scenario, settings []scenario.Setting) (*Point
 	return p, nil
 }
 
-// digest is that of a file, which may be a long trace: it is read once.
+// digest returns the hash of a file. It reads the file, perhaps a long trace, once.
 func (c *Sweep) digest(file string) ([]byte, error) {
 	if sum, known := c.digests[file]; known {
 		return sum, nil
@@ -317,11 +317,11 @@ type results struct {
 	had map[string]*Point
 }
 
-// maxResults bounds the file.
+// maxResults bounds the file, in bytes.
 const maxResults = 1 << 30
 
-// openResults reads the points in the file, and appends to them. A last line that was cut short is
-// dropped: its point is played again.
+// openResults reads the points in the file, and opens the file for appending. It drops an incomplete last line, whose
+// point is played again.
 func openResults(path string, inputs []string) (*results, error) {
 	x := &results{had: map[string]*Point{}}
 	if path == "" {
@@ -334,8 +334,8 @@ func openResults(path string, inputs []string) (*results, error) {
 		}
 	}
 	bad := func(line int) error {
-		return exit.Errorf(exit.Input, "--results %s:%d: this is no point of a sweep; expected what windtunnel "+
-			"sweep --results wrote, or a new file", path, line)
+		return exit.Errorf(exit.Input, "--results %s:%d: this is not a point of a sweep; expected a file of "+
+			"windtunnel sweep --results, or a new file", path, line)
 	}
 	data, err := files.Read(path, maxResults)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -428,7 +428,7 @@ func (x *Swept) writeText(to io.Writer) error {
 	return nil
 }
 
-// text is a measure with half of its interval.
+// text returns a measure with half of its interval.
 func (p *Point) text(m report.Measure, unsure *bool) string {
 	for _, v := range p.Measures {
 		if v.Measure == m.Name {
@@ -461,8 +461,5 @@ func (x *Swept) writeCSV(to io.Writer) error {
 				v.Measure, string(v.Unit), number(&v.Value), number(v.Low), number(v.High), v.Why))
 		}
 	}
-	if err := w.WriteAll(lines); err != nil {
-		return err
-	}
-	return w.Error()
+	return w.WriteAll(lines)
 }

@@ -20,8 +20,8 @@ func CheckTolerance(percent float64) error {
 	return nil
 }
 
-// Validate plays a scenario in virtual time and compares it with the recording of a live run. Virtual time takes
-// the measured hops, if there are any, instead of the scenario's.
+// Validate plays a scenario in virtual time and compares it with the recording of a live run. Virtual time uses the
+// measured hops, if there are any, instead of the scenario's.
 func (p *Player) Validate(ctx context.Context, v *Variant, live string, measured *hops.Times, tolerance float64) (
 	*validation.Result, error) {
 	if err := CheckTolerance(tolerance); err != nil {
@@ -47,7 +47,7 @@ func (p *Player) Validate(ctx context.Context, v *Variant, live string, measured
 	return out, nil
 }
 
-// WithHops is the variant with measured hops; a hop that was not measured stays as it is.
+// WithHops returns the variant with measured hops. Hops without a measurement keep their values.
 func (v *Variant) WithHops(measured *hops.Times) Variant {
 	var settings []scenario.Setting
 	for name, d := range measured.All() {

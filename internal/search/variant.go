@@ -1,6 +1,7 @@
 package search
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
@@ -20,20 +22,19 @@ import (
 	"github.com/windtunnel/windtunnel/virtual"
 )
 
-// Variant is a scenario that is played several times: with other seeds, and with
-// other values in some of its fields.
+// Variant is a scenario that is played several times, with other seeds and with other values in some fields.
 type Variant struct {
-	// Name is its file, or the fields that differ from that file.
+	// Name is its file, or its fields that differ from the file.
 	Name string
-	// File is the scenario's file, in errors, and Text the content of the file.
+	// File is the name of the scenario's file, for errors, and Text its content.
 	File string
 	Text []byte
-	// Settings are the fields that have other values than in Text. Overrides come after them.
+	// Settings are the fields with other values than in Text. Overrides are applied after them.
 	Settings  []scenario.Setting
 	Overrides scenario.Overrides
 }
 
-// ReadVariant reads a scenario's file, - for standard input and "" for the embedded scenario, and checks it.
+// ReadVariant reads and checks a scenario's file, - for standard input and "" for the embedded scenario.
 func ReadVariant(stdin io.Reader, file string, set []scenario.Setting, o scenario.Overrides) (v Variant, err error) {
 	v = Variant{Name: file, File: file, Settings: set, Overrides: o}
 	switch file {
@@ -52,7 +53,7 @@ func ReadVariant(stdin io.Reader, file string, set []scenario.Setting, o scenari
 	return v, err
 }
 
-// With is the variant with more fields set.
+// With returns the variant with more fields set.
 func (v *Variant) With(settings ...scenario.Setting) Variant {
 	w := *v
 	w.Settings = slices.Concat(v.Settings, settings)
@@ -64,7 +65,7 @@ func (v *Variant) With(settings ...scenario.Setting) Variant {
 	return w
 }
 
-// Scenario parses the scenario again, since a run changes it. The replication's number is added to the seed.
+// Scenario parses the scenario again, since a run changes it. It adds the replication's number to the seed.
 func (v *Variant) Scenario(replication int) (*scenario.Scenario, error) {
 	s, err := scenario.Parse(v.File, v.Text, v.Settings...)
 	if err != nil {
@@ -89,7 +90,7 @@ func ParseSettings(flag string, list []string) (out []scenario.Setting, err erro
 	return out, nil
 }
 
-// LoadError gives what is wrong with a scenario its exit code.
+// LoadError adds an exit code to the error of loading a scenario.
 func LoadError(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return exit.Hint(exit.Input, err, "windtunnel scenario show > my.yaml writes one to start from")
@@ -102,12 +103,13 @@ type Result struct {
 	Sample  *report.Sample
 	Summary report.Summary
 	Seed    uint64
-	Uses    []constraint.Use // of all but model servers
+	Uses    []constraint.Use // of resources other than model servers
 }
 
 // Player plays scenarios in virtual time.
 type Player struct {
-	// Fitter starts what fits the trees of a scenario's latency predictors; nil where none is needed.
+	// Fitter returns a function that fits the trees of a scenario's latency predictors. It is nil if no scenario needs
+	// one.
 	Fitter func(context.Context, *scenario.Scenario) (fit virtual.Fitter, stop func())
 }
 
@@ -124,22 +126,22 @@ func (p *Player) Variant(ctx context.Context, v *Variant, replication int) (*Res
 func (p *Player) Play(ctx context.Context, s *scenario.Scenario, ended func(*report.Ended)) (*Result, error) {
 	t := report.NewTallyFor(s.Workload.Requests)
 	t.Expect(s.Workload.Requests)
-	t.Each(ended)
+	t.OnEnded(ended)
 	t.Servers(Pools(s, Virtual(s)))
 	x := &Result{Seed: s.Seed}
 	if err := p.Record(ctx, s, t, t, func(list []constraint.Use) { x.Uses = list }); err != nil {
 		return nil, err
 	}
 	x.Sample, x.Summary = t.Sample(), t.Summary()
-	x.Sample.Judge(report.SLO(s.Workload.SLO))
+	x.Sample.Judge(s.Workload.SLO)
 	return x, nil
 }
 
-// Record plays a scenario and records its events. The tally receives what is no event. Record calls used, if not
-// nil, with what was in use besides the model servers.
+// Record plays a scenario and records its events. The tally receives data that is not in events. Record calls used, if
+// not nil, with the use of resources other than model servers.
 func (p *Player) Record(ctx context.Context, s *scenario.Scenario, to record.Recorder, t *report.Tally,
 	used func([]constraint.Use)) error {
-	o := virtual.Options{Gaps: t.Gaps(), Served: t.Loaded, Used: used,
+	o := virtual.Options{Gaps: t.Gaps(), Served: t.SetLoads, Used: used,
 		Progress: func(int) bool { return ctx.Err() == nil }}
 	if p.Fitter != nil {
 		var stop func()
@@ -158,33 +160,18 @@ func Each(n int, do func(i int) error) error {
 	gc.PlayMany()
 	defer gc.Serve()
 	errs := make([]error, n)
-	var next, failed int
-	var mu sync.Mutex
+	var next atomic.Int64
+	var failed atomic.Bool
 	var wg sync.WaitGroup
 	for range min(n, runtime.GOMAXPROCS(0)) {
 		wg.Go(func() {
-			for {
-				mu.Lock()
-				i := next
-				next++
-				if i >= n || failed > 0 {
-					mu.Unlock()
-					return
-				}
-				mu.Unlock()
-				if errs[i] = do(i); errs[i] != nil {
-					mu.Lock()
-					failed++
-					mu.Unlock()
+			for i := next.Add(1) - 1; i < int64(n) && !failed.Load(); i = next.Add(1) - 1 {
+				if errs[i] = do(int(i)); errs[i] != nil {
+					failed.Store(true)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(errs...)
 }

@@ -32,18 +32,6 @@ type Prober struct {
 	prompts          [][]uint32 // of the last probe
 }
 
-// Server holds the data that a server reports about itself.
-type Server struct {
-	Model, Version string
-	// ModelLen is how many tokens a prompt and its answer may have together. KVTokens is the KV cache's capacity in
-	// tokens. 0 means unknown.
-	ModelLen, KVTokens int
-	// Busy is how many requests the server is serving.
-	Busy int
-	// Overhead is the duration of a request that computes nothing, as the median of 20.
-	Overhead time.Duration
-}
-
 // NewProber returns a Prober for the server at a URL such as http://127.0.0.1:8000. Key is the API key, or "". The
 // seed determines the prompts. Each run needs another seed, because the server has cached the prompts of earlier
 // runs.
@@ -94,7 +82,7 @@ func (p *Prober) page(ctx context.Context, path string) ([]byte, error) {
 }
 
 // Discover reads the server's data. Model is the model to look for, or "" for the first one.
-func (p *Prober) Discover(ctx context.Context, model string) (s Server, err error) {
+func (p *Prober) Discover(ctx context.Context, model string) (s calibrate.Server, err error) {
 	models, err := p.models(ctx)
 	if err != nil {
 		return s, err
@@ -119,7 +107,7 @@ func (p *Prober) Discover(ctx context.Context, model string) (s Server, err erro
 		}
 	}
 	if text, err := p.page(ctx, "/metrics"); err == nil {
-		s.metrics(text)
+		readMetrics(&s, text)
 	}
 	path := "/health"
 	if _, err := p.page(ctx, path); err != nil {
@@ -144,8 +132,8 @@ const (
 	cacheMetric   = "vllm:cache_config_info"
 )
 
-// metrics reads vLLM's metrics page. Missing values stay unknown.
-func (s *Server) metrics(text []byte) {
+// readMetrics reads vLLM's metrics page. Missing values stay unknown.
+func readMetrics(s *calibrate.Server, text []byte) {
 	page, err := metrics.Parse(text, func(name string) bool {
 		return name == runningMetric || name == waitingMetric || name == cacheMetric
 	})

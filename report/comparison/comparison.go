@@ -1,6 +1,6 @@
-// Package comparison decides how several variants of a scenario differ from the first of them: measure by
-// measure, with the interval in which the true difference is, and a verdict in words that reads some of the
-// measures. Each request is held against the same one of the other run (docs/decide.md).
+// Package comparison decides how variants of a scenario differ from the first of them: measure by measure, with the
+// interval of the true difference, and with a verdict in words on some of the measures. Each request is compared with
+// the same request of the other run (docs/decide.md).
 package comparison
 
 import (
@@ -12,13 +12,14 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/stats"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// Comparison is what windtunnel compare --output json prints: several runs beside the first of them.
+// Comparison is the result of windtunnel compare, as --output json prints it.
 type Comparison struct {
 	SLO          string   `json:"slo,omitempty"`
 	Confidence   float64  `json:"confidence"`
@@ -36,20 +37,20 @@ type Side struct {
 	Steady   bool    `json:"steady"`
 }
 
-// Versus is the difference of one of them from the first.
+// Versus is the difference of one variant from the first.
 type Versus struct {
 	Of       string   `json:"of"`
 	With     string   `json:"with"`
 	Paired   int      `json:"pairedRequests"`
 	Measures []Value  `json:"measures"`
 	Verdict  string   `json:"verdict"`
-	lacks    []string // measures that the verdict should read and one of the two has nothing of
+	lacks    []string // measures for the verdict that one of the two runs lacks
 }
 
-// Verdict is a word about one measure.
+// Verdict is a verdict on one measure.
 type Verdict string
 
-// The verdicts. Better, Worse, Undecided and Unseen are only said of measures that the verdict reads.
+// The verdicts. Only measures that the verdict reads are Better, Worse, Undecided or Unseen.
 const (
 	Better    Verdict = "better"
 	Worse     Verdict = "worse"
@@ -58,19 +59,19 @@ const (
 	Same      Verdict = "the same"
 )
 
-// Value is one measure of both.
+// Value is one measure of both runs.
 type Value struct {
 	Measure    string      `json:"measure"`
 	Unit       report.Unit `json:"unit"`
 	A          float64     `json:"a"`
 	B          float64     `json:"b"`
 	Difference float64     `json:"difference"`
-	// Low and High are where the true difference is; absent where Why says why.
+	// Low and High bound the true difference. Without them, Why has the reason.
 	Low  *float64 `json:"low,omitempty"`
 	High *float64 `json:"high,omitempty"`
 	Why  string   `json:"why,omitempty"`
-	// P is how often chance alone brings as much of a difference, and Corrected the same among all measures
-	// that the verdict reads, by Holm; absent where it does not read this one.
+	// P is how often chance alone causes such a difference, and Corrected the same for all measures that the verdict
+	// reads, by Holm. They are absent where the verdict does not read the measure.
 	P         *float64 `json:"p,omitempty"`
 	Corrected *float64 `json:"pCorrected,omitempty"`
 	Verdict   Verdict  `json:"verdict"`
@@ -79,14 +80,13 @@ type Value struct {
 	reads     bool // the verdict reads it
 }
 
-// byObjective and byDefault are what a verdict reads where nobody names measures: the first, where
-// something says what a good answer is.
+// byObjective and byDefault are the measures that a verdict reads by default, with and without an SLO.
 var (
 	byObjective = []string{"goodput", "attainment"}
 	byDefault   = []string{"ttft p90", "tpot mean", "e2e p90", "requests/s", "completed"}
 )
 
-// Named are the measures of these names, each as ttft.p90 or as "ttft p90". The error says which there are.
+// Named returns the measures with these names, each as ttft.p90 or as "ttft p90". The error lists the possible names.
 func Named(names []string) ([]string, error) {
 	var all, out []string
 	for _, m := range report.Measures() {
@@ -97,7 +97,7 @@ func Named(names []string) ([]string, error) {
 	for _, text := range names {
 		name := strings.ReplaceAll(text, ".", " ")
 		if !slices.Contains(all, name) {
-			return nil, fmt.Errorf("found %q; expected measures of which one value is better than another, "+
+			return nil, fmt.Errorf("found %q; expected measures with a better direction, "+
 				"such as ttft.p90, separated by commas: %s", text, strings.Join(all, ", "))
 		}
 		if !slices.Contains(out, name) {
@@ -107,10 +107,9 @@ func Named(names []string) ([]string, error) {
 	return out, nil
 }
 
-// Of holds the runs of several variants, each played with the same seeds, against the first one's. Of the
-// variants only Name and Seed need be given. The verdicts read the measures of these names, or the default
-// ones where there are none.
-func Of(variants []Side, runs []report.Runs, slo report.SLO, reads []string) *Comparison {
+// Of compares the runs of several variants, all played with the same seeds, with those of the first. Of the variants,
+// only Name and Seed need be set. The verdicts read the measures with these names, or the default ones.
+func Of(variants []Side, runs []report.Runs, slo record.SLO, reads []string) *Comparison {
 	out := &Comparison{Confidence: stats.Confidence, Replications: len(runs[0]), Variants: variants}
 	for i := range variants {
 		s := &variants[i]
@@ -130,8 +129,8 @@ func Of(variants []Side, runs []report.Runs, slo report.SLO, reads []string) *Co
 	return out
 }
 
-// FailIfWorse is an error, with its exit code, where a measure that the verdict reads is worse than the
-// first one's, or where there is nothing of a measure to read.
+// FailIfWorse returns an error with its exit code if a measure that the verdict reads is worse than the first
+// variant's, or if a run lacks such a measure.
 func (x *Comparison) FailIfWorse() error {
 	var lacks, worse []error
 	for _, v := range x.Comparisons {
@@ -149,8 +148,8 @@ func (x *Comparison) FailIfWorse() error {
 	return exit.With(exit.Failed, errors.Join(worse...))
 }
 
-// measure finds every measure's difference.
-func (x *Versus) measure(a, b report.Runs, slo report.SLO) {
+// measure computes every measure's difference.
+func (x *Versus) measure(a, b report.Runs, slo record.SLO) {
 	pairedA, pairedB := make(report.Runs, len(a)), make(report.Runs, len(b))
 	for i := range a {
 		pairedA[i], pairedB[i] = report.Paired(a[i], b[i])
@@ -175,7 +174,7 @@ func (x *Versus) measure(a, b report.Runs, slo report.SLO) {
 	}
 }
 
-// decide gives the measures that the verdict reads their words, and says the verdict.
+// decide sets the verdicts on the measures that the verdict reads, and the sentence.
 func (x *Versus) decide(reads []string) {
 	chosen := len(reads) > 0
 	switch {
@@ -192,7 +191,7 @@ func (x *Versus) decide(reads []string) {
 		case k >= 0:
 			v := &x.Measures[k]
 			v.reads = true
-			list, p = append(list, v), append(p, 1) // what cannot be told counts among the tests, too
+			list, p = append(list, v), append(p, 1) // an undecidable measure counts as a test, too
 			if v.P != nil {
 				p[len(p)-1] = *v.P
 			}
@@ -226,12 +225,12 @@ func (x *Versus) decide(reads []string) {
 	x.Verdict = x.sentence()
 }
 
-// at is where the measure of this name stands, else -1.
+// at returns the index of the measure with this name, or -1.
 func (x *Versus) at(name string) int {
 	return slices.IndexFunc(x.Measures, func(v Value) bool { return v.Measure == name })
 }
 
-// said are the measures that the verdict reads and says this of; of differences, with how large they are.
+// said returns the measures with this verdict. Differences are followed by their size.
 func (x *Versus) said(what Verdict) (list []string) {
 	for _, v := range x.Measures {
 		switch {
@@ -245,10 +244,11 @@ func (x *Versus) said(what Verdict) (list []string) {
 	return list
 }
 
-// sentence is the verdict: what is better and what is worse, by how much, and what these runs cannot say.
+// sentence returns the verdict in words: which measures are better and worse, by how much, and which the runs cannot
+// decide.
 func (x *Versus) sentence() string {
 	if x.Paired == 0 {
-		return fmt.Sprintf("%s and %s have no request in common: nothing can be said", x.Of, x.With)
+		return fmt.Sprintf("%s and %s have no request in common and cannot be compared", x.Of, x.With)
 	}
 	better, worse := x.said(Better), x.said(Worse)
 	unseen, same, open := x.said(Unseen), x.said(Same), x.said(Undecided)
@@ -289,7 +289,7 @@ func relative(of, by float64) string {
 	return fmt.Sprintf("%+.1f%%", 100*by/of)
 }
 
-// Write prints it for people, on lines of so many columns; 0 is as long as they are.
+// Write prints the comparison for people, on lines of so many columns; 0 columns never break.
 func (x *Comparison) Write(to io.Writer, paint terminal.Paint, columns int) error {
 	for _, v := range x.Comparisons {
 		line := terminal.Wrap(terminal.Printable(v.Verdict), 2, columns)
@@ -314,8 +314,8 @@ func (x *Comparison) Write(to io.Writer, paint terminal.Paint, columns int) erro
 	return nil
 }
 
-// write is a line for each measure that the verdict reads, that differs or that is a server's, and one that
-// names all others.
+// write prints a line for each measure that the verdict reads, that differs or that is of servers, and one line with
+// the names of the others.
 func (x *Versus) write(to io.Writer, paint terminal.Paint, columns int) error {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "measure\tA\tB\tB - A\t95%% interval\t\n")
@@ -354,7 +354,7 @@ func (x *Versus) write(to io.Writer, paint terminal.Paint, columns int) error {
 	return nil
 }
 
-// folds says why a measure has no line of its own; empty where it has one.
+// folds returns why a measure has no line of its own, empty where it has one.
 func (v *Value) folds() string {
 	switch {
 	case v.reads || !v.measure.Judged():
@@ -369,7 +369,7 @@ func (v *Value) folds() string {
 	return ""
 }
 
-// table has all variants side by side, with what is better and worse than the first one's.
+// table prints all variants side by side, with their verdicts.
 func (x *Comparison) table(to io.Writer) error {
 	fmt.Fprintln(to, "\nall of them, beside the first")
 	letter := func(i int) string { return string(rune('A' + i)) }

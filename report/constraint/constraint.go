@@ -1,4 +1,4 @@
-// Package constraint says which of the things that a run uses holds it back.
+// Package constraint finds the resource that holds a run back.
 package constraint
 
 import (
@@ -10,11 +10,11 @@ import (
 	"github.com/windtunnel/windtunnel/report"
 )
 
-// Kind is a thing of which a run has only so much.
+// Kind is a limited resource of a run.
 type Kind string
 
-// The kinds, those first that hold back others: requests that wait for KV blocks or for a
-// place to run leave the accelerator's time as it is.
+// The kinds. A kind that can hold back others comes first: requests that wait for KV blocks or for a place in the batch
+// do not use the accelerator's time.
 const (
 	Picker   Kind = "picker"    // the time of the endpoint picker's workers
 	Transfer Kind = "transfer"  // the bandwidth of the busiest link between model servers
@@ -27,24 +27,23 @@ const (
 
 var kinds = []Kind{Picker, Transfer, KVMemory, Queue, Prefill, Decode}
 
-// Full is the share from which on something that is not the accelerators' time holds a run
-// back: what is used by chance arrivals is never all in use on average.
+// Full is the share from which on a resource other than the accelerators' time holds a run back. Random arrivals never
+// use all of it on average.
 const Full = 0.9
 
-// Use is how much of something a run used.
+// Use is how much of a resource a run used.
 type Use struct {
 	Kind Kind `json:"kind"`
-	// Where is the pool, where there are several, and the role of the servers, where they
-	// have different ones.
+	// Where is the pool, if there are several, and the role of the servers, if roles differ.
 	Where string `json:"where,omitempty"`
-	// Share is how much of it was in use, on average over the run, from 0 to 1.
+	// Share is the mean share in use over the run, from 0 to 1.
 	Share float64 `json:"share"`
-	// Preempted says that requests lost their KV blocks to others: then there are too few of
-	// them, however many are in use on average.
+	// Preempted says that requests lost their KV blocks to others. There are too few blocks then, even if the mean
+	// share is low.
 	Preempted bool `json:"preempted,omitempty"`
 }
 
-// String is such as "KV memory of decode servers 93.1% in use".
+// String returns words such as "KV memory (decode servers) 93.1% in use".
 func (u Use) String() string {
 	text := string(u.Kind)
 	if u.Where != "" {
@@ -57,7 +56,7 @@ func (u Use) String() string {
 	return text
 }
 
-// OfLoad is what model servers used, of a run with so many requests.
+// OfLoad returns the model servers' use in a run with so many requests.
 func OfLoad(list []report.LoadSummary, requests int) (out []Use) {
 	for i := range list {
 		x := &list[i]
@@ -84,7 +83,7 @@ func OfLoad(list []report.LoadSummary, requests int) (out []Use) {
 	return out
 }
 
-// Mean is what several runs used on average.
+// Mean returns the mean use of several runs.
 func Mean(runs ...[]Use) (out []Use) {
 	for _, run := range runs {
 		for _, u := range run {
@@ -103,9 +102,8 @@ func Mean(runs ...[]Use) (out []Use) {
 	return out
 }
 
-// Order puts first what holds a run back: of what is full the fullest, and else of the
-// accelerators' time that of which most is in use. full is false where none of it is: then
-// the run was not held back by what it has.
+// Order sorts the resource that holds a run back to the front: the fullest of the full ones, or else the accelerators'
+// time with the highest use. full is false if none is full, so that no resource held the run back.
 func Order(list []Use) (ordered []Use, full bool) {
 	ordered = slices.Clone(list)
 	rank := func(u *Use) int {

@@ -44,7 +44,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// Servers that only prefill compute no tokens, and those that only decode are told apart.
+// Servers that only prefill compute no tokens, and are listed separately from those that only decode.
 func TestRolesApart(t *testing.T) {
 	list := OfLoad([]report.LoadSummary{
 		{Role: report.Prefills, Servers: 1, Slots: 10, Busy: report.BusySummary{Mean: 0.8}, Prompts: 0.8},

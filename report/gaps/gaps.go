@@ -11,10 +11,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 )
 
-// Gaps counts how long requests wait between one token and the next, as engines tell
-// of it, by when they waited: so memory is bounded however long the run is, and
-// sections of it can be told apart. Values are kept within 0.1 %. It is safe for
-// concurrent use, and what it counted does not depend on the order in which it is told.
+// Gaps counts gaps between tokens by their length and time, as engines report them. Memory is bounded for any length of
+// a run, and sections of a run can be separated. Values are right to 0.1 %. It is safe for concurrent use, and the
+// counts do not depend on the order of the reports.
 type Gaps struct {
 	mu      sync.Mutex
 	shift   uint // a window is 2^shift ns long
@@ -23,27 +22,27 @@ type Gaps struct {
 
 // Counts are counts of gaps by their length.
 type Counts struct {
-	low    int     // the first bucket
-	counts []int64 // by bucket, from there on
+	low    int     // first bucket
+	counts []int64 // by bucket, from low on
 	// Total is the number of gaps.
 	Total int64
 }
 
 const (
-	// mostWindows bounds how many windows there are: twice as long ones, of more.
+	// mostWindows bounds the windows. Beyond it, windows become twice as long.
 	mostWindows = 128
 	// A bucket is as wide as 1/512 of the power of two below its values.
 	bucketBits = 9
-	// Precision is by which part a figure may be off: the middle of a bucket, from what is in it.
+	// Precision is the largest relative error of a value, from the middle of its bucket.
 	Precision = 1.0 / (2 << bucketBits)
-	// shortestWindow is the first windows' shift: a millisecond.
+	// shortestWindow is the shift of the first windows, which are a millisecond long.
 	shortestWindow = 20
 )
 
-// New returns a recorder that has counted nothing.
+// New returns an empty counter.
 func New() *Gaps { return &Gaps{shift: shortestWindow} }
 
-// bucketOf is the bucket of a span in nanoseconds.
+// bucketOf returns the bucket of a length in nanoseconds.
 func bucketOf(ns uint64) int {
 	if ns < 1<<bucketBits {
 		return int(ns)
@@ -52,7 +51,7 @@ func bucketOf(ns uint64) int {
 	return e<<bucketBits + int(ns>>e)
 }
 
-// bucket is from where a bucket's spans are, and from where they are the next one's.
+// bucket returns the least length of a bucket, and that of the next bucket.
 func bucket(i int) (from, to uint64) {
 	if i < 1<<bucketBits {
 		return uint64(i), uint64(i) + 1
@@ -68,7 +67,7 @@ func (g *Gaps) Gaps(s *engine.Schedule, from, steps, requests int) {
 	defer g.mu.Unlock()
 	for steps > 0 {
 		w, n := g.window(s.End(from+1)), steps
-		if end := machine.Time(w+1) << g.shift; s.End(from+steps) >= end { // those that end in the window
+		if end := machine.Time(w+1) << g.shift; s.End(from+steps) >= end { // find the steps that end in the window
 			low, high := 1, steps
 			for low < high {
 				if m := (low + high + 1) / 2; s.End(from+m) < end {
@@ -84,7 +83,7 @@ func (g *Gaps) Gaps(s *engine.Schedule, from, steps, requests int) {
 	}
 }
 
-// window is the number of the window of a time.
+// window returns the index of a time's window.
 func (g *Gaps) window(at machine.Time) int {
 	for at>>g.shift >= mostWindows {
 		for i := 0; i < len(g.windows); i += 2 {
@@ -106,7 +105,7 @@ func (g *Gaps) window(at machine.Time) int {
 	return w
 }
 
-// add counts n spans, each longer than the one before by as much, so many times each.
+// add counts n gaps, so many times each. Each is longer than the one before by grow.
 func (c *Counts) add(first, grow engine.Fixed, n int, times int64) {
 	for n > 0 {
 		b := bucketOf(uint64(first.Time()))
@@ -121,7 +120,7 @@ func (c *Counts) add(first, grow engine.Fixed, n int, times int64) {
 	}
 }
 
-// at makes room for buckets from one to another.
+// at allocates the buckets from one to another.
 func (c *Counts) at(from, to int) {
 	if len(c.counts) == 0 {
 		c.low = from
@@ -147,8 +146,8 @@ func (c *Counts) Merge(other *Counts) {
 	c.Total += other.Total
 }
 
-// Quantile is the p-quantile in seconds: the middle of the bucket of the smallest span
-// that at least this part of them does not exceed. Not a number where there are none.
+// Quantile returns the p-quantile in seconds: the middle of the bucket of the smallest gap that at least this share of
+// the gaps does not exceed. It is NaN without gaps.
 func (c *Counts) Quantile(p float64) float64 {
 	if c.Total <= 0 {
 		return math.NaN()
@@ -163,7 +162,7 @@ func (c *Counts) Quantile(p float64) float64 {
 	return math.NaN()
 }
 
-// Above returns the share of spans whose bucket is above that of so many seconds.
+// Above returns the share of gaps whose bucket is above that of so many seconds.
 func (c *Counts) Above(seconds float64) float64 {
 	if c.Total <= 0 {
 		return math.NaN()
@@ -190,7 +189,7 @@ func (g *Gaps) Between(from, to machine.Time) *Counts {
 	return all
 }
 
-// Mean is the mean in seconds; not a number where there are none.
+// Mean returns the mean in seconds, NaN without gaps.
 func (c *Counts) Mean() (mean float64) {
 	for i, n := range c.counts {
 		from, to := bucket(c.low + i)

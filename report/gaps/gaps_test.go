@@ -14,8 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/report/stats"
 )
 
-// Quantiles of counted gaps are within 0.1 % of those of all gaps in a list, whatever
-// they are and however they are told.
+// Quantiles of counted gaps are within 0.1 % of those of a list of all gaps, for any gaps and reports.
 func TestGapsAreKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g, backwards, all := New(), New(), []float64{}
@@ -38,7 +37,7 @@ func TestGapsAreKept(t *testing.T) {
 					all = append(all, float64(x.s.Base+x.s.Grow*engine.Fixed(x.from+k))/(1<<engine.FixedShift))
 				}
 			}
-			// Somebody who looks in between has it told in two pieces.
+			// An engine that is read in between reports in two pieces.
 			cut := rapid.IntRange(0, x.steps).Draw(t, "cut")
 			g.Gaps(&x.s, x.from, cut, x.of)
 			g.Gaps(&x.s, x.from+cut, x.steps-cut, x.of)
@@ -69,7 +68,7 @@ func TestGapsAreKept(t *testing.T) {
 	})
 }
 
-// A gap that is taken back was never there.
+// A gap that is removed again does not count.
 func TestGapTakenBack(t *testing.T) {
 	g := New()
 	s := engine.Schedule{Base: engine.ToFixed(7 * machine.Millisecond)}

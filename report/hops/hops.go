@@ -1,5 +1,4 @@
-// Package hops measures what it took in a live run to get from one part to the next,
-// for the hops of a scenario.
+// Package hops measures the times between parts of a live run, for the hops of a scenario.
 package hops
 
 import (
@@ -19,9 +18,8 @@ import (
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// Times are what it took to get from one part to the next in a live run, as
-// distributions that a scenario's hops take. One is empty where nothing was
-// measured.
+// Times are the times between parts in a live run, as distributions for a scenario's hops. One is empty where nothing
+// was measured.
 type Times struct {
 	Network string `json:"network,omitempty"`
 	Envoy   string `json:"envoy,omitempty"`
@@ -30,7 +28,7 @@ type Times struct {
 	Scrape  string `json:"scrape,omitempty"`
 }
 
-// Write prints the section of a scenario file.
+// Write prints the hops section of a scenario file.
 func (h *Times) Write(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("hops: # as measured\n")
@@ -41,7 +39,7 @@ func (h *Times) Write(w io.Writer) error {
 	return err
 }
 
-// All yields the hops that were measured, by a scenario's names for them; none for nil.
+// All yields the measured hops by their names in a scenario, none for nil.
 func (h *Times) All() iter.Seq2[string, string] {
 	return func(yield func(name, dist string) bool) {
 		if h == nil {
@@ -56,11 +54,10 @@ func (h *Times) All() iter.Seq2[string, string] {
 	}
 }
 
-// Timeline names Envoy's account of when bytes passed, in microseconds.
+// Timeline is the detail with Envoy's own times, in microseconds.
 const Timeline = "timeline_us"
 
-// stretch is what is measured between two points of a request's way. Several of
-// them are one hop.
+// stretch is the way between two points of a request. A hop has several of them.
 type stretch uint8
 
 const (
@@ -78,8 +75,7 @@ const (
 	stretches
 )
 
-// Meter measures the hops of a live run from its events. It is safe for
-// concurrent use.
+// Meter measures the hops of a live run from its events. It is safe for concurrent use.
 type Meter struct {
 	mu   sync.Mutex
 	id   func(string) string
@@ -87,15 +83,15 @@ type Meter struct {
 	hist [stretches]*hdrhistogram.Histogram // microseconds
 }
 
-// passing is when a request passed the points at which hops begin and end.
+// passing has the times at which a request passed the ends of hops.
 type passing struct {
 	sent, first                       machine.Time   // at the client
 	arrived, picked                   machine.Time   // at the picker
-	behindEnvoy                       machine.Time   // the first part that Envoy sent it to
-	answered                          machine.Time   // its answer began to leave for Envoy
+	behindEnvoy                       machine.Time   // at the first part behind Envoy
+	answered                          machine.Time   // the answer left for Envoy
 	legSent, legReceived, legAnswered machine.Time   // the sidecar's last leg
-	logged                            machine.Time   // its last byte left Envoy
-	timeline                          map[string]any // Envoy's account, in microseconds since the first byte came
+	logged                            machine.Time   // the last byte left Envoy
+	timeline                          map[string]any // Envoy's own times in microseconds since the first byte
 	sidecar                           bool
 	whole                             bool // the answer leaves in one piece
 	completed                         bool
@@ -104,8 +100,7 @@ type passing struct {
 // longestHop bounds the histograms.
 const longestHop = 60 * machine.Second
 
-// NewMeter follows so many requests at once, each known by what id makes of its
-// name.
+// NewMeter returns a meter that follows so many requests at once. id returns the key of a request.
 func NewMeter(open int, id func(request string) string) *Meter {
 	m := &Meter{id: id}
 	// The size is above 0, the only error there is.
@@ -113,12 +108,12 @@ func NewMeter(open int, id func(request string) string) *Meter {
 	return m
 }
 
-// Record takes one event into account.
+// Record counts one event.
 func (m *Meter) Record(e record.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e.Request == "" || e.Attempt > 1 {
-		m.open.Remove(m.id(e.Request)) // of several tries nobody knows which waited for what
+		m.open.Remove(m.id(e.Request)) // the times of several tries cannot be separated
 		return
 	}
 	at := record.At{Hop: e.Hop, Step: e.Step}
@@ -130,7 +125,7 @@ func (m *Meter) Record(e record.Event) {
 		p = &passing{}
 		m.open.Add(m.id(e.Request), p)
 	}
-	// Envoy's account may come before or after what the client sees last.
+	// Envoy's log may come before or after the client's last event.
 	if p.pass(at, &e); p.completed && p.timeline != nil {
 		m.open.Remove(m.id(e.Request))
 		m.measure(p)
@@ -172,7 +167,7 @@ func (p *passing) pass(at record.At, e *record.Event) {
 	}
 }
 
-// served takes an event of a model server.
+// served notes an event of a model server.
 func (p *passing) served(step record.Step, e *record.Event) {
 	answers := func() {
 		if p.legAnswered = e.Time; !p.sidecar {
@@ -197,7 +192,7 @@ func (p *passing) served(step record.Step, e *record.Event) {
 	}
 }
 
-// measure takes a request that has ended.
+// measure counts the hops of a request that has ended.
 func (m *Meter) measure(p *passing) {
 	point := func(key string) (machine.Time, bool) {
 		us, ok := p.timeline[key].(int)
@@ -215,8 +210,7 @@ func (m *Meter) measure(p *passing) {
 	m.note(envoyToServer, p.behindEnvoy-start-begun)
 	m.note(serverToEnvoy, start+first-p.answered)
 	m.note(envoyToClient, p.first-start-out)
-	// Of several pools Envoy asks a body-based router first: the time until it has answered is none of
-	// Envoy's own work.
+	// With several pools, Envoy calls a body-based router first. Its time is not Envoy's own.
 	routed, _ := point("router_request")
 	if waited, ok := point("picker_request"); ok && p.picked > 0 {
 		m.note(requestInEnvoy, begun-waited-routed)
@@ -232,7 +226,7 @@ func (m *Meter) measure(p *passing) {
 	}
 }
 
-// Scraped is told how long it took to read a page of metrics.
+// Scraped counts how long reading a page of metrics took.
 func (m *Meter) Scraped(took time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -247,7 +241,7 @@ func (m *Meter) note(s stretch, d machine.Time) {
 	_ = m.hist[s].RecordValue(int64(max(0, min(d, longestHop)) / machine.Microsecond))
 }
 
-// Times are the distributions of what was measured; nil for nothing.
+// Times returns the measured distributions, nil without any.
 func (m *Meter) Times() *Times {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -261,10 +255,9 @@ func (m *Meter) Times() *Times {
 	return &h
 }
 
-// fit is the lognormal distribution whose median is the mean of the stretches'
-// medians, so that a way of all of them takes as long as it did, and whose 90th
-// percentile is as far from it as theirs are. What happens to one request in a
-// hundred, when a machine is busy with something else, is left out.
+// fit returns a lognormal distribution. Its median is the mean of the stretches' medians, so that the whole way takes
+// as long as measured, and its 90th percentile is as far from the median as theirs are. It leaves out what happens to
+// one request in a hundred when the machine is busy.
 func (m *Meter) fit(of ...stretch) string {
 	median, spread, n := 0.0, 0.0, 0.0
 	for _, s := range of {
@@ -287,8 +280,8 @@ func (m *Meter) fit(of ...stretch) string {
 		return fmt.Sprintf("%.0fus", math.Round(mean))
 	}
 	bound := ""
-	if median/n*math.Exp(9*sigma) > float64(longestHop/machine.Microsecond) { // nine deviations are never drawn
-		bound = ", max=1m" // a scenario takes nothing longer
+	if median/n*math.Exp(9*sigma) > float64(longestHop/machine.Microsecond) { // no draw is nine deviations away
+		bound = ", max=1m" // a scenario's limit
 	}
 	return fmt.Sprintf("lognormal(%.0fus, %.0fus%s)", max(1, math.Round(mean)), deviation, bound)
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// timedRequest is a request's events where each hop takes as long as here, in
-// microseconds; at is what they add up to.
+// timedRequest makes a request's events with these lengths of the hops, in microseconds. at is the time so far.
 type timedRequest struct {
 	at                              int
 	network, envoy, picker, sidecar int
@@ -29,7 +28,7 @@ func (p *timedRequest) tell(hop record.Hop, step record.Step, details ...record.
 			Details: details})
 }
 
-// play is one request, with Envoy's account of it last.
+// play records one request, with Envoy's log last.
 func (p *timedRequest) play(held, stream, aside bool) []record.Event {
 	p.at = 1000
 	p.tell(record.Client, record.RequestSent)
@@ -89,8 +88,8 @@ func (p *timedRequest) play(held, stream, aside bool) []record.Event {
 	return p.events
 }
 
-// What hops took is read off the record, however a request goes, and whether
-// Envoy's account comes before or after the client's end.
+// The meter finds the times of hops in the record for every kind of request, with Envoy's log before or after the
+// client's end.
 func TestHopsAreMeasured(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ held, stream, aside bool }{{false, true, false}, {true, true, false},
@@ -125,7 +124,7 @@ func TestHopsAreMeasured(t *testing.T) {
 	}
 }
 
-// Nothing is learned of requests that failed or were tried again.
+// Failed and retried requests are not measured.
 func TestOtherHopsAreNotMeasured(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(e *record.Event){
@@ -151,8 +150,7 @@ func TestOtherHopsAreNotMeasured(t *testing.T) {
 	}
 }
 
-// The distribution has the median and the spread of what was measured, and is
-// written as a scenario takes it.
+// The distribution has the measured median and spread, in the form of a scenario.
 func TestHopsAreFitted(t *testing.T) {
 	t.Parallel()
 	m := NewMeter(100, strings.Clone)
@@ -176,8 +174,7 @@ func TestHopsAreFitted(t *testing.T) {
 	}
 }
 
-// What a busy machine took, too, is a distribution that a scenario takes: nothing of it is longer
-// than a minute.
+// The times of a busy machine also give a distribution that a scenario accepts: none is longer than a minute.
 func TestWildHops(t *testing.T) {
 	t.Parallel()
 	for _, c := range [][2]time.Duration{{500 * time.Microsecond, time.Second}, {50 * time.Millisecond, time.Minute},

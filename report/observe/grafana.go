@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// source is the dashboards' data source, by the variable that each of them has.
+// source is the data source of the dashboards, by the variable that each has.
 var source = map[string]any{"type": "prometheus", "uid": "${DS_PROMETHEUS}"}
 
 // Sizes of panels on Grafana's grid, 24 wide.
@@ -18,7 +18,7 @@ const (
 	height  = 8
 )
 
-// JSON is the dashboard in Grafana's form.
+// JSON returns the dashboard in Grafana's format.
 func (d *Dashboard) JSON() ([]byte, error) {
 	id, y := 0, 0
 	panels := []any{}
@@ -54,7 +54,7 @@ func (d *Dashboard) JSON() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// variable is one that a person chooses among a query's values; all of them at first.
+// variable returns a variable with a query's values, all of them selected.
 func variable(name, query string) map[string]any {
 	return map[string]any{"name": name, "type": "query", "datasource": source,
 		"query": map[string]string{"query": query, "refId": name}, "definition": query,
@@ -98,7 +98,7 @@ func (p *Panel) json(id, x, y int) map[string]any {
 	return out
 }
 
-// datasource is Grafana's provisioning of the Prometheus.
+// datasource returns Grafana's provisioning of the Prometheus.
 func (o *Options) datasource() ([]byte, error) {
 	return yaml.Marshal(map[string]any{"apiVersion": 1,
 		"datasources": []any{map[string]any{"name": "Prometheus", "uid": "prometheus", "type": "prometheus",
@@ -106,7 +106,7 @@ func (o *Options) datasource() ([]byte, error) {
 			"isDefault": true, "jsonData": map[string]any{"timeInterval": o.Interval.String()}}}})
 }
 
-// provider is Grafana's provisioning of the dashboards.
+// provider returns Grafana's provisioning of the dashboards.
 func (o *Options) provider() ([]byte, error) {
 	return yaml.Marshal(map[string]any{"apiVersion": 1,
 		"providers": []any{map[string]any{"name": "llm-d", "folder": "llm-d", "type": "file", "allowUiUpdates": true,

@@ -1,14 +1,15 @@
-// Package observe makes what a Prometheus and a Grafana need to look at windtunnel, or
-// at an llm-d: the scrape configuration with document 003's jobs, recording and alerting
-// rules, dashboards and their provisioning. docs/observe.md tells of each.
+// Package observe writes the configuration of a Prometheus and a Grafana for windtunnel or for llm-d: the scrape
+// configuration with document 003's jobs, recording and alerting rules, dashboards and their provisioning.
+// docs/observe.md describes each file.
 //
-// Nothing here has a clock, a socket or a process; live/observe starts what is installed.
+// Nothing here has a clock, a socket or a process. live/observe starts the installed programs.
 package observe
 
 import (
 	"embed"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"strings"
 	"time"
@@ -17,28 +18,27 @@ import (
 //go:embed files
 var files embed.FS
 
-// Options say what Files makes.
+// Options of Files.
 type Options struct {
-	// Interval is how often Prometheus scrapes, and works rules out: whole seconds, at
-	// least one. Rules look at a minute and more, so at most 15 s have them see
-	// something.
+	// Interval is how often Prometheus scrapes and evaluates rules: whole seconds, from 1 to 15, because rules look at
+	// a minute and more.
 	Interval time.Duration
-	// Prometheus is where Grafana finds it, such as http://127.0.0.1:9091.
+	// Prometheus is its URL for Grafana, such as http://127.0.0.1:9091.
 	Prometheus string
-	// Dir is where the files will lie, as an absolute path, for Grafana's provisioning.
+	// Dir is the absolute path of the folder, for Grafana's provisioning.
 	Dir string
-	// Targets are those of Prometheus by job; nil leaves their files out.
+	// Targets are Prometheus' targets by job. With nil, Files leaves their files out.
 	Targets map[string][]Target
 }
 
-// Names of files that others look for, below the folder.
+// Names of files below the folder.
 const (
 	PrometheusFile = "prometheus.yml"
 	Provisioning   = "grafana/provisioning"
 	dashboards     = "grafana/dashboards"
 )
 
-// Files are the files of a folder by their slashed names.
+// Files returns the files of a folder by their slashed names.
 func Files(o Options) (map[string][]byte, error) {
 	out := map[string][]byte{}
 	for _, name := range []string{PrometheusFile, "kubernetes.yml"} {
@@ -48,8 +48,15 @@ func Files(o Options) (map[string][]byte, error) {
 		}
 		out[name] = []byte(strings.ReplaceAll(string(text), "INTERVAL", fmt.Sprintf("%ds", int(o.Interval.Seconds()))))
 	}
-	for name, make := range map[string]func() ([]byte, error){"rules/recordings.yml": recordingFile,
-		"rules/alerts.yml":                           alertFile,
+	for name, make := range map[string]func() ([]byte, error){
+		"rules/recordings.yml": func() ([]byte, error) {
+			return ruleFile("llm-d-recordings",
+				Recordings)
+		},
+		"rules/alerts.yml": func() ([]byte, error) {
+			return ruleFile("llm-d-alerts",
+				Alerts)
+		},
 		Provisioning + "/datasources/prometheus.yml": o.datasource,
 		Provisioning + "/dashboards/llm-d.yml":       o.provider} {
 		text, err := make()
@@ -65,16 +72,13 @@ func Files(o Options) (map[string][]byte, error) {
 		}
 		out[path.Join(dashboards, d.File+".json")] = text
 	}
-	if o.Targets == nil {
-		return out, nil
-	}
-	for name, list := range TargetFiles(o.Targets) {
-		out[name] = list
+	if o.Targets != nil {
+		maps.Copy(out, TargetFiles(o.Targets))
 	}
 	return out, nil
 }
 
-// TargetFiles are the files of targets, one for each job, by their slashed names.
+// TargetFiles returns the files of targets, one for each job, by their slashed names.
 func TargetFiles(targets map[string][]Target) map[string][]byte {
 	out := map[string][]byte{}
 	for _, job := range Jobs() {

@@ -14,7 +14,7 @@ import (
 	k8syaml "sigs.k8s.io/yaml"
 )
 
-// Every query is one to Prometheus' own parser, and every rule and panel has one of its own name.
+// Prometheus' own parser accepts every query, and every rule and panel has a unique name.
 func TestQueriesParse(t *testing.T) {
 	queries := 0
 	for name, expr := range Queries() {
@@ -41,8 +41,8 @@ func TestQueriesParse(t *testing.T) {
 	}
 }
 
-// A dashboard is what Grafana takes: a schema of today, ids and places of their own, one
-// variable for the source that every query goes to.
+// Grafana accepts a dashboard: a current schema, unique ids and places, one variable for the data source of all
+// queries.
 func TestDashboards(t *testing.T) {
 	made, err := Files(Options{Interval: 15 * time.Second, Prometheus: "http://127.0.0.1:9091", Dir: "/somewhere"})
 	if err != nil {
@@ -140,7 +140,7 @@ func TestDocument003Relabels(t *testing.T) {
 		{Pickers, pod("__meta_kubernetes_pod_label_app", "other"), ""},
 		{Servers, pod("__meta_kubernetes_pod_label_serving_kserve_io_inferenceservice", "x"),
 			"10.0.0.1:8001 pod=p instance=p namespace=n"},
-		{Servers, pod(), ""}, // as the document has it, it would be kept
+		{Servers, pod(), ""}, // the document's configuration would keep it
 		{KVManagers, pod("__meta_kubernetes_pod_label_app", "kv-cache-manager"),
 			"10.0.0.1:8080 pod= instance= namespace=n"},
 		{Envoys, pod("__meta_kubernetes_pod_container_port_name", "http-envoy-prom"),
@@ -167,7 +167,7 @@ func TestDocument003Relabels(t *testing.T) {
 	}
 }
 
-// What a run and up tell of becomes targets with the labels that dashboards go by.
+// The outputs of a run and of up become targets with the labels of the dashboards.
 func TestReadTargets(t *testing.T) {
 	for name, c := range map[string]struct{ told, want, err string }{
 		"a run": {told: `{"envoyAdmin":"http://a:1","pickers":[{"name":"p-epp-0","pool":"p","metrics":"a:2"},{"name":"x","pool":"p"}],"kvManager":"http://a:7",
@@ -179,7 +179,7 @@ func TestReadTargets(t *testing.T) {
 			`"pods":[{"name":"d-0","namespace":"n","model":"m","sidecar":"a:4","ports":{"8000":"a:4","8001":"a:3"}},` +
 			`{"name":"echo","namespace":"n","ports":{"80":"a:9"}}]}`,
 			want: "llm-d-sidecar a:4 d-0 n \nllm-d-epp a:2 e n p\nvllm-workers a:3 d-0 n \nenvoy a:1 envoy default \n"},
-		"no JSON":        {told: `x`, err: "expected what run --addresses-file writes"},
+		"no JSON":        {told: `x`, err: "expected the output of run --addresses-file"},
 		"something else": {told: `{}`, err: "envoyAdmin is missing"},
 		"no address":     {told: `{"envoyAdmin":"a"}`, err: `envoyAdmin: found "a"; expected an address`},
 	} {

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"sigs.k8s.io/yaml"
@@ -15,19 +16,19 @@ type Recording struct {
 // Alert is a rule that fires while Of is beyond a threshold.
 type Alert struct {
 	Name string
-	// Of is the query, Beyond what of it is told: "> 0.05".
+	// Of is the query, and Beyond the comparison that fires, such as "> 0.05".
 	Of, Beyond string
-	// For is how long before it fires, in PromQL's form.
+	// For is how long the condition holds before the alert fires, in PromQL's form.
 	For      string
 	Severity string // warning or critical
-	// Summary is what a person reads; $value is the query's value.
+	// Summary is the text for people. $value is the query's value.
 	Summary string
 }
 
-// Expr is the alert's whole query.
+// Expr returns the alert's whole query.
 func (a Alert) Expr() string { return a.Of + " " + a.Beyond }
 
-// p99 is the 99th percentile of a histogram over a time.
+// p99 returns the 99th percentile of a histogram over a time.
 func p99(histogram, over string) string {
 	return fmt.Sprintf("histogram_quantile(0.99, sum by (le) (rate(%s_bucket[%s])))", histogram, over)
 }
@@ -38,7 +39,7 @@ const (
 	hitShare = "sum(rate(vllm:prefix_cache_hits_total[%[1]s])) / sum(rate(vllm:prefix_cache_queries_total[%[1]s]))"
 )
 
-// Recordings are the recording rules: what several panels and alerts ask for.
+// Recordings are the queries that several panels and alerts share.
 var Recordings = []Recording{
 	{"llm_d:requests:rate1m", "sum by (namespace) (rate(llm_d_epp_request_total[1m]))"},
 	{"llm_d:request_errors:ratio1m", fmt.Sprintf(errorShare, "1m")},
@@ -54,8 +55,8 @@ var Recordings = []Recording{
 	{"cluster:upstream_retries:rate1m", "sum by (envoy_cluster_name) (rate(envoy_cluster_upstream_rq_retry[1m]))"},
 }
 
-// Alerts are the alerting rules, with the thresholds that llm-d and the Gateway API
-// inference extension have, and document 003's target of the hit rate.
+// Alerts are the alerting rules, with the thresholds of llm-d and the Gateway API inference extension, and document
+// 003's target of the hit rate.
 var Alerts = []Alert{
 	{"LLMDRequestErrors", fmt.Sprintf(errorShare, "5m"), "> 0.05", "2m", "critical",
 		"{{ $value | humanizePercentage }} of the requests fail."},
@@ -109,29 +110,14 @@ var Alerts = []Alert{
 		"The 99th percentile of KV index look-ups takes {{ $value | humanizeDuration }}."},
 }
 
-type ruleGroup struct {
-	Name  string `json:"name"`
-	Rules []any  `json:"rules"`
+// ruleFile returns a file with one group of rules.
+func ruleFile[T any](name string, rules []T) ([]byte, error) {
+	return yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": name, "rules": rules}}})
 }
 
-func ruleFile(name string, rules []any) ([]byte, error) {
-	return yaml.Marshal(map[string]any{"groups": []ruleGroup{{name, rules}}})
-}
-
-func recordingFile() ([]byte, error) {
-	var list []any
-	for _, r := range Recordings {
-		list = append(list, r)
-	}
-	return ruleFile("llm-d-recordings", list)
-}
-
-func alertFile() ([]byte, error) {
-	var list []any
-	for _, a := range Alerts {
-		list = append(list, map[string]any{"alert": a.Name, "expr": a.Expr(), "for": a.For,
-			"labels":      map[string]string{"severity": a.Severity},
-			"annotations": map[string]string{"summary": a.Summary}})
-	}
-	return ruleFile("llm-d-alerts", list)
+// MarshalJSON writes the alert in Prometheus' form.
+func (a Alert) MarshalJSON() ([]byte, error) {
+	return json.Marshal(map[string]any{"alert": a.Name, "expr": a.Expr(), "for": a.For,
+		"labels":      map[string]string{"severity": a.Severity},
+		"annotations": map[string]string{"summary": a.Summary}})
 }

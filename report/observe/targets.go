@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// Target is one group of Prometheus' targets, as its file_sd_configs reads them.
+// Target is one group of Prometheus' targets, in the form of file_sd_configs.
 type Target struct {
 	Targets []string          `json:"targets"`
 	Labels  map[string]string `json:"labels"`
 }
 
-// The jobs: document 003's, and ours of parts for which it has none.
+// The jobs: document 003's, and windtunnel's own for further parts.
 const (
 	Sidecars   = "llm-d-sidecar"
 	Pickers    = "llm-d-epp"
@@ -26,14 +26,14 @@ const (
 	KVManagers = "kv-cache-manager"
 )
 
-// Jobs lists them.
+// Jobs lists the jobs.
 func Jobs() []string { return []string{Sidecars, Pickers, Servers, Envoys, KVManagers} }
 
-// maxTargets bounds how many parts are told of.
+// maxTargets bounds the pickers and pods.
 const maxTargets = 65_536
 
-// told is what a run writes with --addresses-file, and up prints with --output json.
-type told struct {
+// addresses are the output of run --addresses-file and of up --output json.
+type addresses struct {
 	EnvoyAdmin string `json:"envoyAdmin"`
 	Pickers    []struct {
 		Name    string `json:"name"`
@@ -58,21 +58,20 @@ type told struct {
 	KVManager string `json:"kvManager"`
 }
 
-// defaultNamespace is that of a run's parts, which have none.
+// defaultNamespace is the namespace of a run's parts, which have none.
 const defaultNamespace = "default"
 
-// ReadTargets makes targets by job of what run --addresses-file wrote or up --output
-// json printed. They have the labels that dashboards go by: pod (with prefill or decode
-// in it where a pod is one of them), namespace, instance, and inference_pool where it is
-// known. Errors do not name the file.
+// ReadTargets returns targets by job, from the output of run --addresses-file or up --output json. They have the labels
+// that dashboards use: pod (with prefill or decode in it where the pod has this role), namespace, instance, and
+// inference_pool where it is known. Errors do not name the file.
 func ReadTargets(text []byte) (map[string][]Target, error) {
-	var a told
+	var a addresses
 	if err := json.Unmarshal(text, &a); err != nil {
-		return nil, fmt.Errorf("%w; expected what run --addresses-file writes, or up --output json prints", err)
+		return nil, fmt.Errorf("%w; expected the output of run --addresses-file or of up --output json", err)
 	}
 	if a.EnvoyAdmin == "" {
-		return nil, errors.New("envoyAdmin is missing; expected what run --addresses-file writes, or up --output " +
-			"json prints")
+		return nil, errors.New("envoyAdmin is missing; expected the output of run --addresses-file or of up " +
+			"--output json")
 	}
 	if n := len(a.Pickers) + len(a.Servers) + len(a.Pods); n > maxTargets {
 		return nil, fmt.Errorf("found %d pickers and pods; expected at most %d", n, maxTargets)
@@ -84,7 +83,7 @@ func ReadTargets(text []byte) (map[string][]Target, error) {
 		if !found {
 			namespace, pool = defaultNamespace, p.Pool
 		}
-		if p.Metrics != "" { // else somebody else's, of whom only ext_proc is known
+		if p.Metrics != "" { // an external picker has only an ext_proc address
 			t.add(Pickers, fmt.Sprintf("pickers[%d].metrics", i), p.Metrics, p.Name, namespace, pool)
 		}
 	}
@@ -126,7 +125,7 @@ func ReadTargets(text []byte) (map[string][]Target, error) {
 	return t.of, t.err
 }
 
-// podName has the role that dashboards look for in it.
+// podName returns the name with the role in it, which dashboards look for.
 func podName(name, role string) string {
 	if role == "" || strings.Contains(name, role) {
 		return name

@@ -1,4 +1,4 @@
-// Package order puts the events of a live run, which many goroutines report, into the order of their times.
+// Package order sorts the events of a live run, which many goroutines report, by time.
 package order
 
 import (
@@ -10,18 +10,16 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// maxPending is how many events may wait for a slow reader (a pipe, a disk)
-// before those who report them wait too.
+// maxPending bounds the events that wait for a slow reader (a pipe, a disk). Beyond it, Record waits.
 const maxPending = 1 << 18
 
-// Window is how long a live event waits for earlier ones that other goroutines are about to report.
+// Window is how long an event waits for earlier ones that other goroutines are about to record.
 const Window = 20 * time.Millisecond
 
-// Stream takes events from goroutines of every hop, and passes them from one goroutine to a reader in the order of
-// their times. Events wait for Window for earlier ones that are still on their way.
+// Stream receives events from the goroutines of every hop, and passes them to a reader in the order of time, from one
+// goroutine. Events wait for Window for earlier ones.
 //
-// Record is safe for concurrent use and returns at once unless the reader
-// behind has fallen far back.
+// Record is safe for concurrent use, and returns at once unless the reader is far behind.
 type Stream struct {
 	to     record.Recorder
 	clock  func() machine.Time
@@ -35,8 +33,8 @@ type Stream struct {
 	after  func() // called after each batch
 }
 
-// New returns a stream to a reader, which need not be safe for concurrent use. The stream calls after behind each
-// batch. clock is the run's. Close the stream to see the last events.
+// New returns a stream to a reader, which need not be safe for concurrent use. The stream calls after at the end of
+// each batch. clock is the run's. Close the stream to pass the last events on.
 func New(to record.Recorder, clock func() machine.Time, after func()) *Stream {
 	o := &Stream{to: to, clock: clock, stop: make(chan struct{}), drain: make(chan chan struct{}),
 		done: make(chan struct{}), after: after}
@@ -45,7 +43,7 @@ func New(to record.Recorder, clock func() machine.Time, after func()) *Stream {
 	return o
 }
 
-// Record takes an event.
+// Record queues an event.
 func (o *Stream) Record(e record.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -57,15 +55,14 @@ func (o *Stream) Record(e record.Event) {
 	}
 }
 
-// Drain hands on what has been recorded, and returns when it has been.
+// Drain passes the queued events on, and returns when the reader has them.
 func (o *Stream) Drain() {
 	drained := make(chan struct{})
 	o.drain <- drained
 	<-drained
 }
 
-// Close hands on what is left. What is recorded after it is lost: a goroutine
-// that ends late has nobody to tell.
+// Close passes the queued events on. Later events are lost.
 func (o *Stream) Close() {
 	close(o.stop)
 	<-o.done
@@ -89,7 +86,7 @@ func (o *Stream) loop() {
 	}
 }
 
-// pass hands on every event up to a time.
+// pass passes every event up to a time on.
 func (o *Stream) pass(until machine.Time) {
 	o.mu.Lock()
 	slices.SortStableFunc(o.wait, func(a, b record.Event) int {

@@ -10,8 +10,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// Events that goroutines report out of order come out in order, once they are
-// old enough that no earlier one can come; Close hands on the rest.
+// Events that goroutines report out of order come out in order, once they are old enough that no earlier one can come;
+// Close passes on the rest.
 func TestOrdered(t *testing.T) {
 	var got []machine.Time
 	var now atomic.Int64

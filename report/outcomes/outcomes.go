@@ -1,9 +1,8 @@
-// Package outcomes writes what became of each request of a run in 40 bytes, and reads it
-// again: enough to compare runs request by request, at a hundredth of a recording's size.
+// Package outcomes writes 40 bytes about each request of a run, and reads them again. That is enough to compare runs
+// request by request, at a hundredth of a recording's size.
 //
-// A file is a line of text, Magic and a JSON object with the run's seed and scenario, then 40
-// bytes for each request in the order in which they ended, and a last 40 that hold the number
-// of requests. All numbers are little-endian:
+// A file is a line of text, Magic and a JSON object with the run's seed and scenario, then 40 bytes for each request in
+// the order in which they ended, and a last 40 that hold the number of requests. All numbers are little-endian:
 //
 //	 0  8  when the client sent it, in nanoseconds; the upper three bits are flags
 //	 8  8  time to the first token, in nanoseconds
@@ -13,12 +12,11 @@
 //	32  4  of these, cached
 //	36  4  tokens of the answer
 //
-// Bit 63 is set if the request completed, bit 62 if it carried an objective, and bit 61 if it
-// kept that objective. The last 40 bytes have the number 0, and the count in place of the time of
-// sending.
+// Bit 63 is set if the request completed, bit 62 if it carried an SLO, and bit 61 if it kept that SLO. The last 40
+// bytes have the number 0, and the count in place of the time of sending.
 //
-// Files of version 1 are still read. They have 32 bytes for each request: sending (8), number (4),
-// time to the first and to the last token in microseconds (4 each), and the three counts of tokens.
+// Files of version 1 are still read. They have 32 bytes for each request: sending (8), number (4), time to the first
+// and to the last token in microseconds (4 each), and the three counts of tokens.
 package outcomes
 
 import (
@@ -37,7 +35,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/files"
 )
 
-// Magic is how a file begins, and oldMagic how one of version 1 does.
+// Magic is the beginning of a file, and oldMagic that of version 1.
 const (
 	Magic    = "windtunnel outcomes 2 "
 	oldMagic = "windtunnel outcomes 1 "
@@ -47,7 +45,7 @@ const (
 	size, oldSize = 40, 32
 
 	maxLine = 64 << 10
-	// maxRequests of one file: it says more than a run has.
+	// maxRequests bounds the requests of a file. A larger number is a broken file.
 	maxRequests = 1 << 31
 
 	completed = 1 << 63
@@ -56,7 +54,7 @@ const (
 	flags     = completed | judged | good
 )
 
-// Request is what became of one. It has the fields of report.Ended, which documents them.
+// Request is a request that has ended. It has the fields of report.Ended, which documents them.
 type Request struct {
 	Sent, TTFT, E2E         machine.Time
 	Number                  int32
@@ -64,13 +62,13 @@ type Request struct {
 	Completed, Judged, Good bool
 }
 
-// Header is what a file says of its run.
+// Header has the run's seed and scenario.
 type Header struct {
 	Seed     uint64 `json:"seed"`
 	Scenario string `json:"scenario,omitempty"`
 }
 
-// Writer writes a file. Errors are kept until Close.
+// Writer writes a file. It keeps errors until Close.
 type Writer struct {
 	file  *os.File
 	out   *bufio.Writer
@@ -78,7 +76,7 @@ type Writer struct {
 	err   error
 }
 
-// Create begins a file.
+// Create creates a file and writes its header.
 func Create(path string, h Header) (*Writer, error) {
 	text, err := json.Marshal(h)
 	if err != nil {
@@ -93,7 +91,7 @@ func Create(path string, h Header) (*Writer, error) {
 	return w, nil
 }
 
-// Add writes what became of a request.
+// Add writes a request.
 func (w *Writer) Add(e *Request) {
 	at := uint64(max(e.Sent, 0)) &^ flags
 	for _, x := range [...]struct {
@@ -121,7 +119,7 @@ func (w *Writer) put(at uint64, ttft, e2e machine.Time, counts ...int32) {
 	}
 }
 
-// Close ends the file.
+// Close writes the end and closes the file.
 func (w *Writer) Close() error {
 	w.put(w.count, 0, 0)
 	if w.err == nil {
@@ -130,7 +128,7 @@ func (w *Writer) Close() error {
 	return errors.Join(w.err, w.file.Close())
 }
 
-// Is says whether a file begins as one of outcomes does. What cannot be read is none.
+// Is reports whether a file is one of outcomes, by its beginning. A file that cannot be read is none.
 func Is(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {
@@ -146,7 +144,7 @@ func Is(path string) bool {
 	return err == nil && (string(b) == Magic || string(b) == oldMagic)
 }
 
-// ReadFile reads a file, each request as it comes.
+// ReadFile reads a file, and calls each with every request.
 func ReadFile(path string, each func(Request)) (Header, error) {
 	f, err := files.Open(path)
 	if err != nil {
@@ -160,7 +158,7 @@ func ReadFile(path string, each func(Request)) (Header, error) {
 	return h, err
 }
 
-// Read is ReadFile of what is open already.
+// Read is ReadFile for an open file.
 func Read(from io.Reader, each func(Request)) (h Header, err error) {
 	r := bufio.NewReaderSize(from, maxLine)
 	line, err := r.ReadSlice('\n')
@@ -202,7 +200,7 @@ func Read(from io.Reader, each func(Request)) (h Header, err error) {
 			e.Cached > e.Prompt || e.Tokens < 0 || n == maxRequests {
 			return h, fmt.Errorf("request %d of the file: found number %d, %s to its first token and %s to its last, "+
 				"a prompt of %d tokens, "+
-				"%d of them cached, and an answer of %d; expected none below 0, and no more cached than there are",
+				"%d of them cached, and an answer of %d; expected none below 0, and at most the prompt cached",
 				n+1, e.Number, time.Duration(e.TTFT), time.Duration(e.E2E), e.Prompt, e.Cached, e.Tokens)
 		}
 		at &= flags
@@ -211,7 +209,7 @@ func Read(from io.Reader, each func(Request)) (h Header, err error) {
 	}
 }
 
-// decode reads a record of today's files, its flags left out.
+// decode reads a record without its flags.
 func decode(b []byte) Request {
 	at := func(i int) uint64 { return binary.LittleEndian.Uint64(b[i:]) }
 	return Request{Sent: machine.Time(at(0) &^ flags), TTFT: machine.Time(at(8)), E2E: machine.Time(at(16)),

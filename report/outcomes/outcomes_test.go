@@ -35,7 +35,7 @@ func written(t interface {
 	return text
 }
 
-// What was written is read, in 40 bytes each, whatever the durations.
+// Requests are read as they were written, in 40 bytes each, with any durations.
 func TestRoundTrip(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.outcomes")
 	rapid.Check(t, func(t *rapid.T) {

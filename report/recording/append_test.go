@@ -12,7 +12,7 @@ import (
 	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 
-// The fast writer writes what the slow one writes.
+// The fast writer and the slow one write the same bytes.
 func TestAppendEvent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.String()

@@ -8,9 +8,8 @@ import (
 	"strconv"
 )
 
-// InputFiles are the files of a log of inputs that never ends: one is written
-// until it is full, and then becomes the first of those that are kept, whose
-// oldest one goes. NAME is the newest, NAME.1 the one before it.
+// InputFiles are the files of an endless log of inputs. NAME is written until it is full, and then becomes NAME.1, the
+// older files move on by one, and the oldest is removed.
 type InputFiles struct {
 	name string
 	most int64
@@ -18,14 +17,14 @@ type InputFiles struct {
 
 	w    *Writer
 	f    *os.File
-	good int64 // of the file, in bytes, as far as all was well
+	good int64 // bytes of the file that are written without an error
 }
 
-// CreateInputFiles begins with a new file of a name, compressed if that ends in
-// .gz. A file is full with so many bytes, and so many are there at most.
+// CreateInputFiles creates a new file with this name, compressed if the name ends in .gz. A file is full with so many
+// bytes, and at most keep files exist.
 func CreateInputFiles(name string, most int64, keep int) (*InputFiles, error) {
 	x := &InputFiles{name: name, most: most, keep: max(1, keep)}
-	if _, err := os.Stat(name); err == nil { // of the process before this one
+	if _, err := os.Stat(name); err == nil { // from an earlier process
 		if err := x.rotate(); err != nil {
 			return nil, err
 		}
@@ -56,11 +55,11 @@ func (x *InputFiles) Write(lines []byte) (int, error) {
 	return len(lines), nil
 }
 
-// Full says that the file is as large as it may be.
+// Full reports whether the file has reached its limit.
 func (x *InputFiles) Full() bool { return x.good >= x.most }
 
-// Next begins another file. One that could not be written is cut where all was
-// well; one that has nothing is not kept.
+// Next begins another file. It truncates a file after the last whole line before an error, and does not keep an empty
+// one.
 func (x *InputFiles) Next() error {
 	if err := x.Close(); err != nil && x.f != nil {
 		if os.Truncate(x.name, x.good) != nil { // a device, perhaps
@@ -75,7 +74,7 @@ func (x *InputFiles) Next() error {
 	return x.create()
 }
 
-// rotate gives every file the name of the one before it.
+// rotate renames every file to the next number.
 func (x *InputFiles) rotate() error {
 	name := func(n int) string {
 		if n == 0 {
@@ -94,7 +93,7 @@ func (x *InputFiles) rotate() error {
 	return nil
 }
 
-// Close closes the file.
+// Close flushes and closes the file. It may be called twice.
 func (x *InputFiles) Close() error {
 	if x.w == nil {
 		return nil

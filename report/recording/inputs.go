@@ -13,10 +13,10 @@ import (
 	"github.com/windtunnel/windtunnel/internal/files"
 )
 
-// The lines of a log of inputs (core/epp/inputlog) stand between the events of a
-// recording. Who reads events skips them, and the other way round.
+// The lines of a log of inputs (core/epp/inputlog) stand between the events of a recording. Readers of events skip
+// them, and readers of inputs skip events.
 
-// inputs are what they begin with.
+// inputs are the beginnings of lines of a log of inputs.
 var inputs = [][]byte{[]byte(`{"input":`), []byte(`{"effect":`), []byte(`{"snapshot":`), []byte(`{"log":`),
 	[]byte(`{"gap":`), []byte(`{"piece":`)}
 
@@ -29,8 +29,7 @@ func isInput(line []byte) bool {
 	return false
 }
 
-// Write writes whole lines of a log of inputs. One that is too long for a line
-// is cut in pieces.
+// Write writes whole lines of a log of inputs. A longer line than MaxLineBytes is written in pieces.
 func (w *Writer) Write(lines []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -48,7 +47,7 @@ func (w *Writer) Write(lines []byte) (int, error) {
 	return len(lines), w.err
 }
 
-// pieceBytes is how much of a line is in one piece; escaped it may be longer.
+// pieceBytes bounds the text in one piece. With escapes the line is longer.
 const pieceBytes = MaxLineBytes / 8
 
 func (w *Writer) pieces(line []byte) {
@@ -65,11 +64,10 @@ func (w *Writer) pieces(line []byte) {
 	}
 }
 
-// maxInput is the longest line of a log of inputs, in pieces: a snapshot of large
-// indexes.
+// maxInput bounds a line of a log of inputs that comes in pieces, such as a snapshot of large indexes.
 const maxInput = 1 << 30
 
-// ReadInputsFile is ReadInputs of a file.
+// ReadInputsFile is ReadInputs for a file.
 func ReadInputsFile(path string, each func(line []byte) error, others ...func(line []byte)) error {
 	f, err := files.Open(path)
 	if err != nil {
@@ -79,10 +77,9 @@ func ReadInputsFile(path string, each func(line []byte) error, others ...func(li
 	return ReadInputs(path, f, each, others...)
 }
 
-// ReadInputs hands out the lines of the log of inputs in a recording, compressed
-// or not; file is its name in messages. A line is good until each returns.
-// Mistakes come as *LineError, and so do those that each returns. The recording's other lines
-// go to others as they are.
+// ReadInputs calls each with the lines of the log of inputs in a recording, compressed or not. file is its name in
+// errors. A line is valid until each returns. Errors of the content and of each are *LineError. The recording's other
+// lines go to others unchanged.
 func ReadInputs(file string, r io.Reader, each func(line []byte) error, others ...func(line []byte)) error {
 	lines, closeLines, err := linesOf(file, r)
 	if err != nil {
@@ -120,7 +117,7 @@ func ReadInputs(file string, r io.Reader, each func(line []byte) error, others .
 		whole := json.Valid(line)
 		if err := each(line); err != nil {
 			if !whole && !lines.Scan() && lines.Err() == nil {
-				return nil // who wrote it was stopped in its last line
+				return nil // the writer was stopped within its last line
 			}
 			return &LineError{file, n, err}
 		}

@@ -10,8 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// Lines of a log of inputs and events go through one file, each to its own
-// reader, whatever is in them and however long they are.
+// Lines of a log of inputs and events share one file, and each reaches its own reader, with any content and length.
 func TestInputsBetweenEvents(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -1,5 +1,5 @@
-// Package recording writes and reads what is kept of a run: one JSON object a line, of
-// events, of what entered the endpoint picker, and last a summary.
+// Package recording writes and reads recordings: one JSON object per line, for events, for the endpoint picker's
+// inputs, and last for a summary.
 package recording
 
 import (
@@ -23,25 +23,23 @@ import (
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// MaxLineBytes is the longest line of a recording. Details are clipped by
-// those who write them, long before this.
+// MaxLineBytes bounds a line of a recording. Writers of details clip them long before this.
 const MaxLineBytes = 1 << 20
 
-// Writer writes a recording: one event per line as JSON, and last a line
-// {"summary": …}. Lines of another kind (see ReadInputs) may come in between
-// from another goroutine; all else is one goroutine's.
+// Writer writes a recording: one event per line as JSON, and last a line {"summary": …}. Lines of another kind (see
+// ReadInputs) may come from another goroutine in between. All other calls are one goroutine's.
 type Writer struct {
 	mu     sync.Mutex // guards all
 	out    *bufio.Writer
 	closes []io.Closer
-	buf    []byte // one line, used again
+	buf    []byte // one line, reused
 	err    error
 }
 
-// NewWriter writes to w; Close does not close w.
+// NewWriter returns a Writer to w. Close does not close w.
 func NewWriter(w io.Writer) *Writer { return &Writer{out: bufio.NewWriterSize(w, 64<<10)} }
 
-// Create writes to a new file, compressed when its name ends in .gz.
+// Create creates a file, compressed if its name ends in .gz.
 func Create(path string) (*Writer, error) {
 	w, _, err := create(path)
 	return w, err
@@ -63,8 +61,7 @@ func create(path string) (*Writer, *os.File, error) {
 	return w, f, nil
 }
 
-// Record writes one event. After a failure it writes nothing more; Close tells
-// the failure.
+// Record writes one event. After an error it writes nothing more, and Close returns the error.
 func (w *Writer) Record(e record.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -76,7 +73,7 @@ func (w *Writer) Record(e record.Event) {
 	w.buf = line[:0]
 }
 
-// Summary writes the last line: summary as JSON.
+// Summary writes the last line with the summary as JSON.
 func (w *Writer) Summary(summary any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -88,7 +85,7 @@ func (w *Writer) Summary(summary any) {
 }
 
 func (w *Writer) write(line []byte, err error) {
-	if !terminal.Plain(line, false) { // a recording may be looked at as it is
+	if !terminal.Plain(line, false) { // people print recordings on terminals
 		line = terminal.AppendPrintable(nil, line, "")
 	}
 	if err == nil {
@@ -99,7 +96,7 @@ func (w *Writer) write(line []byte, err error) {
 	w.err = err
 }
 
-// Flush hands what is buffered to the file or pipe behind.
+// Flush passes buffered lines to the file or pipe.
 func (w *Writer) Flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,7 +106,7 @@ func (w *Writer) Flush() error {
 	return w.err
 }
 
-// Close flushes, closes what Create opened and tells the first failure.
+// Close flushes, closes the file that Create opened, and returns the first error.
 func (w *Writer) Close() error {
 	err := w.Flush()
 	for _, c := range w.closes {
@@ -129,9 +126,8 @@ type LineError struct {
 func (e *LineError) Error() string { return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err) }
 func (e *LineError) Unwrap() error { return e.Err }
 
-// ReadFile reads a recording, compressed or not, and hands out its events in
-// their order. The summary, read as S, is nil where the recording ends without one: the
-// run that wrote it was killed. Mistakes come as *LineError.
+// ReadFile reads a recording, compressed or not, and calls each with its events in order. The summary, read as S, is
+// nil if the recording ends without one, because the run was killed. Errors of the content are *LineError.
 func ReadFile[S any](path string, each func(record.Event) error) (*S, error) {
 	f, err := files.Open(path)
 	if err != nil {
@@ -141,8 +137,8 @@ func ReadFile[S any](path string, each func(record.Event) error) (*S, error) {
 	return Read[S](path, f, each)
 }
 
-// CountRequests is how many requests a recording says were sent, as far as it
-// can be read. It looks at no more of a line than it needs.
+// CountRequests returns how many requests were sent according to a recording, as far as the recording can be read. It
+// parses only the fields that it needs.
 func CountRequests(path string) (requests int, err error) {
 	f, err := files.Open(path)
 	if err != nil {
@@ -164,7 +160,7 @@ func CountRequests(path string) (requests int, err error) {
 	return requests, lineError(path, n, lines.Err())
 }
 
-// linesOf are the lines of a recording, compressed or not.
+// linesOf returns the lines of a recording, compressed or not.
 func linesOf(file string, r io.Reader) (lines *bufio.Scanner, closeLines func(), err error) {
 	buffered, closeLines := bufio.NewReader(r), func() {}
 	if magic, _ := buffered.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
@@ -179,7 +175,7 @@ func linesOf(file string, r io.Reader) (lines *bufio.Scanner, closeLines func(),
 	return lines, closeLines, nil
 }
 
-// lineError is why there are no more lines after the nth.
+// lineError returns why the lines end after the nth.
 func lineError(file string, n int, err error) error {
 	switch {
 	case errors.Is(err, bufio.ErrTooLong):
@@ -192,7 +188,7 @@ func lineError(file string, n int, err error) error {
 	return nil
 }
 
-// Read is ReadFile from any reader; file is its name in messages.
+// Read is ReadFile from any reader; file is its name in errors.
 func Read[S any](file string, r io.Reader, each func(record.Event) error) (*S, error) {
 	lines, closeLines, err := linesOf(file, r)
 	if err != nil {
@@ -238,7 +234,7 @@ func Read[S any](file string, r io.Reader, each func(record.Event) error) (*S, e
 	return summary, nil
 }
 
-// readLine tells an event from the summary by the field that only it has.
+// readLine parses an event or the summary, which have different fields.
 func readLine[S any](line []byte) (record.Event, *S, error) {
 	var probe struct {
 		Summary *S               `json:"summary"`
@@ -248,7 +244,7 @@ func readLine[S any](line []byte) (record.Event, *S, error) {
 		return record.Event{}, nil,
 			fmt.Errorf("found %s; expected an event, a JSON object", terminal.Clip(string(line)))
 	}
-	if bytes.HasPrefix(line, []byte(`{"time":`)) { // as nearly all are
+	if bytes.HasPrefix(line, []byte(`{"time":`)) { // the form of nearly all lines
 		var e record.Event
 		if err := e.UnmarshalJSON(line); err == nil {
 			return e, nil, nil
@@ -270,12 +266,12 @@ func readLine[S any](line []byte) (record.Event, *S, error) {
 	return e, nil, nil
 }
 
-// Named reports whether a file's name is that of a recording.
+// Named reports whether a file has the name of a recording.
 func Named(file string) bool {
 	return strings.HasSuffix(file, ".gz") || strings.HasSuffix(file, ".ndjson") || strings.HasSuffix(file, ".jsonl")
 }
 
-// InputError gives errors of reading a user's file their exit code.
+// InputError adds an exit code to errors of reading a user's file.
 func InputError(err error) error {
 	var line *LineError
 	var path *fs.PathError

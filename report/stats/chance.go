@@ -7,8 +7,8 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// P is how often chance alone moves an estimate of nothing as far from 0 as the value is, by Student's
-// t, to either side: between 0 and 1, and 1 where the value is 0.
+// P returns how often chance alone moves an estimate of 0 at least as far as Value, in either direction, by Student's
+// t: from 0 to 1, and 1 for the value 0.
 func (i Interval) P() float64 {
 	switch {
 	case i.Value == 0:
@@ -20,8 +20,8 @@ func (i Interval) P() float64 {
 	return mathext.RegIncBeta(v/2, 0.5, v/(v+t*t))
 }
 
-// Holm corrects the p-values of several tests for their number (Holm, 1979): where all below some level count,
-// chance alone makes any of them count no more often than that level, however the tests depend on each other.
+// Holm corrects the p-values of several tests for their number (Holm, 1979). Chance alone makes any corrected value
+// fall below a level at most as often as that level says, however the tests depend on each other.
 func Holm(p []float64) []float64 {
 	order := make([]int, len(p))
 	for i := range order {

@@ -1,9 +1,9 @@
-// Package stats says how sure a simulation's estimates are. What a queue does to one request it does to the
-// next ones, too, so formulas for independent samples promise far too much. Here a run is cut into sections,
-// and the spread of the sections' own values gives the spread of the whole: batch means for means, sectioning
-// for percentiles (Asmussen and Glynn, Stochastic Simulation, 2007, III.4 and III.5). Two corrections make
-// such intervals hold in short and skewed runs, too: one for their skewness (Willink, 2005, as in Skart by
-// Tafazzoli, Wilson, Lada and Steiger, 2011), and one for how few independent observations the run amounts to.
+// Package stats computes how sure a simulation's estimates are. A queue affects successive requests alike, so formulas
+// for independent samples promise far too much. Here a run is cut into sections, and the spread of the sections' values
+// gives the spread of the whole: batch means for means, sectioning for percentiles (Asmussen and Glynn, Stochastic
+// Simulation, 2007, III.4 and III.5). Two corrections keep the promise in short and skewed runs: one for skewness
+// (Willink, 2005, as in Skart by Tafazzoli, Wilson, Lada and Steiger, 2011), and one for how few independent
+// observations the run amounts to.
 package stats
 
 import (
@@ -13,34 +13,33 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// Confidence is how often an interval holds what is true.
+// Confidence is how often an interval contains the true value.
 const Confidence = 0.95
 
-// T is the factor of a two-sided interval: the quantile of Student's t with so
-// many degrees of freedom, at least 1.
+// T returns the factor of a two-sided interval: the quantile of Student's t with so many degrees of freedom, at least
+// 1.
 func T(confidence float64, freedom int) float64 {
 	v := float64(freedom)
 	x := mathext.InvRegIncBeta(v/2, 0.5, 1-confidence)
 	return math.Sqrt(v * (1 - x) / x)
 }
 
-// Interval is an estimate and the range that holds what is true.
+// Interval is an estimate and the range that contains the true value.
 type Interval struct {
 	Value, Low, High float64
-	// SE is the standard error of Value, with so many degrees of freedom.
+	// SE is the standard error of Value, and Freedom its degrees of freedom.
 	SE      float64
 	Freedom int
 }
 
-// Widened is the factor by which the variance of an interval grows where a run amounts to so many independent
-// observations: sections of such a run follow from one another, so that their spread is too small, and what is
-// known of how long the run remembers is itself too short. It is calibrated so that intervals cover what they
-// promise for M/M/1 queues from ρ = 0.5 to 0.9 and from 2,000 requests on (docs/decide.md).
+// Widened returns the factor by which the variance of an interval grows if a run amounts to so many independent
+// observations. Sections of such a run depend on each other, so their spread is too small, and the estimate of the
+// run's memory is too short itself. The factor is calibrated on M/M/1 queues from ρ = 0.5 to 0.9, with 2,000 requests
+// and more (docs/decide.md).
 func Widened(independent float64) float64 { return 1 + 60/independent + 60/independent*60/independent }
 
-// Around returns the interval around a value that was estimated from everything, by what each of two or more
-// sections comes to by itself. widened is the factor by which its variance grows (Widened), 1 where the
-// sections are independent runs.
+// Around returns the interval around a value that was estimated from all data, from the values of two or more sections.
+// widened is the factor by which the variance grows (Widened), 1 if the sections are independent runs.
 func Around(value float64, sections []float64, widened float64) Interval {
 	squares, cubes := 0.0, 0.0
 	mean := Mean(sections)
@@ -54,7 +53,7 @@ func Around(value float64, sections []float64, widened float64) Interval {
 		return i
 	}
 	i.SE = math.Sqrt(squares / (k - 1) / k * widened)
-	skew := 0.0 // of few values it is mostly chance
+	skew := 0.0 // the skewness of few values is mostly chance
 	if len(sections) >= fewestToSkew {
 		skew = k * cubes / ((k - 1) * (k - 2)) / math.Pow(squares/(k-1), 1.5)
 	}
@@ -63,11 +62,11 @@ func Around(value float64, sections []float64, widened float64) Interval {
 	return i
 }
 
-// fewestToSkew is of how many sections the skewness counts.
+// fewestToSkew is the number of sections from which on the skewness counts.
 const fewestToSkew = 10
 
-// skewed transforms a quantile of Student's t for the mean of skewed values (Willink, 2005); b is a sixth of
-// their skewness over the root of their number.
+// skewed transforms a quantile of Student's t for the mean of skewed values (Willink, 2005). b is a sixth of their
+// skewness over the root of their number.
 func skewed(t, b float64) float64 {
 	if math.Abs(b) < 1e-6 {
 		return t
@@ -75,13 +74,13 @@ func skewed(t, b float64) float64 {
 	return (math.Cbrt(1+6*b*(t-b)) - 1) / (2 * b)
 }
 
-// sectionsOf is into how many sections a series is cut for its interval.
+// sectionsOf is how many sections a series is cut into for its interval.
 const sectionsOf = 20
 
 // Independent returns how many independent observations a series amounts to: its length over its integrated
-// autocorrelation time, summed up to the first lag that is five such times away (Sokal, 1997), and at least over
-// a section of an interval: what changes slowly hides in the noise of what changes fast, and still makes sections
-// follow from one another. It is at most the length of the series.
+// autocorrelation time. The sum goes to the first lag that is five such times away (Sokal, 1997), and at least over a
+// section of an interval, because slow changes hide in the noise of fast ones and still make sections depend on each
+// other. The result is at most the length of the series.
 func Independent(series []float64) float64 {
 	n, mean := len(series), Mean(series)
 	at := func(lag int) (sum float64) {
@@ -91,7 +90,7 @@ func Independent(series []float64) float64 {
 		return sum
 	}
 	variance := at(0)
-	if variance <= 1e-18*mean*mean*float64(n) { // but for rounding it is constant
+	if variance <= 1e-18*mean*mean*float64(n) { // constant except for rounding
 		return float64(n)
 	}
 	time := 1.0
@@ -101,7 +100,7 @@ func Independent(series []float64) float64 {
 	return float64(n) / max(time, 1)
 }
 
-// Mean is the mean of one or more values.
+// Mean returns the mean of one or more values.
 func Mean(values []float64) float64 {
 	sum := 0.0
 	for _, v := range values {
@@ -110,17 +109,17 @@ func Mean(values []float64) float64 {
 	return sum / float64(len(values))
 }
 
-// Quantile is the p-quantile of one or more sorted values: the smallest that
-// at least this part of them does not exceed.
+// Quantile returns the p-quantile of one or more sorted values: the smallest that at least this share of them does not
+// exceed.
 func Quantile[N ~int64 | ~float64](sorted []N, p float64) N {
 	i := int(math.Ceil(p*float64(len(sorted)))) - 1
 	return sorted[min(max(i, 0), len(sorted)-1)]
 }
 
-// WarmUp returns how many of the first values of a series to leave out. A run begins empty, so the first cut
-// is where the series first reaches the mean of its second half. What follows is cut further, by MSER-5 (White,
-// Cobb and Spratt, 2000), only if the part to cut differs from the rest by more than chance has it: a cut that
-// follows chance removes whatever peaks a run happens to begin with, and what is left is too low.
+// WarmUp returns how many of the first values of a series to leave out. A run begins empty, so the first cut is where
+// the series first reaches the mean of its second half. MSER-5 (White, Cobb and Spratt, 2000) cuts further, but only if
+// the part to cut differs from the rest by more than chance. A cut that follows chance removes the peaks that a run
+// happens to begin with, and the rest is too low.
 func WarmUp(series []float64) (cut int) {
 	level := Mean(series[len(series)/2:])
 	for cut < len(series)/2 && series[cut] < level {
@@ -144,11 +143,12 @@ func WarmUp(series []float64) (cut int) {
 	return cut
 }
 
-// surely is by how many standard errors a run's begin has to differ from the rest to be cut off. Near saturation
-// chance alone makes peaks that look like ten: what follows a peak says too little of how high peaks are.
+// surely is how many standard errors the begin of a run has to differ from the rest to be cut off. Near saturation,
+// chance alone makes peaks of ten, because the values after a peak show too little of how high peaks are.
 const surely = 14
 
-// mser returns the cut, among the first half of a series, that leaves the surest mean of means of five.
+// mser returns the cut, in the first half of a series, that leaves the mean with the least variance, of means of five
+// values.
 func mser(series []float64) (cut int) {
 	const group = 5
 	var means []float64
@@ -158,8 +158,7 @@ func mser(series []float64) (cut int) {
 	if len(means) < 4 {
 		return 0
 	}
-	// From the end, so that sums grow and nothing is taken away from them. By
-	// Welford, which keeps its digits where the values hardly differ.
+	// Sums grow from the end, without subtraction. Welford's method keeps its digits where the values hardly differ.
 	best, mean, squares := math.Inf(1), 0.0, 0.0
 	for d := len(means) - 1; d >= 0; d-- {
 		n := float64(len(means) - d)
@@ -186,8 +185,7 @@ func Spread(series []float64, k int) float64 {
 	return squares/float64(k) - sum/float64(k)*sum/float64(k)
 }
 
-// Slope is by how much a series grows from each value to the next, by least squares,
-// and the factor by which that is above its standard error.
+// Slope returns the growth of a series per value, by least squares, and how many standard errors it is above 0.
 func Slope(series []float64) (slope, sure float64) {
 	n := float64(len(series))
 	if n < 3 {

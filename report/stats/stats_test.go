@@ -35,7 +35,7 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// What comes before a series settles is cut off, and what settled stays whole, whatever peak it begins with.
+// The warm-up of a series is cut off, and a settled series stays whole, whatever peak it begins with.
 func TestWarmUp(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	series := func(at func(i int) float64) []float64 {

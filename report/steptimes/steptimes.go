@@ -1,5 +1,5 @@
-// Package steptimes says how far the times of a run would move with another source of step
-// times than the one that it used: the error bars that no number of seeds shows.
+// Package steptimes computes how far the times of a run would move with another source of step times: the error that no
+// number of seeds shows.
 package steptimes
 
 import (
@@ -14,24 +14,23 @@ import (
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// Summary is a source of step times, by a short name and as it says of itself, and what others say of the mean steps of
-// the servers that used it. What requests wait for each other comes on top: where servers are nearly full, that moves
-// by more.
+// Summary is a source of step times, by its own name and a short one, and the error of the mean steps of the servers
+// that used it, by other sources. Waiting adds to this error: if servers are nearly full, it is larger.
 type Summary struct {
 	Source string `json:"source"`
 	Name   string `json:"name"`
-	// TTFT is of the prefill of Prompt tokens, what is not cached of a prompt on average. Nil
-	// where these servers prefill nothing.
+	// Prompt is the mean number of uncached tokens of a prompt, and TTFT the error of their prefill. It is nil for
+	// servers that prefill nothing.
 	Prompt int64          `json:"prompt,omitempty"`
 	TTFT   *sources.Range `json:"ttft,omitempty"`
-	// TPOT is of a decode step of Batch sequences of Context tokens, the means while a server computes.
-	// Nil where these servers make no tokens but the first.
+	// Batch and Context are the mean number of sequences and of their tokens while a server computes, and TPOT the
+	// error of such a decode step. It is nil for servers that make no tokens but the first.
 	Batch   int64          `json:"batch,omitempty"`
 	Context int64          `json:"context,omitempty"`
 	TPOT    *sources.Range `json:"tpot,omitempty"`
 }
 
-// Counts are what servers did, by source of their step times.
+// Counts are the steps of servers, by source of their step times.
 type Counts []count
 
 type count struct {
@@ -40,8 +39,8 @@ type count struct {
 	running, busy              float64 // seconds
 }
 
-// Add counts a server's load. Servers whose step times nobody published are left out: constants and
-// coefficients are the user's own, and other sources say nothing of them.
+// Add counts a server's load. It leaves out servers with the user's own constants or coefficients, since no source
+// publishes these.
 func (c Counts) Add(l *engine.Load) Counts {
 	timer, ok := l.Timer.(*latency.Timer)
 	if !ok || timer.Hardware() == nil {
@@ -66,7 +65,7 @@ func (c Counts) Add(l *engine.Load) Counts {
 	return c
 }
 
-// Summaries are those of servers that finished something, and whose hardware has sources.
+// Summaries returns the summaries of servers that finished a request, and whose hardware has sources.
 func (c Counts) Summaries(prefill, decode bool) (out []Summary) {
 	for i := range c {
 		x := &c[i]
@@ -95,7 +94,7 @@ func (c Counts) Summaries(prefill, decode bool) (out []Summary) {
 	return out
 }
 
-// String is the summary for people, of a recording's names, too.
+// String returns the summary for people. It may have the names of a recording, so it is printable.
 func (s *Summary) String() string {
 	var words []string
 	if s.TTFT != nil {

@@ -1,5 +1,4 @@
-// Package table writes rows of values with types as comma-separated values or as
-// Parquet, each row when it is there.
+// Package table writes rows of typed values as comma-separated values or as Parquet, each row as it comes.
 package table
 
 import (
@@ -13,7 +12,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// Kind is what the values of a column are.
+// Kind is the type of a column's values.
 type Kind uint8
 
 // The kinds.
@@ -27,31 +26,31 @@ const (
 type Column struct {
 	Name string
 	Kind Kind
-	// Digits are those behind the point that comma-separated values have of a Decimal.
+	// Digits are the decimals of a Decimal.
 	Digits int
 }
 
-// Value is one of a row. The zero Value is none: an empty cell, null in Parquet.
+// Value is a cell of a row. The zero Value is an empty cell, null in Parquet.
 type Value struct {
 	text   string
 	number float64
 	given  bool
 }
 
-// Of is a text; "" is none.
+// Of returns a Text; "" is an empty cell.
 func Of(text string) Value { return Value{text: text, given: text != ""} }
 
-// Number is a Whole or a Decimal.
+// Number returns a Whole or a Decimal.
 func Number(v float64) Value { return Value{number: v, given: true} }
 
-// Writer writes a table. Rows have as many values as there are columns; Write takes
-// nothing more after a failure, which Close tells.
+// Writer writes a table. A row has as many values as there are columns. After an error, Write does nothing, and Close
+// returns the error.
 type Writer interface {
 	Write(row []Value)
 	Close() error
 }
 
-// CSV begins a table of comma-separated values (RFC 4180) with the columns' names.
+// CSV returns a writer of comma-separated values (RFC 4180), and writes the columns' names.
 func CSV(to io.Writer, columns []Column) Writer {
 	x := &separated{out: csv.NewWriter(to), columns: columns, cells: make([]string, len(columns))}
 	for i := range columns {
@@ -97,8 +96,8 @@ func (x *separated) Close() error {
 // groupRows bounds the rows of a row group, which is in memory until it is whole.
 const groupRows = 1 << 16
 
-// Parquet begins a Parquet file with columns of these names in their order, all optional: strings,
-// int64 and double, compressed by Zstandard. Its end, without which nobody can read it, comes with Close.
+// Parquet returns a writer of a Parquet file with columns of these names in order, all optional: strings, int64 and
+// double, compressed by Zstandard. A file without Close cannot be read.
 func Parquet(to io.Writer, columns []Column) Writer {
 	types := []reflect.Type{Text: reflect.TypeFor[string](), Whole: reflect.TypeFor[int64](),
 		Decimal: reflect.TypeFor[float64]()}

@@ -19,7 +19,7 @@ import (
 
 var columns = []Column{{Name: "request"}, {Name: "number", Kind: Whole}, {Name: "ttft_s", Kind: Decimal, Digits: 6}}
 
-// Both forms have the same rows, whatever is in them, in the columns' order and with the columns' types.
+// Both formats have the same rows, with any values, in the order and with the types of the columns.
 func TestFormsHaveTheSameRows(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -55,7 +55,7 @@ func TestFormsHaveTheSameRows(t *testing.T) {
 	})
 }
 
-// read is a Parquet file as comma-separated values have it.
+// read returns a Parquet file's cells in the form of comma-separated values.
 func read(t interface{ Fatal(...any) }, file []byte) [][]string {
 	f, err := parquet.OpenFile(bytes.NewReader(file), int64(len(file)))
 	if err != nil {
@@ -104,7 +104,7 @@ func read(t interface{ Fatal(...any) }, file []byte) [][]string {
 	return out
 }
 
-// full takes so many bytes and no more.
+// full accepts so many bytes, and then fails.
 type full int
 
 var errFull = errors.New("no space is left")
@@ -117,7 +117,7 @@ func (f *full) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A table that cannot be written says so in the end.
+// A table that cannot be written reports it in Close.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(io.Writer, []Column) Writer{"csv": CSV, "parquet": Parquet} {

@@ -6,14 +6,13 @@ import (
 	"unicode/utf8"
 )
 
-// Clip makes text fit on a line: no control characters (a recording may come
-// from anywhere), and not longer than a person reads.
+// Clip makes text fit on a line: it escapes control characters, and limits the length to Wide.
 func Clip(text string) string { return ClipTo(Wide, text) }
 
-// Wide is as much of one value as a person reads; a list may have more.
+// Wide is the number of characters of one value that views print. Lists have more.
 const Wide = 64
 
-// ClipTo is Clip to so many characters.
+// ClipTo is Clip for another number of characters.
 func ClipTo(most int, text string) string {
 	cut := utf8.RuneCountInString(text) > most
 	if cut {

@@ -9,19 +9,17 @@ import (
 	"unicode/utf8"
 )
 
-// Ids, names, headers and details come from clients, from other programs and
-// from recordings that somebody sent. All that they could steer a terminal with
-// is written out here, and nowhere else: the views and the summary print what
-// Printable lets through, and everything without colours goes through a
-// PrintableWriter.
+// Ids, names, headers and details come from clients, from other programs and from other people's recordings. This file
+// is the only one that escapes the characters in them that could control a terminal: views and the summary print the
+// result of Printable, and everything without colours goes through a PrintableWriter.
 
-// steers tells whether a character could steer a terminal, or turn around how a
-// line reads (https://www.unicode.org/reports/tr9/#Explicit_Directional_Embeddings).
+// steers reports whether a character could control a terminal, or reverse the reading order of a line
+// (https://www.unicode.org/reports/tr9/#Explicit_Directional_Embeddings).
 func steers(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == utf8.RuneError
 }
 
-// Plain tells, and fast, of nearly all text that nothing need be done.
+// Plain reports quickly that text needs no escapes, as nearly all text does not. lines admits line ends and tabs.
 func Plain[T string | []byte](text T, lines bool) bool {
 	for i := range len(text) {
 		if c := text[i]; (c < ' ' || c > '~') && !(lines && (c == '\n' || c == '\t')) {
@@ -31,8 +29,8 @@ func Plain[T string | []byte](text T, lines bool) bool {
 	return true
 }
 
-// Printable is text that came from outside, for a terminal: control characters
-// are written out as \u001b, bytes that are no UTF-8 as \xff.
+// Printable returns text from outside for a terminal: control characters become \u001b, bytes that are not UTF-8 become
+// \xff.
 func Printable(text string) string {
 	if Plain(text, false) {
 		return text
@@ -40,9 +38,8 @@ func Printable(text string) string {
 	return string(AppendPrintable(nil, []byte(text), ""))
 }
 
-// AppendPrintable writes text out; the control characters in keep stay. Inside
-// a JSON text, where control characters stand in strings alone, what is
-// written is the same text.
+// AppendPrintable appends text with escapes, except for the control characters in keep. In a JSON text, where control
+// characters stand only in strings, the result has the same value.
 func AppendPrintable(out, text []byte, keep string) []byte {
 	for len(text) > 0 {
 		r, n := utf8.DecodeRune(text)
@@ -59,14 +56,14 @@ func AppendPrintable(out, text []byte, keep string) []byte {
 	return out
 }
 
-// PrintableWriter writes to w with everything but line ends and tabs written
-// out that could steer a terminal. It is safe for concurrent use.
+// PrintableWriter returns a writer to w that escapes everything, except line ends and tabs, that could control a
+// terminal. It is safe for concurrent use.
 func PrintableWriter(w io.Writer) io.Writer { return &printable{w: w} }
 
 type printable struct {
 	mu   sync.Mutex
 	w    io.Writer
-	rest []byte // a character's bytes, the last of which are still to come
+	rest []byte // the first bytes of a character whose last ones are still to come
 }
 
 func (p *printable) Write(b []byte) (int, error) {
@@ -93,7 +90,7 @@ func (p *printable) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// wholeRunes is the length of text without a last character that is cut.
+// wholeRunes returns the length of text without an incomplete last character.
 func wholeRunes(text []byte) int {
 	for i := len(text) - 1; i >= 0 && i >= len(text)-utf8.UTFMax; i-- {
 		if utf8.RuneStart(text[i]) {

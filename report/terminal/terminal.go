@@ -1,3 +1,3 @@
-// Package terminal writes what people read on one: text from outside that cannot
-// steer it, lines broken between words, colours, numbers with their units.
+// Package terminal formats text for people: it escapes text from outside, breaks lines between words, colours text, and
+// prints numbers with units.
 package terminal

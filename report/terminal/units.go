@@ -5,8 +5,7 @@ import (
 	"strconv"
 )
 
-// Span prints a span of time with about four digits, in the unit that suits
-// it: 1.204s, 24.1ms, 812µs.
+// Span returns a length of time with about four digits, in the unit that suits it: 1.204s, 24.1ms, 812µs.
 func Span(seconds float64) string {
 	switch {
 	case seconds >= 99.95:
@@ -21,7 +20,7 @@ func Span(seconds float64) string {
 	return strconv.FormatFloat(seconds*1e6, 'f', 0, 64) + "µs"
 }
 
-// Thousands prints a count with commas: 2,000.
+// Thousands returns a count with commas: 2,000.
 func Thousands(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {

@@ -7,10 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// WrapWords puts words behind the head of a line and breaks between them where a
-// terminal of that many columns would break within; 0 columns never break. What
-// does not fit goes on hang columns to the right, and what is longer than such a
-// line is broken behind a comma, or anywhere but in a number.
+// WrapWords joins the head of a line and its words, and breaks between words where a line would be longer than so many
+// columns; 0 columns never break. Further lines are indented by hang columns. A longer word is broken behind a comma,
+// or anywhere except in a number.
 func WrapWords(head string, words []string, between string, hang, columns int) string {
 	var b strings.Builder
 	b.WriteString(head)
@@ -30,18 +29,17 @@ func WrapWords(head string, words []string, between string, hang, columns int) s
 	return strings.TrimRight(b.String(), " ")
 }
 
-// Wrap breaks a line between its words, as views do; what goes on is hang
-// columns to the right. 0 columns never break.
+// Wrap breaks a line between its words. Further lines are indented by hang columns. 0 columns never break.
 func Wrap(line string, hang, columns int) string {
 	words := strings.Split(line, " ")
 	return WrapWords(words[0], words[1:], " ", hang, columns)
 }
 
-// pieces cuts a word into some of at most so many columns each.
+// pieces cuts a word into pieces of at most so many columns.
 func pieces(word string, columns int) []string {
 	var out []string
 	for Columns(word) > columns {
-		end, column, comma, other := 0, 0, 0, 0 // bytes: of a whole line, and to where it may be broken
+		end, column, comma, other := 0, 0, 0, 0 // in bytes: a full line, and where the word may be broken
 		for before := ' '; column <= columns; {
 			if n := escapeAt(word[end:]); n > 0 {
 				end += n
@@ -64,10 +62,10 @@ func pieces(word string, columns int) []string {
 	return append(out, word)
 }
 
-// numeric tells whether a character may stand in a number.
+// numeric reports whether a character can be part of a number.
 func numeric(r rune) bool { return r == '.' || unicode.IsDigit(r) }
 
-// escapeAt is the length of the escape sequence that text begins with.
+// escapeAt returns the length of the escape sequence at the beginning of text.
 func escapeAt(text string) int {
 	if !strings.HasPrefix(text, "\x1b[") {
 		return 0

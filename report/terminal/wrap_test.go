@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// On a narrow terminal a step's details go on in the next line, whole;
-// colours count for nothing.
+// On a narrow terminal a step's details continue on the next line, undivided. Colours have no width.
 func TestWrap(t *testing.T) {
 	head, hang := strings.Repeat("h", 20), strings.Repeat(" ", 12)
 	words := []string{"bytes=270", "\x1b[2mpath=\x1b[0m/v1", "boundary=windtunnel"}
@@ -28,7 +27,7 @@ func TestWrap(t *testing.T) {
 	}
 }
 
-// What is longer than a line is broken behind a comma, and never in a number.
+// A word longer than a line is broken behind a comma, and never in a number.
 func TestPieces(t *testing.T) {
 	for word, want := range map[string][]string{
 		"short":                       {"short"},

@@ -7,17 +7,16 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// Around is what of a run is no request's: how full its pods were, and what happened to
-// them.
+// Around has what a trace shows besides requests: the load of pods over time, and events such as incidents.
 type Around struct {
 	samples  []sample
 	last     map[string]sample
 	moments  []record.Event
 	cut      int
-	earliest []string // endpoints in the order in which they were first told of
+	earliest []string // endpoints in the order of their first samples
 }
 
-// sample is what a picker knew of an endpoint from a time on.
+// sample is the state of an endpoint from a time on, as a picker knows it.
 type sample struct {
 	at               machine.Time
 	endpoint         string
@@ -31,8 +30,8 @@ const (
 	maxMoments = 1 << 16
 )
 
-// Sample takes what a picker knows of an endpoint: requests that wait and run, and the
-// share of the KV cache that is in use. What is the same as before is not kept.
+// Sample adds the state of an endpoint: requests that wait and run, and the share of the KV cache in use. It drops a
+// state that has not changed.
 func (a *Around) Sample(at machine.Time, endpoint string, waiting, running int64, kv float64) {
 	s := sample{0, endpoint, waiting, running, kv}
 	old, known := a.last[endpoint]
@@ -53,8 +52,7 @@ func (a *Around) Sample(at machine.Time, endpoint string, waiting, running int64
 	a.samples = append(a.samples, s)
 }
 
-// Event takes an event that is no request's: incidents, servers that come and go, scrapes
-// that fail. Others are left out.
+// Event adds an event that is not a request's: incidents, servers that come and go, failed scrapes. It ignores others.
 func (a *Around) Event(e record.Event) {
 	switch e.Step {
 	case record.IncidentBegan, record.IncidentEnded, record.ServerStarted, record.ServerReady, record.ServerLeaving,
@@ -69,19 +67,19 @@ func (a *Around) Event(e record.Event) {
 		a.cut++
 		return
 	}
-	e.Details = slices.Clone(e.Details) // the caller may use them again
+	e.Details = slices.Clone(e.Details) // the caller may reuse them
 	a.moments = append(a.moments, e)
 }
 
-// Until leaves out what happened later.
+// Until drops events after a time.
 func (a *Around) Until(end machine.Time) {
 	a.moments = slices.DeleteFunc(a.moments, func(e record.Event) bool { return e.Time > end })
 }
 
-// Cut is how many figures and moments were left out since there are too many.
+// Cut returns how many states and events were dropped because there were too many.
 func (a *Around) Cut() int { return a.cut }
 
-// name is what a moment is called: what happened, where one says that.
+// name returns the name of an event in a trace: the step, and the incident if there is one.
 func name(e *record.Event) string {
 	if what := text(e.Details.Get("what")); what != "" {
 		return string(e.Step) + " " + what
@@ -89,7 +87,7 @@ func name(e *record.Event) string {
 	return string(e.Step)
 }
 
-// about are a moment's details as attributes, with where it happened.
+// about returns an event's details and endpoint as attributes.
 func about(e *record.Event) []Attribute {
 	out := simple(e.Details)
 	if e.Endpoint != "" {
@@ -98,8 +96,8 @@ func about(e *record.Event) []Attribute {
 	return out
 }
 
-// home is which of parts an endpoint's figures are shown with: its own, else len(parts)
-// and more for those of which no span tells.
+// home returns the index of the part that an endpoint's counters belong to. An endpoint without spans gets an index
+// from len(parts) on.
 func home(parts []Part, endpoints []string) map[string]int {
 	out := map[string]int{}
 	next := len(parts)

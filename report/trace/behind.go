@@ -11,15 +11,15 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tracing"
 )
 
-// scopeProxy is the scope of the real sidecar's own spans, scopeHTTP that of the
-// requests which it takes and sends.
+// scopeProxy is the scope of the real sidecar's own spans, and scopeHTTP the scope of the requests that it serves and
+// sends.
 const (
 	scopeProxy = "llm-d-router/pkg/sidecar/proxy"
 	scopeHTTP  = "go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 )
 
-// leg is a request that a sidecar sends: the parent of what its server tells. End is
-// when its answer was whole, machine.Never while it was not.
+// leg is a request that a sidecar sends, the parent of the server's spans. end is when the answer was complete,
+// machine.Never for an incomplete one.
 type leg struct {
 	at       machine.Time
 	end      machine.Time
@@ -28,7 +28,7 @@ type leg struct {
 	id       SpanID
 }
 
-// marked are connectors whose spans have the longer names in the real sidecar.
+// marked are connectors whose legs have the longer span names in the real sidecar.
 var marked = []string{"mooncake", "offloading"}
 
 // sidecar adds the spans of the sidecar and returns its legs.
@@ -74,13 +74,9 @@ func (b *builder) sidecar(n int, prefix string, parent SpanID) (legs []leg) {
 		s.set("llm_d.pd_proxy.denied_target", text(e.Details.Get("address")))
 	}
 	for i, e := range events {
-		switch e.Step {
-		case record.PrefillLegSent, record.EncodeLegSent:
-			legs = append(legs, b.away(strings.TrimSuffix(tracing.Leg(n, len(legs)), "/http"), part, forward, connector,
+		if slices.Contains([]record.Step{record.PrefillLegSent, record.EncodeLegSent, record.DecodeLegSent}, e.Step) {
+			legs = append(legs, b.leg(strings.TrimSuffix(tracing.Leg(n, len(legs)), "/http"), part, forward, connector,
 				e, events[i+1:]))
-		case record.DecodeLegSent:
-			legs = append(legs, b.decode(strings.TrimSuffix(tracing.Leg(n, len(legs)), "/http"), part, forward,
-				connector, e, events[i+1:]))
 		}
 	}
 	s = &b.spans[at]
@@ -96,7 +92,7 @@ func (b *builder) sidecar(n int, prefix string, parent SpanID) (legs []leg) {
 	return legs
 }
 
-// ownEndpoint is the sidecar's own address, which its first step has.
+// ownEndpoint returns the sidecar's own address, which its first step has.
 func ownEndpoint(events []record.Event) string {
 	e, _ := first(events, record.RequestReceived)
 	return e.Endpoint
@@ -104,7 +100,7 @@ func ownEndpoint(events []record.Event) string {
 
 func milliseconds(t machine.Time) float64 { return t.Seconds() * 1000 }
 
-// legName is what the real sidecar calls a leg's span.
+// legName returns the real sidecar's name for a leg's span.
 func legName(role, connector string) string {
 	if slices.Contains(marked, connector) {
 		return "llm_d.pd_proxy." + role
@@ -112,21 +108,29 @@ func legName(role, connector string) string {
 	return role
 }
 
-// away adds the spans of a leg to a prefill or encode server.
-func (b *builder) away(key string, part Part, parent SpanID, connector string, sent record.Event,
+// leg adds the spans of a leg, to a prefill or encode server or to the sidecar's own server.
+func (b *builder) leg(key string, part Part, parent SpanID, connector string, sent record.Event,
 	after []record.Event) leg {
 	role, ended, failed := "prefill", record.PrefillLegEnded, record.PrefillLegFailed
-	if sent.Step == record.EncodeLegSent {
+	switch sent.Step {
+	case record.EncodeLegSent:
 		role, ended, failed = "encode", record.EncodeLegEnded, record.EncodeLegFailed
+	case record.DecodeLegSent:
+		role, ended, failed = "decode", record.ResponseEndSeen, record.Aborted
 	}
-	out := leg{at: sent.Time, end: machine.Never, endpoint: sent.Endpoint, role: role}
-	b.roles[sent.Endpoint] = role
-	end := sent.Time
-	var result record.Event
+	own := role == "decode"
+	out := leg{at: sent.Time, end: machine.Never, role: role}
+	if !own {
+		out.endpoint = sent.Endpoint
+	}
+	end, status, result := sent.Time, any(nil), record.Event{}
 	for _, e := range after {
 		end = e.Time
-		if (e.Step == ended || e.Step == failed) && (e.Endpoint == "" || e.Endpoint == sent.Endpoint) &&
-			sameItem(sent, e) {
+		if v := e.Details.Get("status"); own && v != nil {
+			status = v
+		}
+		if (e.Step == ended || e.Step == failed) &&
+			(own || (e.Endpoint == "" || e.Endpoint == sent.Endpoint) && sameItem(sent, e)) {
 			result, out.end = e, e.Time
 			break
 		}
@@ -135,53 +139,31 @@ func (b *builder) away(key string, part Part, parent SpanID, connector string, s
 		Start: sent.Time, End: end})
 	s.set("llm_d.pd_proxy.request_id", b.request)
 	s.set("llm_d.pd_proxy.connector", connector)
-	s.set("llm_d.pd_proxy."+role+"_target", sent.Endpoint)
+	if !own {
+		s.set("llm_d.pd_proxy."+role+"_target", sent.Endpoint)
+		status = result.Details.Get("status")
+		if result.Step == failed || out.end == machine.Never {
+			s.Error = cmp.Or(text(result.Details.Get("reason")), "no answer")
+		}
+	}
 	if role == "prefill" {
-		s.set("llm_d.pd_proxy.prefill.status_code", whole(result.Details.Get("status")))
-		s.set("llm_d.pd_proxy.prefill.duration_ms", milliseconds(end-sent.Time))
+		s.set("llm_d.pd_proxy.prefill.status_code", whole(status))
 	}
-	if result.Step == failed || out.end == machine.Never {
-		s.Error = cmp.Or(text(result.Details.Get("reason")), "no answer")
+	if role != "encode" {
+		s.set("llm_d.pd_proxy."+role+".duration_ms", milliseconds(end-sent.Time))
 	}
-	out.id = b.sent(key, part, s.ID, sent.Endpoint, sent.Time, end, result.Details.Get("status"))
-	return out
-}
-
-// sameItem says whether an answer is that of this leg: encode legs run beside each
-// other, and each has an item.
-func sameItem(sent, answer record.Event) bool {
-	item := sent.Details.Get("item")
-	// a recording may say anything
-	return item == nil || fmt.Sprint(whole(item)) == fmt.Sprint(whole(answer.Details.Get("item")))
-}
-
-// decode adds the spans of the leg to the sidecar's own server.
-func (b *builder) decode(key string, part Part, parent SpanID, connector string, sent record.Event,
-	after []record.Event) leg {
-	out := leg{at: sent.Time, end: machine.Never, role: "decode"}
-	end := sent.Time
-	var status any
-	for _, e := range after {
-		end = e.Time
-		if v := e.Details.Get("status"); v != nil {
-			status = v
-		}
-		if e.Step == record.ResponseEndSeen || e.Step == record.Aborted {
-			out.end = e.Time
-			break
-		}
-	}
-	s := b.add(key, Span{Name: legName("decode", connector), Kind: Internal, Part: part, Scope: scopeProxy,
-		Parent: parent, Start: sent.Time, End: end})
-	s.set("llm_d.pd_proxy.request_id", b.request)
-	s.set("llm_d.pd_proxy.connector", connector)
-	s.set("llm_d.pd_proxy.decode.duration_ms", milliseconds(end-sent.Time))
 	out.id = b.sent(key, part, s.ID, sent.Endpoint, sent.Time, end, status)
 	return out
 }
 
-// sent adds the span of an HTTP request that a sidecar sends, by which the context
-// reaches the server.
+// sameItem reports whether an answer belongs to a leg. Encode legs run at the same time, each for one item.
+func sameItem(sent, answer record.Event) bool {
+	item := sent.Details.Get("item")
+	// a recording may hold anything
+	return item == nil || fmt.Sprint(whole(item)) == fmt.Sprint(whole(answer.Details.Get("item")))
+}
+
+// sent adds the span of an HTTP request that a sidecar sends. The server receives its context.
 func (b *builder) sent(key string, part Part, parent SpanID, to string, start, end machine.Time, status any) SpanID {
 	s := b.add(key+"/http", Span{Name: "HTTP POST", Kind: ClientOf, Part: part, Scope: scopeHTTP, Parent: parent,
 		Start: start, End: end})
@@ -191,7 +173,7 @@ func (b *builder) sent(key string, part Part, parent SpanID, to string, start, e
 	return s.ID
 }
 
-// servers adds llm_request for each request that a model server finished or gave up.
+// servers adds a span llm_request for each request that a model server finished or aborted.
 func (b *builder) servers(n int, prefix string, parent SpanID, legs []leg) {
 	var order []string
 	visits := map[string][]record.Event{}
@@ -249,8 +231,8 @@ func (b *builder) server(key string, events []record.Event, parent SpanID, legs 
 	}
 }
 
-// legFor is the leg that a server was reached by: the last one sent to its endpoint,
-// else the sidecar's own.
+// legFor returns the leg that reached a server: the last one sent to its endpoint, or else the leg to the sidecar's own
+// server.
 func legFor(legs []leg, received record.Event) (SpanID, string) {
 	for _, l := range slices.Backward(legs) {
 		if l.endpoint == received.Endpoint && l.at <= received.Time && l.role != "decode" {

@@ -12,21 +12,20 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tracing"
 )
 
-// Of makes the spans of one request from all of its events, which may come in any
-// order. Where events are missing, so are the spans that tell of them: a recording from
-// the middle of a run has what it has. A parent that is nobody's span here is another
-// part's, or the client's.
+// Of returns the spans of one request, from all of its events in any order. Where events are missing, as in a recording
+// from the middle of a run, their spans are missing, too. A parent that is not among the spans belongs to another part
+// or the client.
 func Of(events []record.Event, o Options) []Span {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b record.Event) int { return cmp.Compare(a.Time, b.Time) })
 	if len(events) == 0 {
 		return nil
 	}
-	b := &builder{o: o, request: events[0].Request, events: events, roles: map[string]string{}}
+	b := &builder{o: o, request: events[0].Request, events: events}
 	b.trace = o.trace(b.request, tracing.Client)
 	b.client()
 	if c, ok := b.given(events); ok && !c.Sampled {
-		return nil // whoever began the trace does not want it
+		return nil // the sender of the context does not sample this trace
 	}
 	for _, attempt := range b.attempts() {
 		b.attempt(attempt)
@@ -37,15 +36,13 @@ func Of(events []record.Event, o Options) []Span {
 type builder struct {
 	o       Options
 	request string
-	trace   TraceID // the client's, or the picker's where no client traces
+	trace   TraceID // the client's, or the picker's if the client does not trace
 	events  []record.Event
 	spans   []Span
-	root    SpanID            // the client's span, zero where it has none
-	roles   map[string]string // by endpoint: prefill or encode
+	root    SpanID // the client's span, zero without one
 }
 
-// add appends a span, whose id is made of its key; it is to be told its attributes by
-// the pointer, before the next one.
+// add appends a span, with an id from its key. Set its attributes by the pointer before the next add.
 func (b *builder) add(key string, s Span) *Span {
 	s.Trace, s.ID, s.Request = b.trace, b.o.span(b.request, key), b.request
 	s.End = max(s.Start, s.End)
@@ -59,8 +56,7 @@ func (s *Span) set(key string, value any) {
 	}
 }
 
-// given is the context that somebody's first events brought (traceparent). Where Envoy is
-// to trace, too, it would have put its own in the place.
+// given returns the context that the first events carry (traceparent). If Envoy traces, its own context replaces it.
 func (b *builder) given(events []record.Event) (tracing.Context, bool) {
 	if b.o.Gateway {
 		return tracing.Context{}, false
@@ -68,8 +64,8 @@ func (b *builder) given(events []record.Event) (tracing.Context, bool) {
 	return tracing.Parse(text(detail(events, tracing.Header)))
 }
 
-// below has the spans of what events tell stand below the context that they brought, or
-// below parent where they brought none.
+// below switches to the trace of the context that events carry and returns its span, or returns parent if they carry
+// none.
 func (b *builder) below(events []record.Event, parent SpanID) SpanID {
 	c, ok := b.given(events)
 	if !ok {
@@ -79,7 +75,7 @@ func (b *builder) below(events []record.Event, parent SpanID) SpanID {
 	return c.Span
 }
 
-// attempts are the numbers of the request's tries.
+// attempts returns the numbers of the request's tries.
 func (b *builder) attempts() []int {
 	var out []int
 	for _, e := range b.events {
@@ -91,10 +87,10 @@ func (b *builder) attempts() []int {
 	return out
 }
 
-// attemptOf counts a hop that does not know its try to the first.
+// attemptOf returns the number of an event's try. Hops that do not know it count as the first.
 func attemptOf(e record.Event) int {
 	if e.Hop == record.Envoy {
-		return 1 // it tells of all tries at once
+		return 1 // its log covers all tries
 	}
 	return max(e.Attempt, 1)
 }
@@ -117,7 +113,7 @@ func first(events []record.Event, steps ...record.Step) (record.Event, bool) {
 	return record.Event{}, false
 }
 
-// detail is the first value under key among events.
+// detail returns the first value of a detail among events.
 func detail(events []record.Event, key string) any {
 	for _, e := range events {
 		if v := e.Details.Get(key); v != nil {
@@ -129,7 +125,7 @@ func detail(events []record.Event, key string) any {
 
 func text(v any) string { s, _ := v.(string); return s }
 
-// whole is a number of a detail, which a recording has as a float64.
+// whole returns a number of a detail as an int. A recording has float64.
 func whole(v any) any {
 	if f, ok := v.(float64); ok {
 		return int(f)
@@ -137,7 +133,7 @@ func whole(v any) any {
 	return v
 }
 
-// operations by path, as OpenTelemetry's conventions for generative AI call them.
+// operations are the names of OpenTelemetry's conventions for generative AI, by path.
 var operations = map[string]string{"/v1/chat/completions": "chat", "/v1/completions": "text_completion",
 	"/v1/embeddings": "embeddings"}
 
@@ -177,20 +173,16 @@ func (b *builder) client() {
 	}
 }
 
-// attempt makes the spans behind the client.
+// attempt adds the spans behind the client.
 func (b *builder) attempt(n int) {
-	above, parent := b.root, b.root
+	parent := b.root
 	if b.o.Gateway {
 		parent = b.envoy(n)
 	}
-	if picked, traced := b.picker(n, above); traced {
-		if !b.o.Gateway {
-			parent = picked
-		} else if b.root == (SpanID{}) { // Envoy begins a trace, and the picker another
-			defer func(t TraceID) { b.trace = t }(b.trace)
-			b.trace = b.o.trace(b.request, "envoy")
-		}
-	} else if b.o.Gateway && b.root == (SpanID{}) {
+	if picked, traced := b.picker(n, b.root); traced && !b.o.Gateway {
+		parent = picked
+	}
+	if b.o.Gateway && b.root == (SpanID{}) { // Envoy begins a trace, and the picker another
 		defer func(t TraceID) { b.trace = t }(b.trace)
 		b.trace = b.o.trace(b.request, "envoy")
 	}
@@ -199,7 +191,7 @@ func (b *builder) attempt(n int) {
 	b.servers(n, prefix, parent, legs)
 }
 
-// within are the bounds of what one attempt did behind the client.
+// within returns the first and the last time of a try behind the client.
 func (b *builder) within(n int) (start, end machine.Time) {
 	start = machine.Never
 	for _, e := range b.events {
@@ -210,8 +202,8 @@ func (b *builder) within(n int) (start, end machine.Time) {
 	return start, end
 }
 
-// envoy adds Envoy's spans, and returns the parent of what is behind it. Its own log,
-// which live runs have, says when the request came.
+// envoy adds Envoy's spans, and returns the parent of the spans behind Envoy. Attributes come from Envoy's log, which
+// live runs have.
 func (b *builder) envoy(n int) SpanID {
 	if b.root == (SpanID{}) {
 		defer func(t TraceID) { b.trace = t }(b.trace)
@@ -266,7 +258,7 @@ func (b *builder) envoy(n int) SpanID {
 	return s.ID
 }
 
-// decision is the explanation of a pick: the picker's own, or what a recording has.
+// decision parses the explanation of a pick, from a picker or from a recording.
 func decision(e record.Event, into any) error {
 	x := e.Details.Get(record.Explanation)
 	if x == nil {

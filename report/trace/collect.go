@@ -10,17 +10,17 @@ import (
 
 // Limits of a Collector.
 const (
-	// MaxOpen is how many requests it follows at once.
+	// MaxOpen bounds the requests that it follows at once.
 	MaxOpen = 65_536
-	// MaxEvents is how many events of a request it keeps.
+	// MaxEvents bounds the events that it keeps of a request.
 	MaxEvents = 4_096
-	// linger is how long it waits after a request's end for what other hops still tell:
-	// Envoy writes its log up to a tenth of a second later.
+	// linger is how long it waits after a request's end for events of other hops. Envoy writes its log up to a tenth of
+	// a second later.
 	linger = 500 * machine.Millisecond
 )
 
-// Collector gathers the events of each request and emits them when it is over. It is a
-// record.Recorder, safe for concurrent use.
+// Collector collects the events of each request and emits them when the request is over. It is a record.Recorder, safe
+// for concurrent use.
 type Collector struct {
 	emit func([]record.Event)
 
@@ -35,13 +35,13 @@ type over struct {
 	request string
 }
 
-// NewCollector makes a Collector. emit is called with all events of one request, from
-// whoever records or closes, one call at a time; it must not record.
+// NewCollector returns a Collector. It calls emit with all events of a request, in the goroutine that records or
+// closes, one call at a time. emit must not record.
 func NewCollector(emit func([]record.Event)) *Collector {
 	return &Collector{emit: emit, open: map[string][]record.Event{}}
 }
 
-// Record takes one event.
+// Record adds one event.
 func (c *Collector) Record(e record.Event) {
 	if e.Request == "" {
 		return
@@ -52,7 +52,7 @@ func (c *Collector) Record(e record.Event) {
 	events, known := c.open[e.Request]
 	switch {
 	case !known && (e.Hop == record.Envoy || len(c.open) >= MaxOpen):
-		if e.Hop != record.Envoy { // Envoy's log of one that is over
+		if e.Hop != record.Envoy { // else Envoy's log, of a request that is over
 			c.dropped++
 		}
 		return
@@ -66,8 +66,8 @@ func (c *Collector) Record(e record.Event) {
 	}
 }
 
-// ends says whether a request is over with e: its client says so, or, where nobody
-// hears of the client, the first part that it meets of those that are heard of.
+// ends reports whether a request is over with e: its client finished or, without events of the client, the first of the
+// other hops.
 func ends(before []record.Event, e record.Event) bool {
 	if !slices.Contains(lasts[e.Hop], e.Step) {
 		return false
@@ -80,7 +80,7 @@ func ends(before []record.Event, e record.Event) bool {
 	return true
 }
 
-// lasts are the steps of each hop after which it tells nothing more of a request.
+// lasts are the last steps of a request at each hop.
 var lasts = map[record.Hop][]record.Step{
 	record.Client:  {record.Finished},
 	record.EPP:     {record.ResponseEndSeen, record.Answered, record.StreamFailed},
@@ -88,13 +88,13 @@ var lasts = map[record.Hop][]record.Step{
 	record.Server:  {record.LastTokenSent, record.Rejected, record.Violation, record.Aborted},
 }
 
-// nearer says whether a request meets hop a before b.
+// nearer reports whether a request reaches hop a before b.
 func nearer(a, b record.Hop) bool {
 	order := []record.Hop{record.Client, record.EPP, record.Sidecar, record.Server}
 	return slices.Index(order, a) < slices.Index(order, b)
 }
 
-// Settle emits the requests that are over for long enough at the time now.
+// Settle emits the requests that are over since linger or longer.
 func (c *Collector) Settle(now machine.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,8 +116,8 @@ func (c *Collector) release(request string) {
 	}
 }
 
-// Close emits what is left, also requests that have no end, and returns how many
-// were dropped since too many were open at once.
+// Close emits all requests, including unfinished ones, and returns how many were dropped because too many were open at
+// once.
 func (c *Collector) Close() (dropped int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

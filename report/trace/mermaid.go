@@ -13,15 +13,14 @@ import (
 
 func bits(f float64) uint64 { return math.Float64bits(f) }
 
-// arrow is what a step looks like in a sequence diagram: from its hop to another, or,
-// where it goes nowhere, a note.
+// arrow is a step in a sequence diagram: an arrow from its hop to another.
 type arrow struct {
 	to   record.Hop
 	line string
 	say  string
 }
 
-// arrows are the steps with which something leaves a hop. Others are notes.
+// arrows are the steps that leave a hop. Other steps are notes.
 var arrows = map[record.At]arrow{
 	{Hop: record.Client, Step: record.RequestSent}:      {record.EPP, "->>", "request (through Envoy)"},
 	{Hop: record.EPP, Step: record.Part1Sent}:           {record.Server, "->>", "part 1, held open"},
@@ -41,18 +40,18 @@ var arrows = map[record.At]arrow{
 	{Hop: record.EPP, Step: record.ResponseEndSeen}:     {record.Client, "-->>", "end"},
 }
 
-// WriteMermaid writes the sequence diagram of one request, for pasting into an issue:
-// its steps in order, with times since it was sent in milliseconds.
+// WriteMermaid writes the sequence diagram of one request, for pasting into an issue: its steps in order, with the time
+// since it was sent in milliseconds.
 func WriteMermaid(w io.Writer, events []record.Event) error {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b record.Event) int { return cmp.Compare(a.Time, b.Time) })
 	d := &diagram{names: map[string]string{}}
-	served := false // by a sidecar
+	served := false // there is a sidecar
 	for _, e := range events {
 		served = served || e.Hop == record.Sidecar
 		d.at(e)
 	}
-	var legs []string // endpoints that a sidecar sent to, which answer it
+	var legs []string // endpoints of the sidecar's legs
 	own := ""
 	for _, e := range events {
 		if e.Hop == record.Sidecar && (e.Step == record.PrefillLegSent || e.Step == record.EncodeLegSent) {
@@ -90,7 +89,7 @@ func WriteMermaid(w io.Writer, events []record.Event) error {
 	return err
 }
 
-// beside is what a note says besides its step.
+// beside returns the text of a note after its step.
 func beside(e record.Event) string {
 	switch e.Step {
 	case record.EndpointPicked:
@@ -106,7 +105,7 @@ func beside(e record.Event) string {
 	return ""
 }
 
-// clean keeps a diagram's own signs out of a text from outside.
+// clean removes the diagram's own syntax from a text.
 func clean(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || strings.ContainsRune(";#:%<>\"", r) {
@@ -132,7 +131,7 @@ func (d *diagram) line(format string, args ...any) {
 
 func (d *diagram) at(e record.Event) string { return d.name(e.Hop, e.Endpoint) }
 
-// name is a participant's; each model server is one of its own.
+// name returns the participant of a hop. Each model server is a participant of its own.
 func (d *diagram) name(hop record.Hop, endpoint string) string {
 	key, label := string(hop), string(hop)
 	if hop == record.Server {

@@ -45,17 +45,16 @@ const (
 	sliceBegin, sliceEnd, instant, count = 1, 2, 3, 4
 )
 
-// lane is a row of slices that nest: the spans of one request at one part, and those of
-// others that come when it is over.
+// lane is a row of nested slices: one request's spans at a part, and later those of others.
 type lane struct {
-	part  int // its place among parts
+	part  int // index in parts
 	index int
 	until machine.Time
 	spans []Span
 }
 
-// lanes puts each request's spans at a part into the lowest lane that is free, as
-// slices of one lane must nest and requests of one pod overlap.
+// lanes puts each request's spans at a part into the lowest free lane. Slices of one lane must nest, and requests of
+// one pod overlap.
 func lanes(spans []Span) (parts []Part, out []*lane) {
 	type group struct {
 		part       Part
@@ -87,7 +86,7 @@ func lanes(spans []Span) (parts []Part, out []*lane) {
 		if len(parts) == 0 || parts[len(parts)-1] != g.part {
 			parts, own = append(parts, g.part), nil
 		}
-		for _, s := range nested(g.spans) { // one that overlaps its sister gets a lane of its own
+		for _, s := range nested(g.spans) { // a span that overlaps its sibling gets a lane of its own
 			i := slices.IndexFunc(own, func(l *lane) bool { return l.until <= s[0].Start })
 			if i < 0 {
 				i = len(own)
@@ -103,13 +102,13 @@ func lanes(spans []Span) (parts []Part, out []*lane) {
 	return parts, out
 }
 
-// nested splits spans into lists in each of which they nest, outermost first.
+// nested splits spans into lists of nested spans, outermost first.
 func nested(spans []Span) (out [][]Span) {
 	spans = slices.Clone(spans)
 	slices.SortStableFunc(spans, func(a, b Span) int {
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End))
 	})
-	var stacks [][]machine.Time // ends of those that are open, per list
+	var stacks [][]machine.Time // ends of open spans, per list
 next:
 	for _, s := range spans {
 		for i := range stacks {
@@ -129,7 +128,7 @@ next:
 	return out
 }
 
-// services in the order in which a request meets them.
+// services are in the order in which a request reaches them.
 var services = []string{"windtunnel", "envoy", "llm-d-epp", "llm-d-disagg-sidecar", "vllm-encode", "vllm-prefill",
 	"vllm-decode", "vllm"}
 
@@ -142,10 +141,9 @@ func (p Part) String() string {
 	return p.Service + " " + p.Instance
 }
 
-// WritePerfetto writes spans in Perfetto's native format, a protobuf of TrackEvents:
-// a track per part (client, picker, each pod) with a lane below it for each request
-// that it has at one time, and a flow per request from part to part. around adds counters
-// to pods and a track of incidents; nil adds nothing.
+// WritePerfetto writes spans in Perfetto's native format, a protobuf of TrackEvents: a track for each part (client,
+// picker, each pod), below it a lane for each concurrent request, and a flow per request from part to part. around adds
+// counters to pods and a track of incidents; nil adds nothing.
 func WritePerfetto(w io.Writer, spans []Span, around *Around) error {
 	parts, rows := lanes(spans)
 	p := &packets{w: w}
@@ -175,7 +173,7 @@ func WritePerfetto(w io.Writer, spans []Span, around *Around) error {
 	return p.err
 }
 
-// around writes counters, three for an endpoint, and the track of what happened.
+// around writes three counters for each endpoint, and the track of events.
 func (p *packets) around(a *Around, parts []Part) {
 	const counterTracks, momentTrack = 2 << 32, 3 << 32
 	of, first := home(parts, a.earliest), map[string]uint64{}
@@ -213,21 +211,21 @@ func (p *packets) around(a *Around, parts []Part) {
 	}
 }
 
-// walk tells when each of spans that nest begins and ends, in an order that keeps them nested.
-func walk(spans []Span, tell func(s *Span, begins bool)) {
+// walk calls a function at the begin and the end of each of nested spans, in an order that keeps them nested.
+func walk(spans []Span, visit func(s *Span, begins bool)) {
 	var open []*Span
 	for i := range spans {
 		s := &spans[i]
 		for len(open) > 0 && (open[len(open)-1].End < s.Start || open[len(open)-1].End <= s.Start && s.End > s.Start ||
 			open[len(open)-1].End < s.End) {
-			tell(open[len(open)-1], false)
+			visit(open[len(open)-1], false)
 			open = open[:len(open)-1]
 		}
-		tell(s, true)
+		visit(s, true)
 		open = append(open, s)
 	}
 	for _, s := range slices.Backward(open) {
-		tell(s, false)
+		visit(s, false)
 	}
 }
 
@@ -291,14 +289,14 @@ func annotation(a Attribute) []byte {
 	case bool:
 		return number(b, annotationBool, protowire.EncodeBool(v))
 	case int:
-		return number(b, annotationInt, uint64(v)) //nolint:gosec // two's complement is what the format wants
+		return number(b, annotationInt, uint64(v)) //nolint:gosec // the format uses two's complement
 	case float64:
 		return protowire.AppendFixed64(protowire.AppendTag(b, annotationReal, protowire.Fixed64Type), bits(v))
 	}
 	return message(b, annotationText, []byte(fmt.Sprint(a.Value)))
 }
 
-// chromeEvent is one of the Trace Event format. Times are in microseconds.
+// chromeEvent is an event of the Trace Event format. Times are in microseconds.
 type chromeEvent struct {
 	Phase string         `json:"ph"`
 	Name  string         `json:"name"`
@@ -311,21 +309,23 @@ type chromeEvent struct {
 	Args  map[string]any `json:"args,omitempty"`
 }
 
-// WriteChrome writes spans as Chrome's JSON (the Trace Event format), which
-// chrome://tracing and others read: a process per part, a thread per lane. around is as in
-// WritePerfetto.
+// chromeMeta returns an event that describes a process or a thread.
+func chromeMeta(name string, pid, tid int, key string, value any) chromeEvent {
+	return chromeEvent{Phase: "M", Name: name, PID: pid, TID: tid, Args: map[string]any{key: value}}
+}
+
+// WriteChrome writes spans as Chrome's JSON (the Trace Event format), for chrome://tracing and others: a process per
+// part, a thread per lane. around is as in WritePerfetto.
 func WriteChrome(w io.Writer, spans []Span, around *Around) error {
 	parts, rows := lanes(spans)
 	events := []chromeEvent{}
 	for i, p := range parts {
-		events = append(events, chromeEvent{Phase: "M", Name: "process_name", PID: i + 1,
-			Args: map[string]any{"name": p.String()}},
-			chromeEvent{Phase: "M", Name: "process_sort_index", PID: i + 1, Args: map[string]any{"sort_index": i}})
+		events = append(events, chromeMeta("process_name", i+1, 0, "name", p.String()),
+			chromeMeta("process_sort_index", i+1, 0, "sort_index", i))
 	}
 	for _, l := range rows {
 		pid, tid := l.part+1, l.index+1
-		events = append(events, chromeEvent{Phase: "M", Name: "thread_name", PID: pid, TID: tid,
-			Args: map[string]any{"name": fmt.Sprintf("requests %d", tid)}})
+		events = append(events, chromeMeta("thread_name", pid, tid, "name", fmt.Sprintf("requests %d", tid)))
 		for i := range l.spans {
 			s := &l.spans[i]
 			args := map[string]any{"request": s.Request}
@@ -354,8 +354,7 @@ func (a *Around) chrome(parts []Part) (out []chromeEvent) {
 	of := home(parts, a.earliest)
 	for _, e := range a.earliest {
 		if of[e] >= len(parts) {
-			out = append(out, chromeEvent{Phase: "M", Name: "process_name", PID: of[e] + 1,
-				Args: map[string]any{"name": e}})
+			out = append(out, chromeMeta("process_name", of[e]+1, 0, "name", e))
 		}
 	}
 	for _, s := range a.samples {

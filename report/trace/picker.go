@@ -21,13 +21,13 @@ const (
 	scopePlugins  = "llm-d-router/pkg/epp/framework/plugins/scheduling"
 )
 
-// told are the picker's steps that are events of its gateway.request span: the
-// held-open request belongs to it from the headers to the end.
-var told = []record.Step{record.Part1Sent, record.RequestPassed, record.FirstTokenSeen, record.MetadataGenerated,
+// eventSteps are the picker's steps that are events of its gateway.request span, which lasts from a request's headers
+// to its end.
+var eventSteps = []record.Step{record.Part1Sent, record.RequestPassed, record.FirstTokenSeen, record.MetadataGenerated,
 	record.Part2Sent,
 	record.CallFailed}
 
-// picker adds the endpoint picker's spans of an attempt; false where it told of none.
+// picker adds the endpoint picker's spans of a try. It returns false without events of the picker.
 func (b *builder) picker(n int, parent SpanID) (SpanID, bool) {
 	events := b.of(record.EPP, n)
 	if len(events) == 0 {
@@ -40,7 +40,7 @@ func (b *builder) picker(n int, parent SpanID) (SpanID, bool) {
 		Span{Name: "gateway.request", Kind: ServerOf, Part: part, Scope: scopeHandlers, Parent: parent,
 			Start: events[0].Time, End: events[len(events)-1].Time})
 	for _, e := range events {
-		if slices.Contains(told, e.Step) {
+		if slices.Contains(eventSteps, e.Step) {
 			root.Marks = append(root.Marks, Mark{e.Time, string(e.Step), simple(e.Details)})
 		}
 	}
@@ -72,7 +72,7 @@ func (b *builder) picker(n int, parent SpanID) (SpanID, bool) {
 	return id, true
 }
 
-// simple are the details that can be an attribute.
+// simple returns the details that can be attributes.
 func simple(d record.Details) (out []Attribute) {
 	for _, x := range d {
 		switch x.Value.(type) {
@@ -85,8 +85,8 @@ func simple(d record.Details) (out []Attribute) {
 
 func seconds(s float64) machine.Time { return machine.Time(s * 1e9) }
 
-// scheduling lays the spans of one decision one after the other, each as long as its
-// plug-in took by the record, within the decision's time.
+// scheduling places the spans of one decision one after the other, each with its plug-in's recorded time, within the
+// decision's time.
 type scheduling struct {
 	b      *builder
 	x      *picker.Explanation
@@ -103,7 +103,7 @@ func (c *scheduling) add(key, name, scope string, parent SpanID, took float64) *
 		Span{Name: name, Kind: Internal, Part: c.part, Scope: scope, Parent: parent, Start: start, End: c.now})
 }
 
-// took is a plug-in's time in one of the profiles that may have it.
+// took returns a plug-in's time in one of the profiles.
 func (c *scheduling) took(plugin string) float64 {
 	return c.x.Took[plugin] / float64(max(len(c.x.Profiles), 1))
 }
@@ -136,7 +136,7 @@ func (b *builder) schedule(parent SpanID, prefix string, part Part, x *picker.Ex
 	}
 }
 
-// handler adds the profile handler's span, one for each time that it is asked.
+// handler adds a span of the profile handler, one for each call.
 func (c *scheduling) handler(key string, parent SpanID, executed int, decision string) {
 	s := c.add(key, "pick_disagg_profile", scopePlugins, parent, 0)
 	s.set("llm_d.epp.profile_handler.decision", decision)

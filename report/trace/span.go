@@ -1,9 +1,8 @@
-// Package trace makes OpenTelemetry spans of flow events: what Of says of a request is
-// what the real parts would have sent to a collector, with their names of spans and
-// attributes. docs/traces.md lists them.
+// Package trace converts flow events to OpenTelemetry spans. Of returns the spans of a request that the real parts
+// would send to a collector, with their names and attributes. docs/traces.md lists them.
 //
-// It also writes them as other tools read them: Perfetto's native format, Chrome's JSON,
-// and a sequence diagram in Mermaid. Nothing here has a clock or a socket; live/otlp sends.
+// It also writes spans in the formats of other tools: Perfetto's native format, Chrome's JSON, and a sequence diagram
+// in Mermaid. Nothing here has a clock or a socket; live/otlp sends spans.
 package trace
 
 import (
@@ -28,13 +27,11 @@ const (
 	ClientOf Kind = 3
 )
 
-// Part is who sent a span: the resource.
+// Part is the sender of a span, OpenTelemetry's resource.
 type Part struct {
-	// Service is service.name: windtunnel for the client, else what llm-d's charts and
-	// guides call the part.
+	// Service is service.name: windtunnel for the client, else the name in llm-d's charts and guides.
 	Service string
-	// Instance is service.instance.id: the endpoint of a sidecar or model server, the
-	// replica of a picker.
+	// Instance is service.instance.id: the endpoint of a sidecar or model server, or the replica of a picker.
 	Instance string
 }
 
@@ -48,10 +45,10 @@ type Mark struct {
 	Attributes []Attribute
 }
 
-// Span is what a part tells of its work on a request.
+// Span is a part's work on a request.
 type Span struct {
 	Trace      TraceID
-	ID, Parent SpanID // Parent is zero where it begins the trace
+	ID, Parent SpanID // Parent is zero for the first span of a trace
 	Name       string
 	Kind       Kind
 	Part       Part
@@ -60,26 +57,24 @@ type Span struct {
 	Start, End machine.Time
 	Attributes []Attribute
 	Marks      []Mark
-	// Error says why it failed, empty where it did not.
+	// Error says why the work failed, empty if it did not.
 	Error string
-	// Request is whose it is.
+	// Request is the request's id.
 	Request string
 }
 
-// Options say who traces besides the endpoint picker, the sidecar and the model
-// servers: that decides who is whose parent.
+// Options say which parts send spans besides the endpoint picker, the sidecar and the model servers. They decide the
+// parents of spans.
 type Options struct {
-	// Salt keeps runs apart in one collector: the same request of two runs has the same
-	// ids if it is the same.
+	// Salt distinguishes runs in one collector. The same request of two runs with the same Salt has the same ids.
 	Salt uint64
-	// UntracedClient sends no traceparent.
+	// UntracedClient is a client that sends no traceparent.
 	UntracedClient bool
-	// Gateway adds Envoy's spans. Its context reaches the picker in gRPC's metadata
-	// only, which the picker does not read, and overwrites the picker's on the way to the
-	// model server.
+	// Gateway adds Envoy's spans. Their context reaches the picker only in gRPC's metadata, which the picker does not
+	// read, and overwrites the picker's context on the way to the model server.
 	Gateway bool
-	// Egress gives Envoy a span for each try (spawn_upstream_span), the parent of what
-	// is behind it. It needs Gateway.
+	// Egress adds a span of Envoy for each try (spawn_upstream_span), the parent of all spans behind Envoy. It needs
+	// Gateway.
 	Egress bool
 }
 

@@ -50,7 +50,7 @@ func disaggregated(id string) (out []record.Event) {
 	return out
 }
 
-// tree draws spans, each below its parent, a trace's root without one.
+// tree draws spans, each below its parent.
 func tree(spans []Span) string {
 	var b strings.Builder
 	var below func(parent SpanID, trace TraceID, depth int)
@@ -106,7 +106,7 @@ func pickingAt(depth int) string {
 	return indent(depth, strings.ReplaceAll(picking, "\n  ", "\n "))
 }
 
-// Who is whose parent, in each topology.
+// The parents of all spans, in each topology.
 func TestParents(t *testing.T) {
 	for name, c := range map[string]struct {
 		o    Options
@@ -131,11 +131,10 @@ func TestParents(t *testing.T) {
 	}
 }
 
-// ids are those of a run in which everybody traces.
+// ids are the ids of a run in which every part traces.
 var ids = &tracing.IDs{Salt: 7, Share: 1}
 
-// carried are events of a request with the traceparent that each part got, from a client
-// that sent first.
+// carried returns events of a request with the traceparent that each part received, from a client that sent the first.
 func carried(first string) []record.Event {
 	out := disaggregated("r")
 	gateway := ids.Next(first, "r", tracing.Gateway(1))
@@ -160,13 +159,13 @@ func carried(first string) []record.Event {
 	return out
 }
 
-// part keeps the events of some hops, as a part that runs alone has them.
+// part returns the events of some hops, as a part that runs alone records them.
 func part(events []record.Event, hops ...record.Hop) []record.Event {
 	return slices.DeleteFunc(slices.Clone(events), func(e record.Event) bool { return !slices.Contains(hops, e.Hop) })
 }
 
-// What parts hand on is what they tell of: the spans of all of them hang together as if one
-// had told of all, whether they know of each other or each tells of its own alone.
+// Parts pass on the ids of the spans that they send. The spans of all parts form one trace, whether one process has all
+// events or each part only its own.
 func TestParentsAsCarried(t *testing.T) {
 	o := Options{Salt: 7}
 	if got, want := tree(Of(carried(ids.Next("", "r", tracing.Client)), o)),
@@ -213,7 +212,7 @@ func TestParentsAsCarried(t *testing.T) {
 	}
 }
 
-// A part that runs alone says itself when a request is over.
+// A part that runs alone ends a request by its own last step.
 func TestCollectorOfOnePart(t *testing.T) {
 	for _, hop := range []record.Hop{record.EPP, record.Sidecar, record.Server} {
 		got := 0
@@ -229,7 +228,7 @@ func TestCollectorOfOnePart(t *testing.T) {
 	}
 }
 
-// What a span tells comes from the events, read back from a recording or not.
+// The attributes of a span come from the events, live or from a recording.
 func TestAttributes(t *testing.T) {
 	var recorded []record.Event
 	for _, e := range disaggregated("r") {
@@ -267,7 +266,7 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-// Each request is emitted once, whoever tells of its end, and one without an end when all is over.
+// Each request is emitted once, whatever hop ends it, and one without an end at Close.
 func TestCollector(t *testing.T) {
 	var got []string
 	c := NewCollector(func(e []record.Event) { got = append(got, fmt.Sprint(e[0].Request, len(e))) })
@@ -452,7 +451,7 @@ func TestMermaid(t *testing.T) {
 	}
 }
 
-// Whatever a recording says, nothing panics.
+// No recording causes a panic.
 func FuzzOf(f *testing.F) {
 	for _, e := range disaggregated("r") {
 		line, _ := json.Marshal(e)

@@ -1,5 +1,5 @@
-// Package validation holds what a scenario came to in wall time against the same in
-// virtual time: percentiles of spans, and each request against itself.
+// Package validation compares a scenario in wall time with the same in virtual time: percentiles of spans, and each
+// request with itself.
 package validation
 
 import (
@@ -19,54 +19,54 @@ import (
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// Result is what validate says with --output json.
+// Result is the result of validate, as --output json prints it.
 type Result struct {
 	Requests int `json:"requests"`
-	// Hops are those that another run measured, with another seed; nil where none did.
+	// Hops are from a run with another seed, nil without one.
 	Hops      *hops.Times `json:"hops,omitempty"`
 	Tolerance float64     `json:"tolerancePercent"`
 	Spans     []offBy     `json:"spans"`
-	// OneTime are spans that only one of the times has, each with which.
+	// OneTime lists spans that only one of the runs has, with which.
 	OneTime  []string  `json:"onlyInOneTime,omitempty"`
 	Outcomes []offFrom `json:"outcomes,omitempty"`
-	// PerRequest is how far each request's own times are apart, of those that completed in both.
+	// PerRequest is the difference of each request's own times, for requests that completed in both runs.
 	PerRequest []apart `json:"perRequest,omitempty"`
-	// Otherwise is how many requests ended otherwise, or in one of the times alone; Ends are the first of them.
+	// Otherwise counts requests with different outcomes, or in one run alone. Ends are the first of them.
 	Otherwise int    `json:"otherwise"`
 	Ends      []ends `json:"ends,omitempty"`
-	// Moved is how many requests went to another server; Servers are the first of them.
+	// Moved counts requests that went to different servers. Servers are the first of them.
 	Moved   int    `json:"moved"`
 	Servers []ends `json:"servers,omitempty"`
 	Answer  string `json:"answer"`
 }
 
-// mostNamed is how many requests are named that differ.
+// mostNamed bounds the differing requests that are named.
 const mostNamed = 10
 
-// ends is what one request came to, or where it went, in both times; empty where it did not.
+// ends is the outcome or the server of one request in both runs, empty where the run lacks it.
 type ends struct {
 	Request string `json:"request"`
 	Live    string `json:"live"`
 	Virtual string `json:"virtual"`
 }
 
-// apart is how far requests' own times are apart, in seconds, whichever is longer.
+// apart is the absolute difference of requests' own times, in seconds.
 type apart struct {
 	Span     string  `json:"span"`
 	Requests int     `json:"requests"`
 	P50      float64 `json:"p50"`
 	P90      float64 `json:"p90"`
 	Most     float64 `json:"most"`
-	// Request is the one that is furthest apart, and Live and Virtual its times.
+	// Request has the largest difference, and Live and Virtual are its times.
 	Request string  `json:"request"`
 	Live    float64 `json:"live"`
 	Virtual float64 `json:"virtual"`
 }
 
-// Requests are those of a run, by number.
+// Requests are the requests of a run by number.
 type Requests map[int32]*oneRequest
 
-// oneRequest is what a run tells of a request.
+// oneRequest is one request of a run.
 type oneRequest struct {
 	id, server string
 	outcome    record.Outcome
@@ -80,9 +80,9 @@ func (r Requests) of(number int32) *oneRequest {
 	return r[number]
 }
 
-// Watch is a recorder that fills them, and the tally.
+// Watch returns a recorder that fills the requests and the tally.
 func (r Requests) Watch(t *report.Tally) record.Recorder {
-	t.Each(func(e *report.Ended) { r.of(e.Number).ended = *e })
+	t.OnEnded(func(e *report.Ended) { r.of(e.Number).ended = *e })
 	return record.Tee(t, record.Func(func(e record.Event) {
 		picked := e.Hop == record.EPP && e.Step == record.EndpointPicked
 		number, ok := record.RequestNumber(e.Request)
@@ -98,7 +98,7 @@ func (r Requests) Watch(t *report.Tally) record.Recorder {
 	}))
 }
 
-// perToken are the times per token of those that completed.
+// perToken returns the times per token of the completed requests.
 func (r Requests) perToken() (seconds []float64) {
 	for _, x := range r {
 		if v, ok := x.ended.TPOT(); ok && x.ended.Completed {
@@ -108,28 +108,28 @@ func (r Requests) perToken() (seconds []float64) {
 	return seconds
 }
 
-// offBy is one percentile of a span in both times, in seconds.
+// offBy is one percentile of a span in both runs, in seconds.
 type offBy struct {
 	Span     string  `json:"span"`
 	Quantile string  `json:"quantile"`
 	Live     float64 `json:"live"`
 	Virtual  float64 `json:"virtual"`
-	// Off is by how many percent virtual time is longer.
+	// Off is how much longer virtual time is, in percent.
 	Off  float64 `json:"offPercent"`
 	Over bool    `json:"over"`
 }
 
-// offFrom is an outcome that requests have more often in one of the times.
+// offFrom is an outcome whose count differs.
 type offFrom struct {
 	Outcome record.Outcome `json:"outcome"`
 	Live    int            `json:"live"`
 	Virtual int            `json:"virtual"`
 }
 
-// perToken is the span for the mean time between two tokens of a request, at its client.
+// perToken is the name of the span for the mean time between two tokens of a request, at its client.
 const perToken = "tpot"
 
-// tokenTimes are how long requests took for each token after the first.
+// tokenTimes returns a span of the times per token.
 func tokenTimes(seconds []float64) []report.SpanSummary {
 	if len(seconds) == 0 {
 		return nil
@@ -140,8 +140,8 @@ func tokenTimes(seconds []float64) []report.SpanSummary {
 		{Name: perToken, Count: len(seconds), P50: at(0.5), P90: at(0.9), P99: at(0.99), Max: seconds[len(seconds)-1]}}
 }
 
-// Compare holds a run in virtual time against one in wall time, each with its requests; tolerance is
-// how many percent a latency may be off.
+// Compare compares a run in virtual time with one in wall time. tolerance bounds the difference of a latency, in
+// percent.
 func Compare(live, virtual report.Summary, liveRequests, virtualRequests Requests, tolerance float64) *Result {
 	live.Spans = append(live.Spans, tokenTimes(liveRequests.perToken())...)
 	virtual.Spans = append(virtual.Spans, tokenTimes(virtualRequests.perToken())...)
@@ -151,13 +151,13 @@ func Compare(live, virtual report.Summary, liveRequests, virtualRequests Request
 	return x
 }
 
-// Off says whether virtual time is off: requests end otherwise, one of the times has a span alone, or
-// a latency at p50 or p90 is off by more than the tolerance.
+// Off reports whether virtual time is off: outcomes differ, only one run has a span, or a latency at p50 or p90 differs
+// by more than the tolerance.
 func (x *Result) Off() bool {
 	return x.Otherwise > 0 || len(x.over())+len(x.Outcomes)+len(x.OneTime) > 0
 }
 
-// compareTimes holds a summary of virtual time against one of wall time.
+// compareTimes compares the summaries.
 func compareTimes(live, virtual report.Summary, tolerance float64) *Result {
 	out := &Result{Requests: live.Requests, Tolerance: tolerance}
 	for _, sp := range live.Spans {
@@ -171,8 +171,8 @@ func compareTimes(live, virtual report.Summary, tolerance float64) *Result {
 			if x.Live > 0 {
 				x.Off = math.Round(1e4*(x.Virtual-x.Live)/x.Live) / 100
 			}
-			// What is shorter than a timer's and a scheduler's own time is no fault of a model of it;
-			// a time per token is a mean over many.
+			// A model cannot be better than the timers and the scheduler of the live run. A time per token is a mean
+			// over many.
 			least := 0.001
 			if sp.Name == perToken {
 				least = 0.0001
@@ -194,7 +194,7 @@ func compareTimes(live, virtual report.Summary, tolerance float64) *Result {
 	return out
 }
 
-// eachRequest holds each request of one time against the same one of the other.
+// eachRequest compares each request with the same request of the other run.
 func (x *Result) eachRequest(live, virtual Requests) {
 	numbers := maps.Clone(live)
 	maps.Copy(numbers, virtual)
@@ -227,9 +227,9 @@ func (x *Result) eachRequest(live, virtual Requests) {
 			continue
 		}
 		for i := range spans {
-			v, told := spans[i].of(&a.ended)
-			w, told2 := spans[i].of(&b.ended)
-			if !told || !told2 {
+			v, okA := spans[i].of(&a.ended)
+			w, okB := spans[i].of(&b.ended)
+			if !okA || !okB {
 				continue
 			}
 			d := report.Digits(math.Abs(w - v))
@@ -247,7 +247,7 @@ func (x *Result) eachRequest(live, virtual Requests) {
 	}
 }
 
-// over are the latencies at p50 and p90 that are off by more than the tolerance.
+// over returns the latencies at p50 and p90 that differ by more than the tolerance.
 func (x *Result) over() (list []string) {
 	for _, s := range x.Spans {
 		if s.Over && s.Quantile != "p99" {
@@ -288,7 +288,7 @@ func (x *Result) answer() {
 	x.Answer = strings.Join(parts, "; ")
 }
 
-// Write prints it for people, in so many columns; 0: as many as it takes.
+// Write prints the result for people, on lines of so many columns; 0 columns never break.
 func (x *Result) Write(to io.Writer, columns int) error {
 	if x.Hops != nil {
 		if err := x.Hops.Write(to); err != nil {

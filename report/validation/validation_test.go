@@ -12,8 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/report"
 )
 
-// What is off by more than the tolerance, and more than a timer is, is pointed out; so are
-// outcomes.
+// Differences above the tolerance and above a timer's error are reported, and so are outcomes.
 func TestCompareTimes(t *testing.T) {
 	live := report.Summary{Requests: 10, Outcomes: map[record.Outcome]int{record.Completed: 10},
 		Spans: []report.SpanSummary{
@@ -26,7 +25,8 @@ func TestCompareTimes(t *testing.T) {
 	if got := strings.Join(x.over(), ", "); got != "ttft p90 (+10.0%)" {
 		t.Errorf("pointed out is %q", got)
 	}
-	if want := "10 ended completed live and 9 in virtual time; 0 ended timed_out live and 1 in virtual time"; !strings.Contains(x.Answer, want) {
+	want := "10 ended completed live and 9 in virtual time; 0 ended timed_out live and 1 in virtual time"
+	if !strings.Contains(x.Answer, want) {
 		t.Errorf("the answer is %q, expected %q in it", x.Answer, want)
 	}
 	live.Spans, virtual.Spans = tokenTimes([]float64{0.006, 0.005}), tokenTimes([]float64{0.0053, 0.0061})
@@ -38,8 +38,8 @@ func TestCompareTimes(t *testing.T) {
 	}
 }
 
-// Each request is held against itself: what ends otherwise is told though as many ended so, by name,
-// as is who went to another server, who is furthest apart, and who is in one of the times alone.
+// Each request is compared with itself. The result names requests with another outcome, even if the counts are equal,
+// with another server, with the largest difference, and in one run alone.
 func TestCompareRequests(t *testing.T) {
 	one := func(number int32, o record.Outcome, server string, ttft, e2e machine.Time) *oneRequest {
 		return &oneRequest{id: fmt.Sprint("req-", number), server: server, outcome: o,

@@ -15,6 +15,7 @@ import (
 	"github.com/invopop/jsonschema"
 
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/scenario/limit"
@@ -150,12 +151,16 @@ func fieldComments() map[string]string {
 	if err != nil {
 		panic(err) // embedded
 	}
+	sources := [][]byte{record.SLOSource}
 	for _, file := range files {
 		text, err := scenario.Source.ReadFile(file.Name())
 		if err != nil {
 			panic(err)
 		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), file.Name(), text, parser.ParseComments)
+		sources = append(sources, text)
+	}
+	for _, text := range sources {
+		parsed, err := parser.ParseFile(token.NewFileSet(), "", text, parser.ParseComments)
 		if err != nil {
 			panic(err)
 		}

@@ -1,11 +1,11 @@
-// Package console holds everything that a command may use of its process, so
-// that a test can play the whole program.
+// Package console has everything that a command uses of its process, so that a test can run the whole program.
 package console
 
 import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -15,29 +15,30 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// Console is everything that a command may touch and that a test may want to
-// replace. Commands use nothing else of package os.
+// Console has everything of the process that a command uses and a test may replace. Commands use nothing else of
+// package os.
 type Console struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Screen is Stdout for the one who may colour it; see Out.
+	// Screen is Stdout for writers that colour; see Out.
 	Screen io.Writer
 	// Env looks up an environment variable.
 	Env func(name string) (string, bool)
-	// Terminal reports whether Stdout is one, and Columns how wide it is.
+	// Terminal reports whether Stdout is a terminal, and Columns is its width.
 	Terminal bool
 	Columns  int
-	// Context ends when the user interrupts, closes the terminal, or no longer
-	// reads Stdout; a second interrupt kills.
+	// Context ends when the user interrupts, closes the terminal, or stops reading Stdout. A second interrupt kills the
+	// process.
 	Context func() (context.Context, context.CancelFunc)
 }
 
-// New is the process itself.
+// New returns the console of the process.
 func New() *Console {
-	columns, _, _ := term.GetSize(int(os.Stdout.Fd())) // 0 when it is none
+	columns, _, _ := term.GetSize(int(os.Stdout.Fd())) // 0 without a terminal
 	stdout := &pipe{Writer: os.Stdout, left: func() {}}
 	return &Console{
 		Stdin: os.Stdin, Stdout: terminal.PrintableWriter(stdout), Stderr: terminal.PrintableWriter(os.Stderr),
@@ -46,23 +47,41 @@ func New() *Console {
 		Terminal: term.IsTerminal(int(os.Stdout.Fd())), Columns: columns,
 		Context: func() (context.Context, context.CancelFunc) {
 			signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
-			if !signal.Ignored(syscall.SIGHUP) { // as it is under nohup
+			if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
 				signals = append(signals, syscall.SIGHUP)
 			}
 			ctx, stop := signal.NotifyContext(context.Background(), signals...)
 			context.AfterFunc(ctx, stop)
 			ctx, stdout.left = context.WithCancel(ctx)
-			// The default is to die at once, with Envoy's files left behind and
-			// the recording's end unwritten. Were the signal ignored, programs that
-			// are started here would ignore it as well.
+			// By default the signal kills the process, which leaves Envoy's files behind and a recording without its
+			// end. Ignored signals are inherited by the programs that a command starts.
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 			return ctx, func() { stdout.left(); stop() }
 		},
 	}
 }
 
-// Out is where a report goes: it colours, and lets nothing from outside steer
-// the terminal. All else goes through a writer that does the latter.
+// Getenv returns an environment variable, "" without it.
+func (o *Console) Getenv(name string) string {
+	v, _ := o.Env(name)
+	return v
+}
+
+// Logger returns a log as text on Stderr.
+func (o *Console) Logger(level slog.Level) *slog.Logger {
+	return slog.New(slog.NewTextHandler(o.Stderr, &slog.HandlerOptions{Level: level}))
+}
+
+// Read returns the content of a file of at most so many bytes, - for standard input. Errors name the file.
+func (o *Console) Read(file string, most int64) ([]byte, error) {
+	if file == "-" {
+		return files.ReadFrom("standard input", o.Stdin, most)
+	}
+	return files.Read(file, most)
+}
+
+// Out returns the writer for a report, which colours, and escapes text from outside itself. All other output goes
+// through a writer that escapes.
 func (o *Console) Out() io.Writer {
 	if o.Color() && o.Screen != nil {
 		return o.Screen
@@ -70,8 +89,8 @@ func (o *Console) Out() io.Writer {
 	return o.Stdout
 }
 
-// pipe is standard output. When its reader has left, as head does, that is an
-// interruption and not a failure: the command winds up and says nothing.
+// pipe is standard output. If its reader goes away, as head does, that is an interruption and not a failure: the
+// command ends without a message.
 type pipe struct {
 	io.Writer
 	left context.CancelFunc
@@ -86,8 +105,8 @@ func (p *pipe) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Color reports whether to colour Stdout: on a terminal that can, unless
-// NO_COLOR is set (https://no-color.org).
+// Color reports whether to colour Stdout: on a terminal that supports it, unless NO_COLOR is set
+// (https://no-color.org).
 func (o *Console) Color() bool {
 	if _, no := o.Env("NO_COLOR"); no || !o.Terminal {
 		return false
@@ -96,7 +115,7 @@ func (o *Console) Color() bool {
 	return kind != "dumb"
 }
 
-// Flags fills flags from the environment, by their fromenv tag.
+// Flags sets flags from the environment, by their fromenv tag.
 func (o *Console) Flags() kong.Resolver {
 	return kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 		if name := flag.Tag.Get("fromenv"); name != "" {

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// Programs that a command starts take SIGPIPE as they would from a shell: one that
-// writes to a pipe nobody reads ends.
+// Programs that a command starts handle SIGPIPE as under a shell: one that writes to a pipe without a reader ends.
 func TestChildrenTakeSIGPIPE(t *testing.T) {
 	_, stop := New().Context()
 	defer stop()

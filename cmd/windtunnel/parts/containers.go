@@ -8,8 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/sidecar"
 )
 
-// line reads the command line of a container, as it would be typed after the name
-// of its part, with the container's environment.
+// line parses the arguments of a container as the command line of its part, with the container's environment.
 func line(o *console.Console, part any, name string, args []string, env func(string) (string, bool)) (*console.Console,
 	error) {
 	inner := *o
@@ -21,7 +20,7 @@ func line(o *console.Console, part any, name string, args []string, env func(str
 	return &inner, err
 }
 
-// SidecarOptions reads the arguments and the environment of a sidecar's container.
+// SidecarOptions returns a function that parses the arguments and the environment of a sidecar's container.
 func SidecarOptions(o *console.Console) func(args []string, env func(string) (string, bool)) (sidecar.Options, error) {
 	return func(args []string, env func(string) (string, bool)) (sidecar.Options, error) {
 		var c Sidecar
@@ -33,8 +32,7 @@ func SidecarOptions(o *console.Console) func(args []string, env func(string) (st
 	}
 }
 
-// PickerOptions reads the arguments and the environment of an endpoint picker's
-// container.
+// PickerOptions returns a function that parses the arguments and the environment of an endpoint picker's container.
 func PickerOptions(o *console.Console) func(args []string, env func(string) (string, bool)) (epp.StandaloneOptions,
 	error) {
 	return func(args []string, env func(string) (string, bool)) (epp.StandaloneOptions, error) {

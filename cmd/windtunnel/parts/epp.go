@@ -28,8 +28,7 @@ import (
 	"github.com/windtunnel/windtunnel/report/recording"
 )
 
-// EPP runs the endpoint picker alone, behind anyone's Envoy, with the real
-// EPP's own flags.
+// EPP runs the endpoint picker alone, behind any Envoy, with the real EPP's own flags.
 type EPP struct {
 	ConfigFile string `placeholder:"FILE" help:"EndpointPickerConfig."`
 	ConfigText string `placeholder:"YAML" help:"The configuration as text, instead of a file."`
@@ -53,12 +52,12 @@ type EPP struct {
 	eppServing    `embed:""`
 	bodyFlags     `embed:""`
 
-	Held bool `name:"hold" help:"Hold requests open as in document 000. The model servers must support this flow."`
+	Held bool `name:"hold" help:"Hold requests open as in document 000 (docs/documents.md#document-000). The model servers must support this flow."`
 
 	HoldLimit time.Duration `default:"1m" help:"Longest time that a request is held, before the client gets a 504."`
 
 	EmitEndpointScores bool `help:"Put the scores into the dynamic metadata."`
-	PodHeaders         bool `help:"Name the chosen pods in x-target-pod, x-selected-pod and x-prefill-pod (documents 002, 003)."`
+	PodHeaders         bool `help:"Name the chosen pods in x-target-pod, x-selected-pod and x-prefill-pod, as documents 002 and 003 do (docs/documents.md)."`
 	ExplainHeaders     bool `help:"The pods, cache hits, scores and scheduling times in every response."`
 	DisableSubset      bool `name:"disable-endpoint-subset-filter" help:"Ignore the data plane's subset hint."`
 	AllowExperimental  bool `name:"allow-experimental-plugins" help:"Admit plug-ins of Alpha stability."`
@@ -217,7 +216,7 @@ func (c *EPP) options(log *slog.Logger) (epp.StandaloneOptions, error) {
 	return opts, nil
 }
 
-// record begins the log of inputs, if there is to be one. What it returns ends it.
+// record begins the log of inputs with --record. The caller must call end.
 func (c *EPP) record(o *epp.StandaloneOptions) (end func() error, err error) {
 	if c.Record == "" {
 		return func() error { return nil }, nil
@@ -243,11 +242,11 @@ func (c *EPP) record(o *epp.StandaloneOptions) (end func() error, err error) {
 	return func() error { return errors.Join(o.Inputs.Close(), to.Close()) }, nil
 }
 
-// heldMetadataBytes is the length of part 2's metadata, a scenario's default.
+// heldMetadataBytes is the length of part 2's metadata, the default of a scenario.
 const heldMetadataBytes = 32
 
-// pool checks how the pool is named. Without one, the picker's own Deployment
-// names it, through its pod's name.
+// pool checks the name of the pool. With a selector instead of a pool, the name is that of the picker's own Deployment,
+// from its pod's name.
 func (c *EPP) pool() error {
 	c.PoolNamespace = cmp.Or(c.PoolNamespace, os.Getenv("NAMESPACE"), "default")
 	switch {

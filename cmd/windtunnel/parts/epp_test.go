@@ -18,8 +18,8 @@ import (
 	"github.com/windtunnel/windtunnel/live/epp"
 )
 
-// A picker that runs alone tells the chosen pod (documents 002 and 003) by
-// --pod-headers, and why by --explain-headers, without a request's asking.
+// A picker that runs alone names the chosen pod with --pod-headers (documents 002 and 003), and the reason with
+// --explain-headers, without a header in the request.
 func TestPodHeaders(t *testing.T) {
 	t.Parallel()
 	for flag, want := range map[string]struct{ request, response []string }{
@@ -110,7 +110,7 @@ func TestPodHeaders(t *testing.T) {
 	}
 }
 
-// set are the headers that an answer sets.
+// set returns the headers that an answer sets.
 func set(h *extprocv3.HeadersResponse) map[string]string {
 	out := map[string]string{}
 	for _, v := range h.GetResponse().GetHeaderMutation().GetSetHeaders() {

@@ -8,11 +8,11 @@ import (
 	"io"
 	"log/slog"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/core/epp/picker/config"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/serve"
@@ -31,7 +31,7 @@ type eppServing struct {
 	MetricsCA      string   `name:"metrics-client-ca-file" placeholder:"FILE" help:"PEM authorities that sign the certificates of readers of /metrics."`
 }
 
-// take takes the flags over.
+// take sets the options of the flags.
 func (c *eppServing) take(o *epp.StandaloneOptions, authenticate *bool) (err error) {
 	o.CertPath, o.CertReload = c.CertPath, c.CertReload
 	o.MetricsCertPath, o.MetricsClientCA = c.MetricsCertDir, c.MetricsCA
@@ -88,7 +88,7 @@ func (c *eppServing) take(o *epp.StandaloneOptions, authenticate *bool) (err err
 	return err
 }
 
-// messageSize reads 10MiB, 25MB or 4096; "" is 0, the default.
+// messageSize parses 10MiB, 25MB or 4096; "" is 0, the default.
 func messageSize(flag, text string) (int, error) {
 	if text == "" {
 		return 0, nil
@@ -136,8 +136,7 @@ func (c *EPP) log(w io.Writer) (*slog.Logger, error) {
 	return (&EPP{Verbosity: verbosity, Zap: c.Zap}).logger(w), nil
 }
 
-// logger returns a log with the verbosity of the real components' -v. A verbosity below 0 is
-// the default one.
+// logger returns a log with the verbosity of the real components' -v. A negative verbosity is the default.
 func (c *EPP) logger(w io.Writer) *slog.Logger {
 	level := slog.LevelInfo
 	switch {
@@ -158,34 +157,15 @@ func logAt(w io.Writer, level slog.Level, form string) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, h))
 }
 
-// eppArgs rewrites the command line of the endpoint picker from forms that the
-// real one's flag library reads and this one's does not: -v=4, and the letters
-// t and f (also T, TRUE, True …) for true and false.
-func eppArgs(args []string) []string {
-	if len(args) == 0 || args[0] != "epp" {
-		return args
+// eppArg rewrites -v=4, which kong does not read.
+func eppArg(arg string, _ *console.Console) string {
+	if level, ok := strings.CutPrefix(arg, "-v="); ok {
+		return "-v" + level
 	}
-	out := slices.Clone(args)
-	for i, a := range out {
-		name, value, given := strings.Cut(a, "=")
-		if !given || !strings.HasPrefix(name, "-") {
-			continue
-		}
-		switch value {
-		case "t", "T", "TRUE", "True":
-			out[i] = name + "=true"
-		case "f", "F", "FALSE", "False":
-			out[i] = name + "=false"
-		}
-		if name == "-v" {
-			out[i] = "-v" + value
-		}
-	}
-	return out
+	return arg
 }
 
-// withoutEffect names the flags that were given and change nothing here, so
-// that it is said once.
+// withoutEffect returns the given flags that change nothing here.
 func (c *EPP) withoutEffect() (flags []string) {
 	for _, f := range []struct {
 		name  string

@@ -1,6 +1,7 @@
 package parts
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"strconv"
@@ -15,8 +16,7 @@ import (
 	"github.com/windtunnel/windtunnel/scenario/size"
 )
 
-// KVManager runs the KV-cache manager alone. Document 003's environment
-// variables act as they do there; flags go first.
+// KVManager runs the KV-cache manager alone. It reads document 003's environment variables; flags take precedence.
 type KVManager struct {
 	ZMQBind    string     `placeholder:"tcp://HOST:PORT" help:"Where model servers send their KV events to; none for nowhere (ZMQ_BIND_ADDRESS, tcp://127.0.0.1:5555)."`
 	Listen     string     `default:"127.0.0.1" placeholder:"IP" help:"Address of the API."`
@@ -34,8 +34,9 @@ type KVManager struct {
 }
 
 func (KVManager) Help() string {
-	return `The KV-cache manager of document 003 by itself: it receives KV events over ZMQ (vLLM's msgpack or the
-document's JSON), keeps an index of which pod holds which block, and scores pods over HTTP.
+	return `The KV-cache manager of document 003 (docs/documents.md#document-003) by itself: it receives KV events over
+ZMQ (vLLM's msgpack or the document's JSON), keeps an index of the blocks of each pod, and scores pods over
+HTTP.
 
   windtunnel kv-manager
   ZMQ_BIND_ADDRESS=tcp://0.0.0.0:5555 INDEX_TTL=1800 windtunnel kv-manager --listen 0.0.0.0 --port 8080
@@ -97,7 +98,7 @@ func (c *KVManager) Run(o *console.Console) error {
 	return serve.Until(ctx, 0, m.Failed(), m.Stop)
 }
 
-// options are the defaults, changed by the environment and then by flags.
+// options returns the defaults, changed by the environment and then by flags.
 func (c *KVManager) options(o *console.Console) (kvmanager.Options, error) {
 	opts := kvmanager.DefaultOptions()
 	if err := opts.FromEnv(o.Env); err != nil {
@@ -117,16 +118,14 @@ func (c *KVManager) options(o *console.Console) (kvmanager.Options, error) {
 	if err := c.listen(&opts, o); err != nil {
 		return opts, err
 	}
-	if c.BlockSize < 0 || c.BlockSize > 1<<16 {
-		return opts, fmt.Errorf("--block-size %d: expected 1 to 65536 tokens", c.BlockSize)
+	if err := cmp.Or(within("--block-size", c.BlockSize, 0, 1<<16),
+		within("--replay-port", c.ReplayPort, 0, maxPort)); err != nil {
+		return opts, err
 	}
 	if c.BlockSize > 0 {
 		opts.Index.Hasher.BlockTokens = c.BlockSize
 	}
 	opts.Index.Hasher.Seed, opts.Model, opts.Lenient = c.HashSeed, c.Model, c.Lenient
-	if c.ReplayPort < 0 || c.ReplayPort > 65535 {
-		return opts, fmt.Errorf("--replay-port %d: expected 1 to 65535", c.ReplayPort)
-	}
 	opts.ReplayPort = c.ReplayPort
 	for _, text := range c.Pod {
 		pod, err := kvmanager.ParsePod(strings.TrimSpace(text))
@@ -155,8 +154,8 @@ func (c *KVManager) listen(opts *kvmanager.Options, o *console.Console) error {
 	if err != nil {
 		return err
 	}
-	if c.Port < 0 || c.Port > 65535 {
-		return fmt.Errorf("--port %d: expected 1 to 65535", c.Port)
+	if err := within("--port", c.Port, 0, maxPort); err != nil {
+		return err
 	}
 	if c.Port > 0 {
 		port = strconv.Itoa(c.Port)

@@ -23,7 +23,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// ModelServer runs simulated model servers alone, behind anyone's gateway.
+// ModelServer runs simulated model servers alone, behind any gateway.
 type ModelServer struct {
 	Servers int    `default:"1" help:"How many servers, each on the next loopback address or port."`
 	OOM     string `enum:"exit,restart" default:"exit" help:"When a server does not fit into its accelerator's memory: exit as OOMKilled, or restart again and again."`
@@ -113,7 +113,7 @@ func (c *ModelServer) Run(o *console.Console) error {
 		func(ctx context.Context) error { fleet.Stop(ctx); return nil })
 }
 
-// options reads the flags behind -- and spreads the servers over addresses.
+// options parses the flags behind -- and gives each server an address.
 func (c *ModelServer) options(o *console.Console) (modelserver.Options, error) {
 	none := modelserver.Options{}
 	if c.Servers < 1 || c.Servers > 4096 {
@@ -148,7 +148,7 @@ func (c *ModelServer) options(o *console.Console) (modelserver.Options, error) {
 	if c.Verbose {
 		level = slog.LevelDebug
 	}
-	options.Logger = slog.New(slog.NewTextHandler(o.Stderr, &slog.HandlerOptions{Level: level}))
+	options.Logger = o.Logger(level)
 	if len(r.Ignored) > 0 {
 		options.Logger.Warn("flags that have no meaning for a simulated server are ignored", "flags",
 			strings.Join(r.Ignored, " "))
@@ -165,8 +165,8 @@ func (c *ModelServer) options(o *console.Console) (modelserver.Options, error) {
 	return options, nil
 }
 
-// spread makes n servers of the first: on loopback addresses that follow one
-// another, all with the same port, or else on ports that do.
+// spread returns n copies of the first server, on successive loopback addresses with the same port, or else on
+// successive ports.
 func spread(servers []modelserver.ServerOptions, n int) ([]modelserver.ServerOptions, error) {
 	if len(servers) > 1 {
 		return nil, errors.New("--servers and --data-parallel-size: expected one of them")
@@ -191,11 +191,10 @@ func spread(servers []modelserver.ServerOptions, n int) ([]modelserver.ServerOpt
 				ip = ip.Next()
 			}
 			s.Listen = net.JoinHostPort(ip.String(), port)
-			if _, side, err := net.SplitHostPort(s.SideChannel); err == nil {
-				s.SideChannel = net.JoinHostPort(ip.String(), side)
-			}
-			if _, meeting, err := net.SplitHostPort(s.Meeting); err == nil {
-				s.Meeting = net.JoinHostPort(ip.String(), meeting)
+			for _, at := range []*string{&s.SideChannel, &s.Meeting} {
+				if _, port, err := net.SplitHostPort(*at); err == nil {
+					*at = net.JoinHostPort(ip.String(), port)
+				}
 			}
 		case number != 0:
 			s.Listen = net.JoinHostPort(host, strconv.Itoa(number+i))
@@ -206,7 +205,7 @@ func spread(servers []modelserver.ServerOptions, n int) ([]modelserver.ServerOpt
 	return out, nil
 }
 
-// timesOf says where a server's step times come from.
+// timesOf names the source of a server's step times.
 func timesOf(s *modelserver.ServerOptions) string {
 	if t, ok := s.Engine.Timer.(interface{ Source() string }); ok {
 		return t.Source()

@@ -1,6 +1,7 @@
 package parts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,8 +22,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// Predictor runs the latency predictor alone. The real servers' environment
-// variables act as they do there; flags go first.
+// Predictor runs the latency predictor alone. It reads the real servers' environment variables; flags take precedence.
 type Predictor struct {
 	Listen          string   `default:"127.0.0.1" placeholder:"IP" help:"Address to listen on."`
 	TrainingPort    int      `default:"8000" placeholder:"N" help:"Port that receives samples; 0 for a free one."`
@@ -101,7 +101,7 @@ func (c *Predictor) Run(o *console.Console) error {
 		return exit.With(exit.Usage, err)
 	}
 	po := predictor.Options{Training: training, Prediction: predictions, Machine: core.New(opts, models),
-		Log: slog.New(slog.NewTextHandler(o.Stderr, &slog.HandlerOptions{Level: level}))}
+		Log: o.Logger(level)}
 	if !c.NoTraining {
 		t, err := Trainer(ctx, o)
 		if err != nil {
@@ -119,12 +119,10 @@ func (c *Predictor) Run(o *console.Console) error {
 	return serve.Until(ctx, 5*time.Second, s.Failed(), s.Stop)
 }
 
-// addresses returns where the servers listen.
+// addresses returns the servers' addresses.
 func (c *Predictor) addresses(o *console.Console) (training string, predictions []string, err error) {
 	at := func(port int) string {
-		if port < 0 || port > 65535 {
-			err = fmt.Errorf("found port %d; expected 0 to 65535", port)
-		}
+		err = cmp.Or(err, within("port", port, 0, maxPort))
 		return net.JoinHostPort(c.Listen, strconv.Itoa(port))
 	}
 	training = at(c.TrainingPort)
@@ -142,33 +140,17 @@ func (c *Predictor) addresses(o *console.Console) (training string, predictions 
 	return training, predictions, err
 }
 
-// predictorOptions are the defaults, changed by the environment.
+// predictorOptions returns the defaults, changed by the environment.
 func predictorOptions(env func(string) (string, bool)) (core.Options, error) {
 	o := core.DefaultOptions()
-	number := func(to *int) func(string) error {
-		return func(s string) (err error) {
-			*to, err = strconv.Atoi(s)
-			return err
-		}
-	}
-	fraction := func(to *float64) func(string) error {
-		return func(s string) (err error) {
-			*to, err = strconv.ParseFloat(s, 64)
-			return err
-		}
-	}
-	flag := func(to *bool) func(string) error {
-		return func(s string) (err error) {
-			*to, err = strconv.ParseBool(strings.ToLower(s))
-			return err
-		}
-	}
+	float := func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }
+	boolean := func(s string) (bool, error) { return strconv.ParseBool(strings.ToLower(s)) }
 	for _, v := range []struct {
 		name string
 		set  func(string) error
 	}{
 		{"OBJECTIVE_TYPE", func(s string) error { o.Objective = s; return nil }},
-		{"QUANTILE_ALPHA", fraction(&o.Alpha)},
+		{"QUANTILE_ALPHA", into(&o.Alpha, float)},
 		{"RETRAINING_INTERVAL_SEC", func(s string) error {
 			seconds, err := strconv.ParseFloat(s, 64)
 			if err == nil && !(seconds > 0 && seconds < 1e7) {
@@ -177,15 +159,15 @@ func predictorOptions(env func(string) (string, bool)) (core.Options, error) {
 			o.Interval = machine.Time(seconds * float64(machine.Second))
 			return err
 		}},
-		{"MIN_SAMPLES_FOR_RETRAIN", number(&o.MinSamples)},
-		{"MAX_TRAINING_DATA_SIZE_PER_BUCKET", number(&o.BucketSize)},
-		{"TEST_TRAIN_RATIO", fraction(&o.TestRatio)},
-		{"MAX_TEST_DATA_SIZE", number(&o.MaxTest)},
-		{"ENSEMBLE_MODE", flag(&o.Ensemble)},
-		{"MIN_SAMPLES_FOR_ENSEMBLE_SPLIT", number(&o.MinSplit)},
-		{"TPOT_ZERO_TOKEN_COUNT", flag(&o.ZeroTokens)},
-		{"ENABLE_TOKEN_IN_FLIGHT_FEATURES", flag(&o.TokensInFlight)},
-		{"ENABLE_ENCODER_FEATURES", flag(&o.Encoder)},
+		{"MIN_SAMPLES_FOR_RETRAIN", into(&o.MinSamples, strconv.Atoi)},
+		{"MAX_TRAINING_DATA_SIZE_PER_BUCKET", into(&o.BucketSize, strconv.Atoi)},
+		{"TEST_TRAIN_RATIO", into(&o.TestRatio, float)},
+		{"MAX_TEST_DATA_SIZE", into(&o.MaxTest, strconv.Atoi)},
+		{"ENSEMBLE_MODE", into(&o.Ensemble, boolean)},
+		{"MIN_SAMPLES_FOR_ENSEMBLE_SPLIT", into(&o.MinSplit, strconv.Atoi)},
+		{"TPOT_ZERO_TOKEN_COUNT", into(&o.ZeroTokens, boolean)},
+		{"ENABLE_TOKEN_IN_FLIGHT_FEATURES", into(&o.TokensInFlight, boolean)},
+		{"ENABLE_ENCODER_FEATURES", into(&o.Encoder, boolean)},
 		{"MODEL_TYPE", func(s string) error {
 			if s != "xgboost" {
 				return errors.New("expected xgboost: there are no other models here")
@@ -206,8 +188,16 @@ func predictorOptions(env func(string) (string, bool)) (core.Options, error) {
 	return o, nil
 }
 
-// predictorService is where a picker finds the latency predictor, as the real one's
-// environment says; nil where it says nothing.
+// into returns a function that sets a value to a parsed text.
+func into[T any](to *T, parse func(string) (T, error)) func(string) error {
+	return func(s string) (err error) {
+		*to, err = parse(s)
+		return err
+	}
+}
+
+// predictorService returns the latency predictor's addresses for a picker, from the real one's environment; nil without
+// any.
 func predictorService(env func(string) (string, bool)) (*picker.PredictorService, error) {
 	read := func(name string) (out []string, err error) {
 		text, _ := env(name)
@@ -260,11 +250,10 @@ func predictorService(env func(string) (string, bool)) (*picker.PredictorService
 		Poll: poll}, nil
 }
 
-// Trainer fits models with the library that it finds or installs. Its error says what this
-// machine lacks.
+// Trainer returns a trainer with the library that it finds or installs. Its error names what this machine lacks.
 func Trainer(ctx context.Context, o *console.Console) (*predictor.Trainer, error) {
 	lib, err := predictor.Find(ctx, predictor.FindOptions{
-		Getenv: func(name string) string { v, _ := o.Env(name); return v },
+		Getenv: o.Getenv,
 		Tell:   func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) },
 	})
 	if err != nil {

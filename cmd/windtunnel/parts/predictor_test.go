@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// Where a picker finds its predictor, and how it asks, is said by the real one's
-// environment.
+// The real picker's environment variables give the predictor's addresses and intervals.
 func TestPredictorOfTheEnvironment(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -23,8 +23,8 @@ import (
 	"github.com/windtunnel/windtunnel/live/sidecar"
 )
 
-// Sidecar runs the routing sidecar alone, with the flags of today's
-// pd-sidecar and of documents 002 and 003 (docs/documents.md).
+// Sidecar runs the routing sidecar alone, with the flags of today's pd-sidecar and of documents 002 and 003
+// (docs/documents.md).
 type Sidecar struct {
 	Listen          string `default:"127.0.0.1" placeholder:"IP" help:"Address to listen on; 0.0.0.0 in a container."`
 	Port            int    `default:"8000" help:"Port to listen on."`
@@ -74,8 +74,8 @@ type Sidecar struct {
 	bodyFlags `embed:""`
 
 	MaxIdle       int   `name:"max-idle-conns-per-host" default:"1024" help:"Idle connections kept to one server."`
-	TimingHeaders bool  `default:"true" help:"Add x-prefill-time-ms and the like to answers (document 003)."`
-	DecoderHealth bool  `help:"Answer /health as the decode server does (document 003), else with 200."`
+	TimingHeaders bool  `default:"true" help:"Add x-prefill-time-ms and the like to answers, as in document 003 (docs/documents.md#document-003)."`
+	DecoderHealth bool  `help:"Answer /health as the decode server does, as in document 003 (docs/documents.md#document-003), else with 200."`
 	BlockBytes    int64 `name:"kv-block-bytes" help:"Size of one KV block, for llmd_sidecar_kv_cache_transfer_bytes."`
 
 	PodName   string `fromenv:"POD_NAME" help:"Value of x-decode-pod."`
@@ -96,16 +96,17 @@ type Sidecar struct {
 
 func (Sidecar) Help() string {
 	return `The routing sidecar by itself, in front of a decode server: a request with x-prefiller-host-port is
-prefilled there first, all others pass straight through. It takes the flags of pd-sidecar, and those of documents 002
-and 003 under their old names (-vllm-port, --decoder-port, -connector, --prefiller-use-tls). For
---enable-ssrf-protection the pool comes from --objects (or WINDTUNNEL_OBJECTS with INFERENCE_POOL_NAME), or
-from --endpoints-file. Document 002's connector tcp is nixlv2: without RDMA every connector uses TCP.
+prefilled there first, all others pass straight through. It takes the flags of pd-sidecar, and those of documents
+002 and 003 (docs/documents.md) under their old names (-vllm-port, --decoder-port, -connector,
+--prefiller-use-tls). For --enable-ssrf-protection the pool comes from --objects (or WINDTUNNEL_OBJECTS with
+INFERENCE_POOL_NAME), or from --endpoints-file. The connector tcp of document 002
+(docs/documents.md#document-002) is nixlv2: without RDMA every connector uses TCP.
 
   windtunnel sidecar --secure-proxy=false --model-server-port 8001
   windtunnel sidecar -port=8000 -vllm-port=8001 -connector=nixlv2 -secure-proxy=false
   windtunnel sidecar --enable-ssrf-protection --objects ./manifests --inference-pool-name my-pool
   windtunnel sidecar --enable-ssrf-protection --endpoints-file endpoints.yaml
-  windtunnel sidecar --prefill-url http://127.0.0.2:8000        # document 002's sessions
+  windtunnel sidecar --prefill-url http://127.0.0.2:8000        # sessions (docs/documents.md#document-002)
 
 Certificates, --objects and --endpoints-file are read again when they change. --session-cache-size is 1000
 with --prefill-url. An encoder's servers come from x-encoder-hosts-ports; ec-example uses shared storage.
@@ -116,7 +117,7 @@ ENABLE_PREFILLER_SAMPLING, POD_NAME, POD_IP, MORIIO_METRICS_ADDR, MORIIO_DNS_RES
 MORIIO_DNS_RESOLVE_TIMEOUT_SECONDS. UCX_TLS has no effect.`
 }
 
-// words finds where a word of a field's name ends, as kong names the flag of a field without a name.
+// words matches the ends of words in a field's name, as kong does for the flag of a field without a name.
 var words = regexp.MustCompile(`([a-z0-9])([A-Z])|([A-Z])([A-Z][a-z])`)
 
 // Run serves until an interruption.
@@ -125,10 +126,8 @@ func (c *Sidecar) Run(o *console.Console) error {
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	for flag, given := range map[string]bool{"--pool-group": c.PoolGroup != defaultPoolGroup} {
-		if given {
-			opts.Log.Info("sidecar: a flag that has no effect here", "flag", flag)
-		}
+	if c.PoolGroup != defaultPoolGroup {
+		opts.Log.Info("sidecar: a flag that has no effect here", "flag", "--pool-group")
 	}
 	ctx, stop := o.Context()
 	defer stop()
@@ -175,7 +174,7 @@ func (f bodyFlags) limits() (serve.BodyLimits, error) {
 	return l, nil
 }
 
-// meetingPort is where prefill servers meet the decode server, as the connector's own flag says.
+// meetingPort returns the port where prefill servers meet the decode server, from the connector's own flag.
 func (c *Sidecar) meetingPort(way *connector.Connector) int {
 	switch way {
 	case connector.Mooncake:
@@ -191,14 +190,12 @@ func (c *Sidecar) options(o *console.Console) (sidecar.Options, error) {
 	if c.Configuration != "" && c.ConfigFile != "" {
 		return none, errors.New("--configuration and --configuration-file exclude each other: give one of them")
 	}
-	for flag, port := range map[string]int{"--port": c.Port, "--model-server-port": c.ModelServerPort,
-		"--mooncake-bootstrap-port": c.BootstrapPort, "--p2p-connector-port": c.P2PPort} {
-		if port < 0 || port > 65535 || port == 0 && flag != "--port" {
-			return none, fmt.Errorf("%s %d: expected 1 to 65535", flag, port)
-		}
-	}
-	if c.Ranks < 1 || c.Ranks > 256 {
-		return none, fmt.Errorf("--data-parallel-size %d: expected 1 to 256", c.Ranks)
+	if err := cmp.Or(within("--port", c.Port, 0, maxPort),
+		within("--model-server-port", c.ModelServerPort, 1, maxPort),
+		within("--mooncake-bootstrap-port", c.BootstrapPort, 1, maxPort),
+		within("--p2p-connector-port", c.P2PPort, 1, maxPort), within("--metrics-port", c.MetricsPort, 0, maxPort),
+		within("--data-parallel-size", c.Ranks, 1, 256)); err != nil {
+		return none, err
 	}
 	if c.Retries < 0 || c.Retries > 100 || c.Backoff < 0 || c.Chunk < 0 || c.SessionCache < 0 {
 		return none, errors.New(
@@ -215,8 +212,8 @@ func (c *Sidecar) options(o *console.Console) (sidecar.Options, error) {
 				flag, port, c.Ranks)
 		}
 	}
-	if strings.EqualFold(c.Connector, "tcp") { // document 002's
-		fmt.Fprintln(o.Stderr, "notice: a connector tcp there is not; nixlv2 is used, which goes over TCP without RDMA")
+	if strings.EqualFold(c.Connector, "tcp") { // of document 002
+		fmt.Fprintln(o.Stderr, "notice: there is no connector tcp; nixlv2 is used, which goes over TCP without RDMA")
 		c.Connector = connector.NIXLv2.Name
 	}
 	way, err := connector.Named(c.Connector)
@@ -281,12 +278,8 @@ func (c *Sidecar) options(o *console.Console) (sidecar.Options, error) {
 		ResolveTimeout: time.Duration(c.MoRIIO.Timeout) * time.Second,
 		PlainHeaders:   !c.TimingHeaders,
 		TLS: sidecar.TLS{Serve: sidecar.ServeTLS{On: c.SecureProxy},
-			Prefiller: sidecar.LegTLS{On: c.PrefillerTLS || slices.Contains(c.EnableTLS, "prefiller"),
-				Skip: c.PrefillerSkip || slices.Contains(c.SkipVerify, "prefiller")},
-			DecoderTLS: sidecar.LegTLS{On: c.DecoderTLS || slices.Contains(c.EnableTLS, "decoder"),
-				Skip: c.DecoderSkip || slices.Contains(c.SkipVerify, "decoder")},
-			Encoder: sidecar.LegTLS{On: slices.Contains(c.EnableTLS, "encoder"),
-				Skip: slices.Contains(c.SkipVerify, "encoder")}},
+			Prefiller:  c.legTLS("prefiller", c.PrefillerTLS, c.PrefillerSkip),
+			DecoderTLS: c.legTLS("decoder", c.DecoderTLS, c.DecoderSkip), Encoder: c.legTLS("encoder", false, false)},
 	}
 	opts.Take(flags)
 	if opts.Body, err = c.limits(); err != nil {
@@ -305,11 +298,14 @@ func (c *Sidecar) options(o *console.Console) (sidecar.Options, error) {
 	return opts, nil
 }
 
-// metricsListen is where the sidecar's own metrics are served by themselves.
+// legTLS returns the TLS settings of the requests to a kind of server. on and skip come from old flags.
+func (c *Sidecar) legTLS(server string, on, skip bool) sidecar.LegTLS {
+	return sidecar.LegTLS{On: on || slices.Contains(c.EnableTLS, server),
+		Skip: skip || slices.Contains(c.SkipVerify, server)}
+}
+
+// metricsListen returns the address of the sidecar's own metrics, "" without one.
 func (c *Sidecar) metricsListen() (string, error) {
-	if c.MetricsPort < 0 || c.MetricsPort > 65535 {
-		return "", fmt.Errorf("--metrics-port %d: expected 0 to 65535", c.MetricsPort)
-	}
 	if c.MetricsPort > 0 {
 		return net.JoinHostPort(c.Listen, strconv.Itoa(c.MetricsPort)), nil
 	}
@@ -322,53 +318,37 @@ func (c *Sidecar) metricsListen() (string, error) {
 		return "", fmt.Errorf("MORIIO_METRICS_ADDR %q: %w; expected an address such as :9090", address, err)
 	}
 	if host == "" {
-		host = c.Listen // as the sidecar itself: the loopback unless --listen is given
+		host = c.Listen // like the sidecar itself: the loopback unless --listen is given
 	}
 	return net.JoinHostPort(host, port), nil
 }
 
-// renamed are the sidecar's flags that had other names, and how they are
-// called today.
+// renamed are the sidecar's renamed flags with their current names, "" for several.
 var renamed = map[string]string{
 	"vllm-port": "model-server-port", "decoder-port": "model-server-port", "connector": "kv-connector",
 	"prefiller-use-tls": "", "decoder-use-tls": "", "prefiller-tls-insecure-skip-verify": "",
 	"decoder-tls-insecure-skip-verify": "",
 }
 
-// sidecarArgs lets the sidecar's flags be written as its documents do: with
-// one dash, and under their old names.
-func sidecarArgs(args []string, o *console.Console) []string {
-	if len(args) == 0 || args[0] != "sidecar" {
-		return args
+// sidecarArg rewrites a flag in the form of the documents: with one dash, or under its old name.
+func sidecarArg(arg string, o *console.Console) string {
+	name, value, assigned := strings.Cut(arg, "=")
+	bare := strings.TrimLeft(name, "-")
+	dashes := len(name) - len(bare)
+	if dashes == 0 || dashes > 2 || bare == "" || len(bare) == 1 && !assigned {
+		return arg
 	}
-	out := []string{"sidecar"}
-	for _, a := range args[1:] {
-		name, value, assigned := strings.Cut(a, "=")
-		bare := strings.TrimLeft(name, "-")
-		dashes := len(name) - len(bare)
-		if dashes == 0 || dashes > 2 || bare == "" || len(bare) == 1 && !assigned {
-			out = append(out, a)
-			continue
+	if today, old := renamed[bare]; old {
+		instead := "--" + today
+		if today == "" {
+			instead = "--enable-tls or --tls-insecure-skip-verify"
+			today = bare
 		}
-		if today, old := renamed[bare]; old {
-			instead := "--" + today
-			if today == "" {
-				instead = "--enable-tls or --tls-insecure-skip-verify"
-				today = bare
-			}
-			fmt.Fprintf(o.Stderr, "notice: --%s is the old name; today's is %s\n", bare, instead)
-			bare = today
-		}
-		switch value { // as the real one's flag library reads them
-		case "t", "T", "TRUE", "True":
-			value = "true"
-		case "f", "F", "FALSE", "False":
-			value = "false"
-		}
-		if a = "--" + bare; assigned {
-			a += "=" + value
-		}
-		out = append(out, a)
+		fmt.Fprintf(o.Stderr, "notice: --%s is the old name; today's is %s\n", bare, instead)
+		bare = today
 	}
-	return out
+	if assigned {
+		return "--" + bare + "=" + value
+	}
+	return "--" + bare
 }

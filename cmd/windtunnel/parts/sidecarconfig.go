@@ -15,11 +15,10 @@ import (
 	"github.com/windtunnel/windtunnel/internal/files"
 )
 
-// The sidecar's configuration file (pd-sidecar --configuration-file, or inline
-// as --configuration): YAML whose keys are flags. A flag on the command line
-// goes before the file, and the file before the environment.
+// The sidecar's configuration file (pd-sidecar --configuration-file, or inline as --configuration) is YAML whose keys
+// are flags. The command line takes precedence over the file, and the file over the environment.
 
-// configKeys are the keys, by what their values are.
+// configKeys are the keys, with the type of their values.
 var configKeys = map[string]string{
 	"port": "int", "model-server-port": "int", "vllm-port": "int", "mooncake-bootstrap-port": "int",
 	"p2p-connector-port": "int",
@@ -32,19 +31,19 @@ var configKeys = map[string]string{
 	"enable-tls": "list", "tls-insecure-skip-verify": "list",
 }
 
-// configText and configPath are flags that bring other flags.
+// configText and configPath are flags that set other flags.
 type (
 	configText string
 	configPath string
 )
 
-// BeforeResolve fills the flags that the command line leaves open.
+// BeforeResolve sets the flags that the command line does not set.
 func (configText) BeforeResolve(ctx *kong.Context, trace *kong.Path, o *console.Console) error {
 	text, _ := ctx.FlagValue(trace.Flag).(configText)
 	return addConfiguration(ctx, o, []byte(text), "--configuration")
 }
 
-// BeforeResolve does so from a file.
+// BeforeResolve sets such flags from a file.
 func (configPath) BeforeResolve(ctx *kong.Context, trace *kong.Path, o *console.Console) error {
 	path, _ := ctx.FlagValue(trace.Flag).(configPath)
 	text, err := files.Read(string(path), strictyaml.MaxBytes)
@@ -68,8 +67,8 @@ func addConfiguration(ctx *kong.Context, o *console.Console, text []byte, from s
 	return nil
 }
 
-// configFlags are a configuration's keys as flags. As the real sidecar does, 0
-// and nothing stand for the default.
+// configFlags returns a configuration's keys as flags. As in the real sidecar, 0 and an empty value stand for the
+// default.
 func configFlags(from string, text []byte, warn io.Writer) (map[string]string, error) {
 	doc, err := strictyaml.Parse(text, strictyaml.Options{File: from, Kubernetes: true})
 	if err != nil {
@@ -97,7 +96,7 @@ func configFlags(from string, text []byte, warn io.Writer) (map[string]string, e
 	}
 	if b, ok := flags["prefill-retry-backoff"]; ok {
 		if _, err := time.ParseDuration(b); err != nil {
-			fmt.Fprintf(warn, "notice: prefill-retry-backoff %q is no span of time such as 200ms; the default is "+
+			fmt.Fprintf(warn, "notice: prefill-retry-backoff %q is not a duration such as 200ms; the default is "+
 				"used\n", b)
 			delete(flags, "prefill-retry-backoff")
 		}
@@ -105,7 +104,7 @@ func configFlags(from string, text []byte, warn io.Writer) (map[string]string, e
 	return flags, nil
 }
 
-// configValue is a value as a flag's text; none is the default.
+// configValue returns a value as a flag's text, "" for the default.
 func configValue(v strictyaml.Value, key, kind string) string {
 	switch kind {
 	case "list":

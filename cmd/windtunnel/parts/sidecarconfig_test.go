@@ -13,7 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/sidecar"
 )
 
-// sidecarOptions is what a command line and an environment make of the sidecar.
+// sidecarOptions returns the sidecar's options for a command line and an environment.
 func sidecarOptions(t *testing.T, env map[string]string, args ...string) (sidecar.Options, string, error) {
 	t.Helper()
 	var said bytes.Buffer
@@ -29,7 +29,7 @@ func sidecarOptions(t *testing.T, env map[string]string, args ...string) (sideca
 	return opts, said.String(), err
 }
 
-// What a sidecar says of its options, a sidecar that is given it takes as the same.
+// The flags that a sidecar's options return result in the same options.
 func TestSidecarFlags(t *testing.T) {
 	for _, args := range [][]string{
 		{"--port=8086", "--kv-connector=mooncake", "--mooncake-bootstrap-port=9001", "--p2p-connector-port=7900",
@@ -57,8 +57,7 @@ func TestSidecarFlags(t *testing.T) {
 	}
 }
 
-// A flag goes before the configuration, and the configuration before the
-// environment, as with pd-sidecar.
+// A flag takes precedence over the configuration, and the configuration over the environment, as in pd-sidecar.
 func TestSidecarConfiguration(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "sidecar.yaml")
 	text := `port: 8085

@@ -9,7 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
 
-// moriioFlags are those of MoRI-IO, which nixlv2 can travel over.
+// moriioFlags are the flags of MoRI-IO, a transport for nixlv2.
 type moriioFlags struct {
 	Write    bool          `name:"write-mode" help:"MoRI-IO's WRITE mode under nixlv2: the prefill server writes into the decode server's blocks."`
 	Parallel bool          `name:"parallel-dispatch" help:"Send both legs at once; needs --moriio-write-mode."`

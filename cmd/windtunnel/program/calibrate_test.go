@@ -16,9 +16,8 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// A model server over sockets: the file that comes of it is one that a scenario takes.
-// How close the table is, core/modelserver/latency/calibrate tests on one clock; here only that every probe
-// goes through. Ctrl-C in the middle tells what there is.
+// calibrate measures a model server over sockets, and a scenario accepts the file. core/modelserver/latency/calibrate
+// tests the table's accuracy on one clock. Ctrl-C prints the results so far.
 func TestCalibrate(t *testing.T) {
 	t.Parallel()
 	// So slow that prompts take longer than shorter ones also where a busy machine is late.
@@ -81,12 +80,12 @@ func TestCalibrate(t *testing.T) {
 			"continuous, stepTimes: times.csv}\n")); err != nil {
 		t.Error(err)
 	}
-	// It does not write over what is there.
+	// It does not overwrite a file.
 	stderr = &watched{}
 	if code, _ := play(t.Context(), stderr); code != 2 || !strings.Contains(stderr.String(), "exists already") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
-	// Interrupted, it tells what there is.
+	// After an interruption it prints the results so far.
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	command = append(command, "--force")
@@ -96,7 +95,7 @@ func TestCalibrate(t *testing.T) {
 	}
 }
 
-// watched is standard error that does something when it is told a thing.
+// watched is standard error that calls a function once it contains a text.
 type watched struct {
 	bytes.Buffer
 	until string

@@ -13,10 +13,9 @@ import (
 	"github.com/windtunnel/windtunnel/internal/exit"
 )
 
-// cli is every command. A new one is a field here and a file with its struct,
-// which has kong's tags, a Run method that takes *outside, and a Help method
-// with an example. An environment variable that stands in for a flag is named
-// in the flag's fromenv tag.
+// cli has every command. A new command is a field here and a file with its struct, which has kong's tags, a Run method
+// that takes *outside, and a Help method with an example. The fromenv tag of a flag names the environment variable that
+// stands in for it.
 type cli struct {
 	Run runCmd `cmd:"" group:"play" help:"Play a scenario live: real Envoy, endpoint picker, simulated model servers."`
 	Sim simCmd `cmd:"" group:"play" help:"Play a scenario in virtual time: no Envoy, no sockets, no waiting."`
@@ -64,9 +63,9 @@ var groups = []kong.Group{
 	{Key: "parts", Title: "Run one part alone, with the flags of the real part"},
 }
 
-// execute parses the arguments and runs the command that they name.
+// execute parses the arguments and runs their command.
 func execute(args []string, o *outside) (err error) {
-	defer func() { // kong exits in the middle of parsing after --help
+	defer func() { // kong exits while it parses --help
 		switch r := recover().(type) {
 		case nil:
 		case exited:
@@ -127,8 +126,7 @@ func newParser(commands *cli, o *outside) (*kong.Kong, error) {
 	return parser, nil
 }
 
-// describe adds to a flag's help what its other tags say: the values that it takes, and the environment variable that
-// stands in for it.
+// describe adds the values that a flag takes, and the environment variable that stands in for it, to the flag's help.
 func describe(f *kong.Flag) {
 	if f.Enum != "" && f.PlaceHolder == "" {
 		f.PlaceHolder = strings.ReplaceAll(strings.Trim(f.Enum, ","), ",", "|")
@@ -138,8 +136,8 @@ func describe(f *kong.Flag) {
 	}
 }
 
-// usageError says which help to read for a wrong command line. A flag's file that
-// cannot be read is no such.
+// usageError adds a hint to the command's help to the error of a wrong command line. An unreadable file of a flag has
+// another exit code.
 func usageError(err error) error {
 	if err := exit.ByCause(exit.Usage, err); exit.Of(err) != exit.Usage {
 		return err
@@ -155,20 +153,18 @@ func usageError(err error) error {
 	return exit.Hint(exit.Usage, likely(err), fmt.Sprintf("Try: %s --help", command))
 }
 
-// guessed is a usage error with a guess.
+// guessed matches a usage error with a guess.
 var guessed = regexp.MustCompile(`^(.* -*(\S+)), did you mean (one of )?"-*(\S)`)
 
-// negative is a usage error with a hint that does not help, and number one that names a
-// type of Go.
+// negative matches a usage error with a hint that does not help, and number one that names a type of Go.
 var (
 	negative = regexp.MustCompile(
 		`^(.*expected) (uint|int|float) value (but got "-.*") \(short flag\); perhaps try .*$`)
 	number = regexp.MustCompile(`^(.*expected a) (?:valid \d+ bit (u?int)|(float)) (but got ".*?")(?: \(string\))?$`)
 )
 
-// likely leaves a guess out that does not begin with the same letter: among short
-// words any is near any other, and that of a sign where there is none. Numbers it calls
-// what people do.
+// likely removes a guess that does not begin with the same letter, because any short word is close to any other. It
+// names numbers in ordinary words.
 func likely(err error) error {
 	kinds := map[string]string{"uint": "whole number from 0 on", "int": "whole number", "float": "number"}
 	if m := negative.FindStringSubmatch(err.Error()); m != nil {

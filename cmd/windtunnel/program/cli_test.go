@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"windtunnel": func() { os.Exit(Main()) }})
 }
 
-// The scripts play the program as its users do.
+// The scripts run the program as its users do.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{Dir: "testdata/script", UpdateScripts: *update, RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
@@ -50,7 +50,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// exits CODE ARGS... runs windtunnel and wants that exit code.
+// exits CODE ARGS... runs windtunnel and checks the exit code.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE windtunnel ARGS...")
@@ -104,7 +104,7 @@ func testOutside(out *bytes.Buffer) *outside {
 	return o
 }
 
-// Every command teaches by example.
+// Every command's help has an example.
 func TestEveryCommandHasAnExample(t *testing.T) {
 	parser, err := newParser(&cli{}, testOutside(&bytes.Buffer{}))
 	if err != nil {

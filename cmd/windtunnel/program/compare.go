@@ -65,7 +65,7 @@ func (c *compareCmd) Run(o *outside) error {
 	return err
 }
 
-// failIfWorse is a flag without a value or with one after =, never one after a space: that is the next scenario.
+// failIfWorse is a flag without a value, or with one after =. The word after a space is the next scenario.
 type failIfWorse struct {
 	Given    bool
 	Measures []string

@@ -11,8 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver/dropin"
 )
 
-// completionCmd prints a shell's own words for: ask windtunnel. The shell then
-// runs it with the line as COMP_LINE, and takes what it prints.
+// completionCmd prints shell code that makes the shell run windtunnel with the line as COMP_LINE and offer its output.
 type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
@@ -36,9 +35,8 @@ func (c *completionCmd) Run(o *outside) error {
 	return err
 }
 
-// completeLine prints what the line's last word may become: commands, flags, or
-// values of a flag; nothing where a file is likely, which shells complete
-// themselves.
+// completeLine prints the possible last words of a line: commands, flags, or values of a flag. It prints nothing where
+// a file is likely, which shells complete themselves.
 func completeLine(model *kong.Application, line string, o *outside) error {
 	if at, ok := o.Env("COMP_POINT"); ok {
 		if n, err := strconv.Atoi(at); err == nil && n >= 0 && n < len(line) {

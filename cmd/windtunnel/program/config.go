@@ -18,7 +18,7 @@ type configCmd struct {
 	Endpoints []string `name:"endpoint" sep:"none" placeholder:"IP:PORT" help:"A model server of a pool with a fallback. Repeatable."`
 	EPP       string   `placeholder:"HOST:PORT" help:"Address of the endpoint picker, instead of the well-known port."`
 	Picker    bool     `help:"Print the endpoint picker's configuration instead: the scenario's own, or the default."`
-	Pool      string   `placeholder:"NAME" help:"With --picker: of which pool. Left out: the first one."`
+	Pool      string   `placeholder:"NAME" help:"With --picker: the pool. Left out: the first one."`
 	Discovery string   `name:"endpoints-file" placeholder:"FILE" help:"With --picker: add file-discovery with this file."`
 }
 
@@ -37,12 +37,9 @@ Examples:
 }
 
 func (c *configCmd) Run(o *outside) error {
-	s := scenario.Embedded()
-	if c.File != "" {
-		var err error
-		if s, err = loadScenario(o, c.File); err != nil {
-			return err
-		}
+	s, err := scenarioOrEmbedded(o, c.File, nil)
+	if err != nil {
+		return err
 	}
 	if c.Picker {
 		p := &s.Pools[0]
@@ -61,10 +58,8 @@ func (c *configCmd) Run(o *outside) error {
 		return exit.Errorf(exit.Usage, "--endpoints-file is for the endpoint picker's configuration; expected "+
 			"--picker beside it")
 	}
-	if c.EPP != "" {
-		if err := scenario.CheckEndpoint(c.EPP); err != nil {
-			return exit.Errorf(exit.Usage, "--epp: %w; expected HOST:PORT such as 127.0.0.1:9002", err)
-		}
+	if err := checkEPP(c.EPP); err != nil {
+		return err
 	}
 	for _, e := range c.Endpoints {
 		if _, err := netip.ParseAddrPort(e); err != nil {
@@ -74,7 +69,8 @@ func (c *configCmd) Run(o *outside) error {
 	}
 	if s.Gateway() != nil {
 		return exit.Hint(exit.Input,
-			fmt.Errorf("%s: Envoy gets the configuration of manifests while it runs; there is no file of it", s.File),
+			fmt.Errorf("%s: Envoy receives the configuration of manifests while it runs, and there is no file with it",
+				s.File),
 			"windtunnel up -f "+s.Manifests+" --dry-run prints the routes, and /config_dump of a running Envoy all")
 	}
 	p, err := s.Plan()
@@ -89,8 +85,8 @@ func (c *configCmd) Run(o *outside) error {
 	return err
 }
 
-// listening is where the parts of the pools are taken to listen: the pickers at the
-// well-known port and each ten behind it, and the model servers from 8000 on.
+// listening returns the assumed addresses of the pools' parts: pickers on the well-known port and each tenth port above
+// it, and model servers from port 8000 on.
 func (c *configCmd) listening(s *scenario.Scenario) []stack.Listening {
 	var out []stack.Listening
 	pickers, servers := 0, 0
@@ -119,12 +115,23 @@ func (c *configCmd) listening(s *scenario.Scenario) []stack.Listening {
 	return out
 }
 
-// eppPort is the endpoint picker's in the ecosystem.
+// checkEPP returns an error for an address of an endpoint picker that is neither empty nor HOST:PORT.
+func checkEPP(address string) error {
+	if address == "" {
+		return nil
+	}
+	if err := scenario.CheckEndpoint(address); err != nil {
+		return exit.Errorf(exit.Usage, "--epp: %w; expected HOST:PORT such as 127.0.0.1:9002", err)
+	}
+	return nil
+}
+
+// eppPort is the well-known port of the endpoint picker.
 const eppPort = 9002
 
 // picker prints the endpoint picker's configuration.
 func (c *configCmd) picker(o *outside, p *scenario.Pool) error {
-	text := bytes.TrimLeft(p.EPP.Config.Text, "\n") // it stands in the scenario at its own lines
+	text := bytes.TrimLeft(p.EPP.Config.Text, "\n") // blank lines keep the line numbers of the scenario
 	if c.Discovery != "" {
 		var err error
 		if text, err = discovering(text, c.Discovery); err != nil {
@@ -135,7 +142,7 @@ func (c *configCmd) picker(o *outside, p *scenario.Pool) error {
 	return err
 }
 
-// discovering is a configuration whose endpoints come from a file.
+// discovering adds file-discovery with this file to a configuration.
 func discovering(text []byte, file string) ([]byte, error) {
 	var config map[string]any
 	if err := yaml.Unmarshal(text, &config); err != nil {
@@ -144,8 +151,8 @@ func discovering(text []byte, file string) ([]byte, error) {
 	plugins, _ := config["plugins"].([]any)
 	layer, _ := config["dataLayer"].(map[string]any)
 	if config["profiles"] != nil {
-		return nil, errors.New("--endpoints-file: the configuration is in document 003's form; expected an " +
-			"EndpointPickerConfig")
+		return nil, errors.New("--endpoints-file: the configuration has the form of document 003 " +
+			"(docs/documents.md#document-003); expected an EndpointPickerConfig")
 	}
 	if layer["discovery"] != nil {
 		return nil, errors.New("--endpoints-file: the configuration has dataLayer.discovery already")

@@ -34,7 +34,7 @@ func (c *doctorCmd) Run(o *outside) error {
 	defer stop()
 	facts := envoy.Inspect(ctx, envoy.InspectOptions{
 		Held: c.Held,
-		Find: envoy.FindOptions{Path: c.EnvoyPath, Getenv: func(name string) string { v, _ := o.Env(name); return v }},
+		Find: envoy.FindOptions{Path: c.EnvoyPath, Getenv: o.Getenv},
 		Ports: []envoy.Port{
 			{Addr: stack.KeptGateway, Use: "gateway"},
 			{Addr: stack.KeptExtProc, Use: "EPP, ext_proc"},
@@ -52,8 +52,7 @@ func (c *doctorCmd) Run(o *outside) error {
 	return nil
 }
 
-// show prints one line per matter: what it is, whether it is well, and what
-// was found.
+// show prints a line for each check: its name, the verdict, and what was found.
 func (c *doctorCmd) show(o *outside, f envoy.Facts) error {
 	w := tabwriter.NewWriter(o.Stdout, 0, 0, 2, ' ', 0)
 	line := func(what, verdict, found string) {

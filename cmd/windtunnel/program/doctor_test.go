@@ -10,12 +10,12 @@ import (
 	"github.com/windtunnel/windtunnel/internal/exit"
 )
 
-// full is a disk without room.
+// full is a writer to a full disk.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
 
-// A diagnosis that nobody could read is none.
+// doctor fails if it cannot write.
 func TestDoctorCannotWrite(t *testing.T) {
 	var told strings.Builder
 	o := &outside{Stdin: strings.NewReader(""), Stdout: full{}, Stderr: io.Writer(&told),

@@ -19,8 +19,8 @@ import (
 // repository is where README and docs are.
 var repository, _ = filepath.Abs("../../..")
 
-// documented are the commands that README and docs show, each once: lines of
-// code blocks and inline code that begin with windtunnel.
+// documented returns the commands in README and docs, each once: lines of code blocks and inline code that begin with
+// windtunnel.
 func documented(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(repository, "docs", "*.md"))
@@ -51,8 +51,7 @@ func documented(t *testing.T) []string {
 	return out
 }
 
-// words are a command line's, as a shell would cut it up to a pipe, a redirection
-// or another command.
+// words splits a command line like a shell, up to a pipe, a redirection or another command.
 func words(line string) []string {
 	var out []string
 	for _, m := range regexp.MustCompile(`'([^']*)'|"([^"]*)"|([^\s'"]+)`).FindAllStringSubmatch(line, -1) {
@@ -69,8 +68,7 @@ func words(line string) []string {
 	return out
 }
 
-// Every command that README and docs show is one; those that need no socket, no
-// time and nobody else are run, and do what they should.
+// Every command in README and docs parses. The test runs those that need no socket, no time and no other program.
 func TestDocumentedCommands(t *testing.T) {
 	all := documented(t)
 	t.Chdir(t.TempDir())
@@ -140,12 +138,11 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 }
 
-// figures are what differs between two runs: times, ports, sizes and what Envoy
-// and the seed of a time do.
+// figures match the parts of an output that differ between two runs: times, ports, sizes.
 var figures = regexp.MustCompile(`[0-9][0-9.,]*(µs|ms|s)?\b`)
 
-// shape is a text with its figures left out, line by line in alphabetical order,
-// because the steps of different hops may come in another order.
+// shape returns a text without its figures, with its lines sorted, because the steps of different hops may come in
+// another order.
 func shape(text string) []string {
 	var out []string
 	for line := range strings.Lines(text) {
@@ -155,7 +152,7 @@ func shape(text string) []string {
 	return slices.Compact(out)
 }
 
-// shown is the block of README that begins with a line.
+// shown returns the block of README that begins with a line.
 func shown(t *testing.T, first string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository, "README.md"))
@@ -170,7 +167,7 @@ func shown(t *testing.T, first string) string {
 	return block
 }
 
-// README shows what a first run prints, but for its figures.
+// README shows the output of a first run, except for figures.
 func TestReadmeShowsARun(t *testing.T) {
 	want := shown(t, "$ make run\n")
 	var out bytes.Buffer
@@ -188,7 +185,7 @@ func TestReadmeShowsARun(t *testing.T) {
 	}
 }
 
-// README shows what the long simulation prints, to the digit.
+// README shows the output of the long simulation, to the digit.
 func TestReadmeShowsASimulation(t *testing.T) {
 	t.Parallel()
 	want := shown(t, "summary    10,000")
@@ -203,8 +200,7 @@ func TestReadmeShowsASimulation(t *testing.T) {
 	}
 }
 
-// README holds both times of an example against each other; the virtual one is
-// what the simulation prints, to the digit.
+// README compares both times of an example. The virtual one is the simulation's output, to the digit.
 func TestReadmeShowsVirtualTime(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(repository, "README.md"))

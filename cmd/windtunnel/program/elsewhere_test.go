@@ -13,7 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// The endpoints' file has a place of its own that outlives a run.
+// The endpoints file has a path of its own, and stays after a run.
 func TestEndpointsFileStays(t *testing.T) {
 	o := testOutside(&bytes.Buffer{})
 	o.Env = func(name string) (string, bool) { return filepath.FromSlash("/cache"), name == "WINDTUNNEL_CACHE" }
@@ -23,8 +23,7 @@ func TestEndpointsFileStays(t *testing.T) {
 	}
 }
 
-// A run asks somebody else's server for a model that it serves, and says so, or
-// says what to pass.
+// A run asks an external server for a model that the server serves, and prints it, or a hint.
 func TestModelOfTheServer(t *testing.T) {
 	t.Parallel()
 	answer := ""
@@ -60,7 +59,7 @@ func TestModelOfTheServer(t *testing.T) {
 		p := &scenario.Pool{Model: "asked", Endpoints: []string{address}}
 		err := c.run.model(context.Background(), o, p)
 		if err != nil {
-			tell(o, err)
+			printError(o, err)
 		}
 		if exit.Of(err) != c.code || c.code == exit.OK && p.Model != c.model ||
 			!strings.Contains(out.String(), c.says) {

@@ -1,6 +1,7 @@
 package program
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,12 +19,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
-	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/recording"
 )
 
-// explainCmd asks a running endpoint picker, or a recording, why a request went
-// where it went.
+// explainCmd explains a request's decision, from a running endpoint picker or from a recording.
 type explainCmd struct {
 	Request string `arg:"" help:"The request's number, as views show it, or its x-request-id."`
 	From    string `default:"127.0.0.1:9090" placeholder:"RECORDING|HOST:PORT" help:"A recording, - for standard input, or the metrics address of an endpoint picker."`
@@ -54,22 +53,22 @@ func (c *explainCmd) Run(o *outside) error {
 }
 
 func (c *explainCmd) find(o *outside) (*picker.Explanation, error) {
-	if c.From == "-" {
-		return c.recorded(func(each func(record.Event) error) error {
-			_, err := report.Read("standard input", o.Stdin, each)
-			return err
-		})
+	if c.From != "-" {
+		_, err := os.Stat(c.From)
+		if errors.Is(err, fs.ErrNotExist) && !strings.Contains(c.From, ".ndjson") {
+			return c.running()
+		}
+		if err != nil {
+			return nil, exit.With(exit.Input, err)
+		}
 	}
-	if _, err := os.Stat(c.From); err == nil {
-		return c.recorded(func(each func(record.Event) error) error {
-			_, err := report.ReadFile(c.From, each)
-			return err
-		})
-	} else if !errors.Is(err, fs.ErrNotExist) || strings.Contains(c.From, ".ndjson") {
-		return nil, exit.With(exit.Input, err)
-	}
+	return c.recorded(o)
+}
+
+// running returns the explanation of a running endpoint picker.
+func (c *explainCmd) running() (*picker.Explanation, error) {
 	var list []*picker.Explanation
-	if err := getJSON(c.From, "/debug/decisions?limit=1&request="+url.QueryEscape(c.Request), &list); err != nil {
+	if err := pickerPage(c.From, "/debug/decisions?limit=1&request="+url.QueryEscape(c.Request), &list); err != nil {
 		return nil, err
 	}
 	if len(list) == 0 {
@@ -80,13 +79,12 @@ func (c *explainCmd) find(o *outside) (*picker.Explanation, error) {
 	return list[0], nil
 }
 
-// recorded looks for the request in a recording; of several attempts the last
-// counts.
-func (c *explainCmd) recorded(read func(func(record.Event) error) error) (*picker.Explanation, error) {
+// recorded looks for the request in a recording. Of several attempts, the last counts.
+func (c *explainCmd) recorded(o *outside) (*picker.Explanation, error) {
 	var found any
 	var pool, picked, observed string
 	known := false
-	err := read(func(e record.Event) error {
+	_, err := readRecording(o, c.From, func(e record.Event) error {
 		if !record.Named(c.Request, e.Request) {
 			return nil
 		}
@@ -99,12 +97,12 @@ func (c *explainCmd) recorded(read func(func(record.Event) error) error) (*picke
 			found = x
 		}
 		if e.Hop == record.EPP && e.Step == record.PredictionChecked {
-			observed = truth(e.Details)
+			observed = observedTimes(e.Details)
 		}
 		return nil
 	})
 	if found == nil {
-		if e := c.played(); e != nil {
+		if e := c.replayed(); e != nil {
 			return e, nil
 		}
 		switch {
@@ -132,8 +130,8 @@ func (c *explainCmd) recorded(read func(func(record.Event) error) error) (*picke
 	return &e, nil
 }
 
-// truth returns the observed times of a predicted request, in words.
-func truth(d record.Details) string {
+// observedTimes returns the observed times of a predicted request, in words.
+func observedTimes(d record.Details) string {
 	var out []string
 	for _, x := range []struct{ name, words string }{{"ttft_ms", "the first token took %.1f ms"},
 		{"tpot_ms", "each further token %.2f ms"}} {
@@ -150,9 +148,9 @@ func truth(d record.Details) string {
 	return strings.Join(out, ", ")
 }
 
-// played plays a recording's log of inputs and returns the picker's explanation
-// as it did; nil where there is none, or the request is not in it.
-func (c *explainCmd) played() (e *picker.Explanation) {
+// replayed plays a recording's log of inputs and returns the picker's explanation of the request, nil without a log or
+// the request in it.
+func (c *explainCmd) replayed() (e *picker.Explanation) {
 	p := &inputlog.Player{Registry: plugins.Builtin(), Options: func(x *picker.Options) { x.Detail = true }}
 	p.Watch = func(x *epp.Effect) {
 		if x.Kind == epp.Decided && x.Request.Request != nil && x.Request.ID == c.Request && x.Request.Decision != nil {
@@ -165,31 +163,40 @@ func (c *explainCmd) played() (e *picker.Explanation) {
 	return e
 }
 
-// maxPage bounds what an endpoint picker's page may hold.
+// maxPage bounds the pages that commands read from running parts, in bytes.
 const maxPage = 64 << 20
 
-// getJSON reads a page of an endpoint picker's metrics port; from is HOST:PORT
-// or a URL.
-func getJSON(from, page string, into any) error {
+// pickerPage reads a page of an endpoint picker's metrics port; from is HOST:PORT or a URL.
+func pickerPage(from, page string, into any) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
 	if !strings.Contains(from, "://") {
 		from = "http://" + from
 	}
-	client := &http.Client{Timeout: 10 * time.Second}
-	resp, err := client.Get(strings.TrimSuffix(from, "/") + page)
-	if err != nil {
+	err := getJSON(ctx, strings.TrimSuffix(from, "/")+page, into)
+	var unreachable *url.Error
+	if errors.As(err, &unreachable) {
 		return exit.Hint(exit.Environment, err, "is the endpoint picker running, and is this its metrics address?")
 	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxPage))
+	return exit.Hint(exit.Environment, err, "expected the metrics address of an endpoint picker of windtunnel")
+}
+
+// getJSON reads a page of JSON. An unreachable server is a *url.Error.
+func getJSON(ctx context.Context, address string, into any) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {
-		return exit.With(exit.Environment, err)
+		return err
 	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return exit.Errorf(exit.Environment, "%s answered %d for %s: no endpoint picker of windtunnel serves its "+
-			"metrics there", from, resp.StatusCode, page)
+		return fmt.Errorf("%s: found status %s; expected 200", address, resp.Status)
 	}
-	if err := json.Unmarshal(text, into); err != nil {
-		return exit.Errorf(exit.Environment, "%s%s is not what an endpoint picker answers: %w", from, page, err)
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxPage)).Decode(into); err != nil {
+		return fmt.Errorf("%s: %w", address, err)
 	}
 	return nil
 }

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// Why an endpoint was picked stands in a recording as an object, for jq and its like, and
-// not as JSON in a string.
+// A recording has the explanation of a pick as an object, for tools such as jq, and not as JSON in a string.
 func TestExplanationIsAnObject(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "x.ndjson")

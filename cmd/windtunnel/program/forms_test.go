@@ -21,7 +21,7 @@ import (
 	"github.com/windtunnel/windtunnel/report"
 )
 
-// printed is what a command prints.
+// printed returns the output of a command.
 func printed(t *testing.T, args ...string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -33,8 +33,8 @@ func printed(t *testing.T, args ...string) string {
 	return stdout.String()
 }
 
-// Every form in which a run is told says what its summary says: who did not complete and
-// why, every measure with its interval or why there is none, each server, incidents.
+// Every output format has the content of the summary: requests that did not complete with the reason, every measure
+// with its interval or the reason for none, each server, incidents.
 func TestFormsTellTheSame(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "verdict.xml")
@@ -223,7 +223,7 @@ func TestFormsTellTheSame(t *testing.T) {
 	})
 }
 
-// An empty trace is told once, with what was expected of it.
+// An empty trace is reported once, with the expected content.
 func TestEmptyTrace(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

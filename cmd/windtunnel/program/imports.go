@@ -42,8 +42,8 @@ func (c *scenarioImportCmd) Run(o *outside) error {
 		return exit.Errorf(exit.Input, "%s: %w", c.File, err)
 	}
 	if _, err := os.Stat(s.Trace); s.Trace != "" && err != nil {
-		note(o, "there is no "+s.Trace+" here: the scenario needs it")
-	} else if _, err := scenario.Parse("what was made of "+filepath.Base(c.File), s.Text); err != nil {
+		note(o, s.Trace+" does not exist here, and the scenario needs it")
+	} else if _, err := scenario.Parse("the scenario from "+filepath.Base(c.File), s.Text); err != nil {
 		return exit.With(exit.Input, err)
 	}
 	_, err = o.Stdout.Write(s.Text)

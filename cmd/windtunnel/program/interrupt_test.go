@@ -11,8 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 )
 
-// Ctrl-C while requests are held: what was measured is printed, all is taken
-// down, and the exit code says so.
+// Ctrl-C while requests are held prints the measurements, stops everything, and sets the exit code.
 func TestInterrupt(t *testing.T) {
 	for _, command := range [][]string{
 		{"run", "--prefill", "5m", "--view", "steps"},

@@ -33,8 +33,8 @@ func (l *locked) String() string {
 	return l.b.String()
 }
 
-// With --keep, on the ports that were asked for, the summary of the run comes
-// first and "Still up" last; what is sent by hand then is shown and counted apart.
+// With --keep, on the given ports, the summary of the run comes first and "Still up" last. Requests by hand are then
+// shown and counted separately.
 func TestKeep(t *testing.T) {
 	t.Parallel()
 	var ports []string

@@ -9,13 +9,13 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// loadFlags are the scenario that is played, and what to change in it.
+// loadFlags are the scenario to play, and changes to it.
 type loadFlags struct {
 	File string `arg:"" optional:"" name:"scenario.yaml" help:"The scenario, - for standard input. Left out: the embedded one (windtunnel scenario show)."`
 	changeFlags
 }
 
-// changeFlags say what to change in a scenario.
+// changeFlags are changes to a scenario.
 type changeFlags struct {
 	Requests    *int     `short:"n" placeholder:"N" help:"Send this many requests instead of the scenario's."`
 	Concurrency *int     `short:"c" placeholder:"C" help:"Keep this many requests in flight."`
@@ -26,7 +26,7 @@ type changeFlags struct {
 	Seed        *uint64  `placeholder:"S" help:"Seed of all random choices. The same seed gives the same run."`
 }
 
-// setFlag, sloFlag and envoyFlag mean the same in every command that has them.
+// setFlag, sloFlag and envoyFlag have the same meaning in every command.
 type (
 	setFlag struct {
 		Set []string `placeholder:"PATH=VALUE" sep:"none" help:"Change a field of the scenario, such as 'pools[0].modelServer.maxNumSeqs=64'. Repeatable."`
@@ -39,7 +39,7 @@ type (
 	}
 )
 
-// verboseFlag means the same in every command whose parts log.
+// verboseFlag has the same meaning in every command whose parts log.
 type verboseFlag struct {
 	Verbose bool `short:"v" help:"Log what the parts do, to stderr."`
 }
@@ -49,24 +49,14 @@ func (f *verboseFlag) log(o *outside) *slog.Logger {
 	if !f.Verbose {
 		return nil
 	}
-	return slog.New(slog.NewTextHandler(o.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	return o.Logger(slog.LevelDebug)
 }
 
-// scenarioWith reads the file, or takes the embedded one, with fields set, each as
-// path=value, and applies the flags. more are changes that the command itself has flags for.
+// scenarioWith loads the scenario, with fields set, each as path=value, and applies the flags. more are changes by
+// flags of one command.
 func (f *loadFlags) scenarioWith(o *outside, set []string, more ...func(*scenario.Overrides)) (s *scenario.Scenario,
 	err error) {
-	settings, err := search.ParseSettings("--set", set)
-	if err != nil {
-		return nil, err
-	}
-	if f.File != "" {
-		s, err = loadScenario(o, f.File, settings...)
-	} else {
-		s, err = scenario.Parse(scenario.EmbeddedFile, scenario.EmbeddedText(), settings...)
-		err = search.LoadError(err)
-	}
-	if err != nil {
+	if s, err = scenarioOrEmbedded(o, f.File, set); err != nil {
 		return nil, err
 	}
 	x := f.overrides()
@@ -82,7 +72,7 @@ func (f *loadFlags) scenarioWith(o *outside, set []string, more ...func(*scenari
 	return s, nil
 }
 
-// note prints what the user should know, on stderr.
+// note prints a note for the user on stderr.
 func note(o *outside, text string) { fmt.Fprintf(o.Stderr, "windtunnel: note: %s\n", text) }
 
 func (f *changeFlags) overrides() scenario.Overrides {
@@ -105,6 +95,19 @@ func (f *loadFlags) inputs(s *scenario.Scenario) []string {
 		return append(s.Files(), "/dev/stdin")
 	}
 	return s.Files()
+}
+
+// scenarioOrEmbedded loads a file, or the embedded scenario for "", with fields set, each as path=value.
+func scenarioOrEmbedded(o *outside, file string, set []string) (*scenario.Scenario, error) {
+	settings, err := search.ParseSettings("--set", set)
+	if err != nil {
+		return nil, err
+	}
+	if file != "" {
+		return loadScenario(o, file, settings...)
+	}
+	s, err := scenario.Parse(scenario.EmbeddedFile, scenario.EmbeddedText(), settings...)
+	return s, search.LoadError(err)
 }
 
 // loadScenario is scenario.Load with exit codes and hints; - is standard input.

@@ -14,8 +14,8 @@ import (
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 )
 
-// windtunnel modelserver stands in for a vLLM under vLLM's own command line:
-// its clients notice nothing, and Ctrl-C ends it.
+// windtunnel modelserver takes the place of a vLLM with vLLM's own command line: clients see no difference, and Ctrl-C
+// ends it.
 func TestModelServerAlone(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()

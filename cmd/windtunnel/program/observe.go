@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,7 +17,7 @@ import (
 	"github.com/windtunnel/windtunnel/report/observe"
 )
 
-// observeCmd writes what Prometheus and Grafana need, and starts them.
+// observeCmd writes the configuration of Prometheus and Grafana, and starts them.
 type observeCmd struct {
 	Dir            string        `arg:"" name:"folder" help:"Where to write. Existing files are written again."`
 	Addresses      string        `placeholder:"FILE" help:"Where the parts listen, by run --addresses-file."`
@@ -31,10 +30,11 @@ type observeCmd struct {
 }
 
 func (observeCmd) Help() string {
-	return `Writes Prometheus' configuration with document 003's jobs, recording and alerting rules, and Grafana's
-dashboards with their provisioning. docs/observe.md describes each file. kubernetes.yml is for a cluster,
-prometheus.yml for this machine. --addresses takes the output of up --output json, too, and - for standard
-input; without it the folder's targets/ stays as it is. Prometheus' usual port 9090 is the endpoint picker's.
+	return `Writes Prometheus' configuration with the jobs of document 003 (docs/documents.md#document-003), recording
+and alerting rules, and Grafana's dashboards with their provisioning. docs/observe.md describes each file.
+kubernetes.yml is for a cluster, prometheus.yml for this machine. --addresses takes the output of up --output
+json, too, and - for standard input; without it the folder's targets/ stays as it is. Prometheus' usual port
+9090 is the endpoint picker's.
 
 Examples:
   windtunnel run --keep --addresses-file at.json &
@@ -79,8 +79,8 @@ func (c *observeCmd) Run(o *outside) error {
 	return c.stay(o, options)
 }
 
-// targets are what is told of where the parts listen; nil where nothing is told and the
-// folder has some.
+// targets returns the targets from --addresses. Without the flag, it returns nil if the folder has targets, so that
+// they stay.
 func (c *observeCmd) targets(o *outside, dir string) (map[string][]observe.Target, error) {
 	if c.Addresses == "" {
 		if _, err := os.Stat(filepath.Join(dir, "targets")); err == nil {
@@ -88,13 +88,7 @@ func (c *observeCmd) targets(o *outside, dir string) (map[string][]observe.Targe
 		}
 		return map[string][]observe.Target{}, nil
 	}
-	var text []byte
-	var err error
-	if c.Addresses == "-" {
-		text, err = io.ReadAll(io.LimitReader(o.Stdin, maxAddresses))
-	} else {
-		text, err = files.Read(c.Addresses, maxAddresses)
-	}
+	text, err := o.Read(c.Addresses, maxAddresses)
 	if err != nil {
 		return nil, err
 	}
@@ -105,10 +99,10 @@ func (c *observeCmd) targets(o *outside, dir string) (map[string][]observe.Targe
 	return targets, nil
 }
 
-// maxAddresses bounds what is read of where the parts listen, in bytes.
+// maxAddresses bounds the input of --addresses, in bytes.
 const maxAddresses = 64 << 20
 
-// write writes the folder's files; each is there whole, the old one or the new one.
+// write replaces the folder's files, each atomically.
 func (c *observeCmd) write(options observe.Options) error {
 	made, err := observe.Files(options)
 	if err != nil {
@@ -123,7 +117,7 @@ func (c *observeCmd) write(options observe.Options) error {
 	return nil
 }
 
-// stay starts what is installed, and stops it at an interruption.
+// stay starts the installed programs, and stops them at an interruption.
 func (c *observeCmd) stay(o *outside, options observe.Options) (err error) {
 	list, _ := o.Env("PATH")
 	installed := func(given string, names ...string) string {

@@ -26,14 +26,13 @@ type moves struct {
 	Reasons   []inputlog.MovedReason   `json:"reasons"`
 	Scores    []inputlog.MovedScore    `json:"scores"`
 	Notes     []string                 `json:"notes,omitempty"`
-	// Lost are lines that are missing in the recording.
+	// Lost counts lines that are missing in the recording.
 	Lost int64 `json:"lost,omitempty"`
-	// First is the first decision that the recorded configuration itself decides
-	// otherwise now.
+	// First is the first decision for which the recorded configuration itself now decides differently.
 	First *inputlog.Difference `json:"first,omitempty"`
 }
 
-// otherConfig asks another configuration about every recorded decision.
+// otherConfig makes another configuration decide about every recorded request.
 func (c *replayCmd) otherConfig(o *outside) error {
 	other, err := readOther(c.Config)
 	if err != nil {
@@ -56,8 +55,7 @@ func (c *replayCmd) otherConfig(o *outside) error {
 	return m.write(o.Stdout)
 }
 
-// onward sends the recorded requests in virtual time, to the model servers of a
-// scenario.
+// onward sends the recorded requests in virtual time to the model servers of a scenario.
 func (c *replayCmd) onward(o *outside) error {
 	var q inputlog.Requests
 	if err := eachInput(o, c.Files, q.Line, q.Event); err != nil {
@@ -78,22 +76,22 @@ func (c *replayCmd) onward(o *outside) error {
 		s.Pools[0].EPP.Config = scenario.PickerConfig{File: c.Config, Text: text}
 	}
 	strangers := s.SendAgain(q.List)
-	told := o.Stdout
+	to := o.Stdout
 	if c.Output != "text" {
-		told = o.Stderr
+		to = o.Stderr
 	}
-	fmt.Fprintf(told, "an estimate: %d recorded requests, with the times at which they came, the lengths and common "+
+	fmt.Fprintf(to, "an estimate: %d recorded requests, with the times at which they came, the lengths and common "+
 		"beginnings of their prompts and the lengths of their answers, are sent to the simulated model servers of %s\n",
 		len(q.List), c.Scenario)
 	if q.Without > 0 {
-		fmt.Fprintf(told, "%d requests had no prompt and are left out\n", q.Without)
+		fmt.Fprintf(to, "%d requests had no prompt and are left out\n", q.Without)
 	}
 	for _, model := range slices.Sorted(maps.Keys(strangers)) {
-		fmt.Fprintf(told, "%d requests asked for %.80q, which no server in %s has: they ask for its workload's model "+
+		fmt.Fprintf(to, "%d requests asked for %.80q, which no server in %s has: they ask for its workload's model "+
 			"instead\n", strangers[model], model, c.Scenario)
 	}
 	if n := q.Unknown(); n > 0 {
-		fmt.Fprintf(told, "the recording lacks the answer's length of %d requests: the model servers of %s choose "+
+		fmt.Fprintf(to, "the recording lacks the answer's length of %d requests: the model servers of %s choose "+
 			"it\n", n, c.Scenario)
 	}
 	options := report.Options{Out: o.Out(), Color: o.Color(), Columns: o.Columns, Scenario: s.Name, Seed: s.Seed,
@@ -102,14 +100,7 @@ func (c *replayCmd) onward(o *outside) error {
 	return sim(o, s, options, virtual.Options{}, "", nil)
 }
 
-func (c *replayCmd) detail() report.Detail {
-	if c.View == "auto" {
-		return ""
-	}
-	return report.Detail(c.View)
-}
-
-// readOther reads a configuration that is to be asked.
+// readOther reads another configuration.
 func readOther(file string) (*inputlog.Other, error) {
 	text, err := files.Read(file, strictyaml.MaxBytes)
 	if err != nil {
@@ -120,8 +111,8 @@ func readOther(file string) (*inputlog.Other, error) {
 
 func (m *moves) write(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "%s would have sent %d of %d requests (%s) elsewhere; each is asked about by itself, after what "+
-		"was really decided before\n",
+	fmt.Fprintf(w, "%s would have sent %d of %d requests (%s) elsewhere; each decision is made alone, after the "+
+		"recorded ones\n",
 		m.Config, m.Moved, m.Decisions, percent(m.Moved, m.Decisions))
 	for _, x := range []struct {
 		n    int

@@ -18,7 +18,7 @@ import (
 	"github.com/windtunnel/windtunnel/report/trace"
 )
 
-// otlpFlags say where spans go, and who traces besides the parts that always do.
+// otlpFlags say where spans go, and which further parts send them.
 type otlpFlags struct {
 	spans.To
 	Untraced bool      `name:"otlp-untraced-client" help:"Spans of a client without traceparent: the picker begins a trace."`
@@ -26,7 +26,7 @@ type otlpFlags struct {
 	Began    time.Time `name:"otlp-start" placeholder:"TIME" help:"When the spans begin (2026-01-02T15:04:05Z). The same record then sends the same bytes."`
 }
 
-// send begins to send a run's spans, if the flags or the environment say where to.
+// send begins to send a run's spans, if the flags or the environment name a collector.
 func (f *otlpFlags) send(o *outside, start time.Time, live bool, shown *report.Options) (*spans.Sender, error) {
 	if !f.Began.IsZero() {
 		start = f.Began
@@ -40,10 +40,10 @@ func (f *otlpFlags) send(o *outside, start time.Time, live bool, shown *report.O
 	return s, err
 }
 
-// traceCmd writes a recording as other tools read it.
+// traceCmd converts a recording for other tools.
 type traceCmd struct {
 	File    string `arg:"" name:"recording" help:"A recording, or - for standard input."`
-	Format  string `enum:"perfetto,chrome,mermaid" default:"perfetto" help:"The form to write."`
+	Output  string `short:"o" enum:"perfetto,chrome,mermaid" default:"perfetto" help:"The form to write."`
 	Request string `placeholder:"N" help:"Only this request, by its number or its x-request-id."`
 	Max     int    `name:"requests" default:"10000" placeholder:"N" help:"Only the first N requests."`
 	Gateway bool   `help:"With Envoy's spans."`
@@ -57,8 +57,8 @@ at a time. Pods have counters (waiting, running, KV cache) as the picker scraped
 Examples:
   windtunnel sim --record yesterday.ndjson.gz
   windtunnel trace yesterday.ndjson.gz > yesterday.pftrace                       # open it in ui.perfetto.dev
-  windtunnel trace yesterday.ndjson.gz --format chrome > yesterday.json
-  windtunnel trace yesterday.ndjson.gz --format mermaid --request 7              # paste it into an issue`
+  windtunnel trace yesterday.ndjson.gz --output chrome > yesterday.json
+  windtunnel trace yesterday.ndjson.gz --output mermaid --request 7              # paste it into an issue`
 }
 
 // Run reads the recording and writes it to standard output.
@@ -68,7 +68,7 @@ func (c *traceCmd) Run(o *outside) error {
 	}
 	byRequest, order, cut := map[string][]record.Event{}, []string{}, map[string]bool{}
 	var around trace.Around
-	_, err := (&replayCmd{Files: []string{c.File}}).read(o, func(e record.Event) error {
+	_, err := readRecording(o, c.File, func(e record.Event) error {
 		around.Event(e)
 		if e.Request == "" || c.Request != "" && !record.Named(c.Request, e.Request) {
 			return nil
@@ -96,7 +96,7 @@ func (c *traceCmd) Run(o *outside) error {
 		}
 		return exit.Errorf(exit.Input, "%s has no request", c.File)
 	}
-	if c.Format == "mermaid" {
+	if c.Output == "mermaid" {
 		return trace.WriteMermaid(o.Stdout, byRequest[order[0]])
 	}
 	if len(cut) > 0 {
@@ -120,15 +120,14 @@ func (c *traceCmd) Run(o *outside) error {
 		fmt.Fprintf(o.Stderr, "windtunnel: %d figures of pods and incidents are left out, since there are too many\n",
 			n)
 	}
-	if c.Format == "chrome" {
+	if c.Output == "chrome" {
 		return trace.WriteChrome(o.Stdout, spans, &around)
 	}
 	return trace.WritePerfetto(o.Stdout, spans, &around)
 }
 
-// metrics adds what pickers knew of their endpoints, up to a time or, where it is 0, to the
-// end, by the recording's log of inputs. It reads the recording again, which standard input
-// does not let it.
+// metrics adds the states of endpoints that pickers knew, from the recording's log of inputs, up to a time, or to the
+// end for 0. It reads the recording again, so standard input has none.
 func (c *traceCmd) metrics(o *outside, around *trace.Around, until machine.Time) error {
 	if c.File == "-" {
 		fmt.Fprintln(o.Stderr, "windtunnel: without counters of the pods, for which a recording has to be a file")
@@ -146,7 +145,7 @@ func (c *traceCmd) metrics(o *outside, around *trace.Around, until machine.Time)
 	if errors.Is(err, inputlog.ErrEnough) {
 		return nil
 	}
-	if errors.As(err, &line) { // spans are there nevertheless
+	if errors.As(err, &line) { // the spans are complete
 		fmt.Fprintf(o.Stderr, "windtunnel: counters of the pods are not whole: %v\n", err)
 		return nil
 	}

@@ -2,8 +2,7 @@ package program
 
 import (
 	"fmt"
-	"math"
-	"time"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/exit"
@@ -25,12 +24,15 @@ type outputFlags struct {
 	Bodies   bool   `name:"record-bodies" help:"Record requests' bodies, and not only what plug-ins compare."`
 }
 
-// viewFlag is how much of each request people see.
+// viewFlag is how much of each request is printed.
 type viewFlag struct {
 	View string `enum:"auto,steps,requests,progress" default:"auto" help:"How much of each request to show. auto chooses by how many there are."`
 }
 
-// shownIn is the form in which a run, or the replay of one, is printed.
+// detail returns the detail for a report, "" for auto.
+func (f *viewFlag) detail() report.Detail { return report.Detail(strings.TrimPrefix(f.View, "auto")) }
+
+// shownIn is the format in which a run, or the replay of a run, is printed.
 type shownIn struct {
 	Output string `short:"o" enum:"text,json,csv,parquet,inference-perf,llm-d-benchmark" default:"text" help:"text for people; json: one event per line, last the summary (docs/flow.md); csv or parquet: a row for each request; or that tool's report."`
 	JUnit  string `name:"junit" placeholder:"FILE" help:"Also write the verdict to FILE as JUnit's XML."`
@@ -51,7 +53,7 @@ func (f *shownIn) set(r *report.Options) {
 	}
 }
 
-// fits refuses a form that a terminal cannot show.
+// fits returns an error for a format that a terminal cannot show.
 func (f *shownIn) fits(o *outside) error {
 	if f.Output == "parquet" && o.Terminal {
 		return exit.Errorf(exit.Usage, "--output parquet: standard output is a terminal; expected a file: add > "+
@@ -60,31 +62,38 @@ func (f *shownIn) fits(o *outside) error {
 	return nil
 }
 
-// options are the report's options for a run of s. clock is the run's for a
-// live run and nil in virtual time, where events come in order.
+// options returns the report's options for a run of s. clock is nil in virtual time, where events come in order.
 func (f *outputFlags) options(o *outside, s *scenario.Scenario, clock func() machine.Time) report.Options {
 	r := report.Options{
 		Out: o.Out(), Color: o.Color(), Columns: o.Columns, File: f.Record, Bodies: f.Bodies, Version: version.Text(),
 		Clock: clock, Explain: f.Explain, PrefixCache: s.CachesPrefixes(),
 		Scenario: s.Name, Seed: s.Seed, Requests: s.Workload.Requests, InFlight: s.Workload.Requests,
-		SLO:      report.SLO(s.Workload.SLO),
-		Outcomes: f.Outcomes,
-		Judge:    func(sum report.Summary) []report.Expectation { return judge(&s.Expectations, sum) },
+		SLO:      s.Workload.SLO,
+		Outcomes: f.Outcomes, Detail: f.detail(),
+		Judge: func(sum report.Summary) []report.Expectation { return s.Expectations.Check(summaryFigures(sum)) },
 	}
 	f.shownIn.set(&r)
 	if s.Workload.Uncounted() {
 		r.Requests, r.InFlight = 0, s.Workload.Concurrency
 	}
-	if f.View != "auto" {
-		r.Detail = report.Detail(f.View)
-	}
 	return r
 }
 
-// spares refuses outputs, each a flag and its file, that would overwrite what the run reads.
-func spares(inputs []string, outputs ...[2]string) error {
-	for _, out := range outputs {
-		for _, in := range inputs {
+// check returns an error, before a run of s, for a format that a terminal cannot show, for an output that would
+// overwrite a file that the run reads, and for an expectation of a number that no summary has. more are further
+// outputs, each with its flag.
+func (f *outputFlags) check(o *outside, s *scenario.Scenario, reads []string, more ...[2]string) error {
+	for i, x := range s.Expectations.Figures {
+		if _, _, err := new(report.Summary).Figure(x.Path); err != nil {
+			return exit.Errorf(exit.Input, "expectations.figures[%d]: found %q: %w", i, x.Name, err)
+		}
+	}
+	if err := f.fits(o); err != nil {
+		return err
+	}
+	for _, out := range append(more, [2]string{"--junit", f.JUnit}, [2]string{"--outcomes", f.Outcomes},
+		[2]string{"--record", f.Record}) {
+		for _, in := range reads {
 			if out[1] != "" && files.Same(in, out[1]) {
 				return exit.Errorf(exit.Usage, "%s %s: this is %s, which the run reads; choose another file", out[0],
 					out[1], in)
@@ -94,44 +103,16 @@ func spares(inputs []string, outputs ...[2]string) error {
 	return nil
 }
 
-// outputs are the files that the run writes, each with its flag.
-func (f *outputFlags) outputs() [][2]string {
-	return [][2]string{{"--junit", f.JUnit}, {"--outcomes", f.Outcomes}, {"--record", f.Record}}
-}
-
-// known refuses expectations of what no summary has, before the run.
-func known(e *scenario.Expectations) error {
-	for i, f := range e.Figures {
-		if _, _, err := new(report.Summary).Figure(f.Path); err != nil {
-			return exit.Errorf(exit.Input, "expectations.figures[%d]: found %q: %w", i, f.Name, err)
-		}
+// summaryFigures returns a function that looks a number of the summary up. outputFlags.check has checked the paths.
+func summaryFigures(sum report.Summary) func(path ...string) (float64, bool) {
+	return func(path ...string) (float64, bool) {
+		v, found, _ := sum.Figure(path)
+		return v, found
 	}
-	return nil
 }
 
-// judge holds a scenario's expectations against a summary.
-func judge(e *scenario.Expectations, sum report.Summary) []report.Expectation {
-	return e.Check(scenario.Measured{Requests: sum.Requests, Outcomes: sum.Outcomes,
-		Span: func(span, quantile string) (time.Duration, bool) {
-			s, ok := sum.Span(span)
-			return time.Duration(math.Round(s.Quantile(quantile) * 1e9)), ok
-		},
-		Measure: func(name string) (float64, bool) {
-			for _, m := range sum.Measures {
-				if m.Measure == name {
-					return m.Value, true
-				}
-			}
-			return 0, false
-		},
-		Figure: func(path []string) (float64, bool) {
-			v, found, err := sum.Figure(path)
-			return v, found && err == nil
-		}})
-}
-
-// verdict is the exit code of a run that came to its end. A scenario's
-// expectations say what is wanted; without any, every request must complete.
+// verdict returns the error, with its exit code, of a run that came to its end. A scenario's expectations decide;
+// without any, every request must complete.
 func verdict(s report.Summary) error {
 	switch {
 	case s.Interrupted:

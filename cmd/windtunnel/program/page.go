@@ -29,7 +29,7 @@ type pageFlags struct {
 	UIPort int `placeholder:"N" help:"Port of that page. Left out: a free one."`
 }
 
-// shown is the page of a run; nil where nobody asked for one.
+// shownPage is the page of a run; nil without --ui.
 type shownPage struct {
 	book   *web.Book
 	server *web.Server
@@ -53,14 +53,14 @@ func (f *pageFlags) start(o *report.Options, m web.Meta) (*shownPage, error) {
 	}
 	p.meta, p.inputs = m, web.NewInputs()
 	o.Also = p.book
-	if m.Mode != "replay" { // which has them in its file
+	if m.Mode != "replay" { // whose recording has the inputs
 		o.Inputs = p.inputs
 		p.server.Inputs(p.inputs.Each)
 	}
 	return p, nil
 }
 
-// describe changes what the page says of the run.
+// describe changes the description of the run on the page.
 func (p *shownPage) describe(change func(m *web.Meta)) {
 	if p != nil {
 		change(&p.meta)
@@ -68,15 +68,14 @@ func (p *shownPage) describe(change func(m *web.Meta)) {
 	}
 }
 
-// tell prints the link of the page.
-func (p *shownPage) tell(w io.Writer) {
+// printLink prints the link of the page.
+func (p *shownPage) printLink(w io.Writer) {
 	if p != nil {
 		fmt.Fprintf(w, "page  %s\n", p.server.Link())
 	}
 }
 
-// live has the page show what pickers know of a stack's endpoints, and do what its user
-// wants done, until ctx ends.
+// live lets the page show the states of a stack's endpoints and act on the stack, until ctx ends.
 func (p *shownPage) live(ctx context.Context, st *stack.Stack, s *scenario.Scenario) {
 	if p == nil {
 		return
@@ -98,14 +97,14 @@ func (p *shownPage) live(ctx context.Context, st *stack.Stack, s *scenario.Scena
 	}()
 }
 
-// parts has the page ask the parts of a live run what they are and do.
+// parts lets the page read the state of a live run's parts.
 func (p *shownPage) parts(ask func(ctx context.Context, id string) (web.Part, error)) {
 	if p != nil {
 		p.server.Parts(ask)
 	}
 }
 
-// played has the page of a run that is over show what pickers knew, by the log of inputs.
+// played shows the endpoint states in the log of inputs of a run that is over.
 func (p *shownPage) played(ctx context.Context, each func(func(line []byte) error) error) {
 	if p == nil {
 		return
@@ -116,17 +115,17 @@ func (p *shownPage) played(ctx context.Context, each func(func(line []byte) erro
 	}
 }
 
-// measure has the page show what a session measures.
+// measure shows the measures of a session.
 func (p *shownPage) measure(s *report.Session) {
 	if p != nil {
 		p.book.Measure(s)
 	}
 }
 
-// end says that nothing more will happen.
+// end marks the run as over.
 func (p *shownPage) end() { p.book.End() }
 
-// stay waits for an interruption of a run that has ended but for its page.
+// stay waits for an interruption after the end of a run, while its page is up.
 func (p *shownPage) stay(ctx context.Context, o *outside) {
 	if p == nil {
 		return
@@ -144,10 +143,10 @@ func (p *shownPage) stop() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = p.server.Stop(ctx) // browsers may be slow to go
+	_ = p.server.Stop(ctx) // browsers may be slow to disconnect
 }
 
-// pagePools are the scenario's pools as the page shows them.
+// pagePools returns the scenario's pools in the form of the page.
 func pagePools(s *scenario.Scenario, endpoints func(pool int) []string) []web.Pool {
 	list := search.Pools(s, endpoints)
 	out := make([]web.Pool, len(list))
@@ -159,7 +158,7 @@ func pagePools(s *scenario.Scenario, endpoints func(pool int) []string) []web.Po
 		first := 0
 		for _, g := range p.Groups {
 			group := web.Group{Name: g.Name, Prefill: g.Prefill, Endpoints: g.Endpoints}
-			if err == nil && first < len(all.Pools[i].Servers) { // else they are external
+			if err == nil && first < len(all.Pools[i].Servers) { // else the servers are external
 				group.Settings = settings(sp.Models(), &all.Pools[i].Servers[first])
 			}
 			out[i].Groups = append(out[i].Groups, group)
@@ -195,7 +194,7 @@ func recordedPools(sum *report.Summary) []web.Pool {
 	return []web.Pool{p}
 }
 
-// runClock is the clock of a run that began at a time.
+// runClock returns the clock of a run that began at a time.
 func runClock(origin time.Time) func() machine.Time {
 	return func() machine.Time { return machine.FromDuration(time.Since(origin)) }
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/windtunnel/windtunnel/internal/exit"
 )
 
-// A live run's page: it shows the run, a request that is sent from it goes through
-// Envoy, an incident that is wanted happens and is an event, and another weight is in force.
+// A live run's page shows the run, sends a request through Envoy, causes an incident, which is an event, and applies
+// another weight.
 func TestRunPage(t *testing.T) {
 	t.Parallel()
 	out := &locked{}

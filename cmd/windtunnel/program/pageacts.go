@@ -15,8 +15,8 @@ import (
 	"github.com/windtunnel/windtunnel/web"
 )
 
-// actions returns what the page can do to a live run of s: change its load, and cause the
-// incidents that a scenario may have.
+// actions returns the page's actions on a live run of s: changes of its load, and the incidents that the scenario
+// allows.
 func actions(s *scenario.Scenario) []web.Action {
 	out := []web.Action{{Name: "load", What: "Sends more of the scenario's requests.", Number: "requests a second",
 		For: true}}
@@ -24,30 +24,31 @@ func actions(s *scenario.Scenario) []web.Action {
 		return len(p.Endpoints) == 0 && p.ModelServer.Batching == scenario.Independent
 	}) {
 		out = append(out, web.Action{Name: "prefill",
-			What:   "Each prompt takes a time of its own in this range, at every server of the pool.",
+			What:   "Each prompt takes a random time in this range, at every server of the pool.",
 			Number: "seconds, from", To: "to"})
 	}
 	for _, a := range []web.Action{
 		{Name: string(scenario.AddServer), What: "Servers join, and serve once they have started.", Groups: true,
 			Number: "servers"},
-		{Name: string(scenario.DrainServer), What: "A server finishes what it has, gets nothing new and leaves.",
+		{Name: string(scenario.DrainServer), What: "A server finishes its requests, gets no new ones and leaves.",
 			Servers: true},
 		{Name: string(scenario.Crash), What: "The engine of a model server dies.", Servers: true, For: true},
-		{Name: string(scenario.SlowDown), What: "The steps of a model server take so many times as long.",
+		{Name: string(scenario.SlowDown), What: "The steps of a model server take this many times as long.",
 			Servers: true, For: true, Number: "factor"},
 		{Name: string(scenario.SlowMetrics),
-			What: "A model server takes so long to say its metrics; the picker waits a second.", Servers: true,
+			What: "A model server takes this long to serve its metrics; the picker waits a second.", Servers: true,
 			For: true, Number: "seconds"},
 		{Name: string(scenario.LoseTransfers),
-			What:    "KV caches on their way to or from a server are lost; for a time, those too that begin meanwhile.",
+			What: "KV caches on their way to or from a server are lost; with a time, also those that " +
+				"begin within it.",
 			Servers: true, For: true},
 		{Name: string(scenario.LoseRank),
 			What: "An accelerator of a tensor-parallel group fails, and the group with it.", Servers: true, For: true},
 		{Name: string(scenario.RestartSidecar),
-			What: "What the sidecar serves breaks off, and its sessions are forgotten.", Servers: true},
+			What: "The sidecar's requests break off, and it loses its sessions.", Servers: true},
 		{Name: string(scenario.LoseIndex), What: "The endpoint picker's index of KV blocks is empty."},
 		{Name: string(scenario.RestartEPP),
-			What: "The endpoint picker stops, and begins anew: at once, or after a time.", For: true},
+			What: "The endpoint picker stops, and starts again: at once, or after a time.", For: true},
 	} {
 		for i := range s.Pools {
 			p := &s.Pools[i]
@@ -82,7 +83,7 @@ func incident(a web.Act) *scenario.Incident {
 	return x
 }
 
-// seconds is a number of seconds from outside.
+// seconds converts a number of seconds from outside.
 func seconds(s float64) time.Duration {
 	if !(s > 0) {
 		return 0
@@ -90,7 +91,7 @@ func seconds(s float64) time.Duration {
 	return time.Duration(min(s, 240*3600) * float64(time.Second))
 }
 
-// Limits of what is sent and answered by hand.
+// Limits of requests by hand.
 const (
 	maxAnswer  = 64 << 10
 	sendTime   = 10 * time.Minute
@@ -113,7 +114,7 @@ func act(ctx, asking context.Context, st *stack.Stack, a web.Act) (string, error
 		select {
 		case err := <-failed:
 			return "All have ended.", err
-		case <-time.After(100 * time.Millisecond): // long enough to be refused
+		case <-time.After(100 * time.Millisecond): // a refusal comes within this time
 			return fmt.Sprintf("Sending %g a second for %s.", a.Number, during), nil
 		}
 	case "prefill":

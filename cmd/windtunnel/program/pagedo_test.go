@@ -80,9 +80,9 @@ func (b *browsing) reads(selector, words string) {
 	}
 }
 
-// does fills an action's form in, by what its fields are called, and does it; then told can be read
-// in the form, and event among what happened.
-func (b *browsing) does(name string, fields map[string]string, told, event string) {
+// does fills in an action's form, by the names of its fields, and submits it. Then the answer appears in the form, and
+// event in the list of events.
+func (b *browsing) does(name string, fields map[string]string, answer, event string) {
 	b.t.Helper()
 	form := fmt.Sprintf(`//form[h3="%s"]`, name)
 	for label, value := range fields {
@@ -94,7 +94,7 @@ func (b *browsing) does(name string, fields map[string]string, told, event strin
 	if _, err := chromedp.Run(b.ctx, chromedp.Click(form+`//button`)); err != nil {
 		b.t.Fatalf("%s: %v", name, err)
 	}
-	b.reads(fmt.Sprintf(`form[data-act="%s"]`, strings.ReplaceAll(name, " ", "-")), told)
+	b.reads(fmt.Sprintf(`form[data-act="%s"]`, strings.ReplaceAll(name, " ", "-")), answer)
 	b.reads(".do > ul", event)
 }
 
@@ -105,7 +105,7 @@ func (b *browsing) shows(view string) {
 	}
 }
 
-// Somebody has servers join and leave, and prompts take another time.
+// The page adds and drains servers, and changes the time of prompts.
 func TestPageDoesServers(t *testing.T) {
 	t.Parallel()
 	b := browse(t, `
@@ -127,7 +127,7 @@ workload: {requests: 4}
 	b.reads(".servers h2", "2")
 }
 
-// Somebody breaks what can break, and reads what came of it.
+// The page causes every incident, and shows the effects.
 func TestPageBreaksThings(t *testing.T) {
 	t.Parallel()
 	b := browse(t, `
@@ -149,8 +149,7 @@ workload: {requests: 4, prompt: {characters: 4000}}
 	b.does("crash", map[string]string{"for seconds": "0.2"}, "It has begun", "what=crash")
 }
 
-// Every part of a live run says what it is: what it counts, and its configuration as it is
-// in force.
+// Every part of a live run shows its counters, and its configuration in force.
 func TestPageParts(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../../examples/kv-manager.yaml")

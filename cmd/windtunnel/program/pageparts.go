@@ -2,11 +2,9 @@ package program
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -19,10 +17,11 @@ import (
 	"github.com/windtunnel/windtunnel/live/up"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/web"
+
+	"github.com/tidwall/gjson"
 )
 
-// partState asks the parts of a stack for their state. What they serve themselves, to
-// anybody, is asked there.
+// partState returns the state of a part of a stack. It reads pages that the part serves to anyone.
 func partState(ctx context.Context, st *stack.Stack, s *scenario.Scenario, id string) (web.Part, error) {
 	switch id {
 	case "client":
@@ -86,7 +85,7 @@ func partState(ctx context.Context, st *stack.Stack, s *scenario.Scenario, id st
 	return web.Part{}, fmt.Errorf("there is no part %q", id)
 }
 
-// upPartState asks the parts of manifests.
+// upPartState returns the state of a part of manifests.
 func upPartState(ctx context.Context, u *up.Up, id string) (r web.Part, err error) {
 	a := u.Addresses()
 	switch id {
@@ -113,15 +112,15 @@ func upPartState(ctx context.Context, u *up.Up, id string) (r web.Part, err erro
 	return r, fmt.Errorf("there is no part %q", id)
 }
 
-// serverState is a model server's flags and times in force, by llm-d-inference-sim's names. What is
-// somebody else's may not tell them.
+// serverState returns a model server's flags and times in force, by llm-d-inference-sim's names. An external server may
+// not serve them.
 func serverState(ctx context.Context, x stack.ServerAddress) (web.Part, error) {
 	r := web.Part{Facts: [][2]string{{"name", x.Name}}}
 	if x.Sidecar != "" {
 		r.Facts = append(r.Facts, [2]string{"behind its sidecar", x.Address})
 	}
 	var now map[string]any
-	if err := fetchJSON(ctx, "http://"+x.Address+"/admin/config", &now); err != nil {
+	if err := partJSON(ctx, "http://"+x.Address+"/admin/config", &now); err != nil {
 		return r, err
 	}
 	text, err := yaml.Marshal(now)
@@ -129,7 +128,7 @@ func serverState(ctx context.Context, x stack.ServerAddress) (web.Part, error) {
 	return r, err
 }
 
-// managerState is what the first KV-Cache Manager knows, by document 003's names.
+// managerState returns the state of the first KV-Cache Manager, by document 003's names.
 func managerState(ctx context.Context, st *stack.Stack) (r web.Part, err error) {
 	a := st.Addresses()
 	if a.KVManager == "" {
@@ -137,7 +136,7 @@ func managerState(ctx context.Context, st *stack.Stack) (r web.Part, err error) 
 	}
 	add := func(prefix, path string, only ...string) error {
 		var now map[string]any
-		if err := fetchJSON(ctx, a.KVManager+path, &now); err != nil {
+		if err := partJSON(ctx, a.KVManager+path, &now); err != nil {
 			return err
 		}
 		for _, name := range slices.Sorted(maps.Keys(now)) {
@@ -154,13 +153,13 @@ func managerState(ctx context.Context, st *stack.Stack) (r web.Part, err error) 
 	for _, x := range there[:min(len(there), 32)] {
 		if err := add(x.Name+": ", "/api/v1/cache/pod/"+url.PathEscape(x.Name), "blocks_cached",
 			"hit_rate"); err != nil {
-			r.Facts = append(r.Facts, [2]string{x.Name, "nothing is known of it"})
+			r.Facts = append(r.Facts, [2]string{x.Name, "unknown to the manager"})
 		}
 	}
 	return r, nil
 }
 
-// counted are Envoy's counters of what goes wrong, and of what it does about it.
+// counted are Envoy's counters of failures, and of its reactions.
 var counted = []struct{ suffix, what string }{
 	{".downstream_rq_2xx", "answers 2xx"}, {".downstream_rq_4xx", "answers 4xx"}, {".downstream_rq_5xx", "answers 5xx"},
 	{".upstream_rq_retry", "retries"},
@@ -169,7 +168,7 @@ var counted = []struct{ suffix, what string }{
 	{".outlier_detection.ejections_active", "endpoints ejected"}, {".update_rejected", "configuration refused"},
 }
 
-// envoyState is what Envoy counts, and its configuration as it is in force by its own account.
+// envoyState returns Envoy's counters, and its configuration in force.
 func envoyState(ctx context.Context, p *envoy.Process) (r web.Part, err error) {
 	stats, err := p.Stats(ctx, "")
 	if err != nil {
@@ -204,58 +203,29 @@ func envoyState(ctx context.Context, p *envoy.Process) (r web.Part, err error) {
 // maxPartConfig bounds the text of a configuration on the page.
 const maxPartConfig = 256 << 10
 
-// inForce is what of a /config_dump says how requests are treated, as YAML: listeners, routes and
-// clusters, without their types and versions.
+// inForceFields are the parts of a /config_dump that say how requests are treated, by kind.
+var inForceFields = [][2]string{{"listeners", "static_listeners.#.listener"},
+	{"listeners", "dynamic_listeners.#.active_state.listener"}, {"routes", "dynamic_route_configs.#.route_config"},
+	{"clusters", "static_clusters.#.cluster"}, {"clusters", "dynamic_active_clusters.#.cluster"}}
+
+// inForce returns the parts of a /config_dump that say how requests are treated, as YAML without types and versions.
 func inForce(dump []byte) (string, error) {
-	var page struct {
-		Configs []struct {
-			Static []struct {
-				Listener any `json:"listener"`
-			} `json:"static_listeners"`
-			Dynamic []struct {
-				Active struct {
-					Listener any `json:"listener"`
-				} `json:"active_state"`
-			} `json:"dynamic_listeners"`
-			Routes []struct {
-				Config any `json:"route_config"`
-			} `json:"dynamic_route_configs"`
-			StaticClusters []struct {
-				Cluster any `json:"cluster"`
-			} `json:"static_clusters"`
-			Clusters []struct {
-				Cluster any `json:"cluster"`
-			} `json:"dynamic_active_clusters"`
-		} `json:"configs"`
-	}
-	if err := json.Unmarshal(dump, &page); err != nil {
-		return "", fmt.Errorf("Envoy's /config_dump: %w", err)
+	if !gjson.ValidBytes(dump) {
+		return "", errors.New("Envoy's /config_dump is not JSON")
 	}
 	out := map[string][]any{}
-	add := func(kind string, x any) {
-		if x != nil {
-			out[kind] = append(out[kind], plain(x))
-		}
-	}
-	for _, c := range page.Configs {
-		for _, x := range c.Static {
-			add("listeners", x.Listener)
-		}
-		for _, x := range c.Dynamic {
-			add("listeners", x.Active.Listener)
-		}
-		for _, x := range c.Routes {
-			add("routes", x.Config)
-		}
-		for _, x := range append(c.StaticClusters, c.Clusters...) {
-			add("clusters", x.Cluster)
+	for _, config := range gjson.GetBytes(dump, "configs").Array() {
+		for _, f := range inForceFields {
+			for _, x := range config.Get(f[1]).Array() {
+				out[f[0]] = append(out[f[0]], plain(x.Value()))
+			}
 		}
 	}
 	text, err := yaml.Marshal(out)
 	return bounded(string(text)), err
 }
 
-// bounded is text that is shown, of what is very long the beginning.
+// bounded cuts a long text.
 func bounded(text string) string {
 	if len(text) > maxPartConfig {
 		text = text[:maxPartConfig] + "\n# and more\n"
@@ -263,7 +233,7 @@ func bounded(text string) string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// plain is JSON without what only machines read.
+// plain removes the types from JSON of Envoy.
 func plain(x any) any {
 	switch x := x.(type) {
 	case map[string]any:
@@ -279,21 +249,9 @@ func plain(x any) any {
 	return x
 }
 
-// fetchJSON reads what a part on this machine says.
-func fetchJSON(ctx context.Context, address string, into any) error {
+// partJSON reads a page of a part on this machine, which must not hold the page up.
+func partJSON(ctx context.Context, address string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
-	if err != nil {
-		return err
-	}
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", address, resp.Status)
-	}
-	return json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(into)
+	return getJSON(ctx, address, into)
 }

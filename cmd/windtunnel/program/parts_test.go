@@ -11,8 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/exit"
 )
 
-// The same trouble has the same exit code in every part: a port that is taken, a
-// file that is missing, a wrong flag.
+// The same error has the same exit code in every part: a port in use, a missing file, a wrong flag.
 func TestPartsHaveOneTableOfExitCodes(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// podsCmd lists what an endpoint picker knows of its pool.
+// podsCmd lists the pods that an endpoint picker knows.
 type podsCmd struct {
 	From     string `default:"127.0.0.1:9090" placeholder:"HOST:PORT" help:"The metrics address of an endpoint picker."`
 	State    string `placeholder:"FILE" help:"A saved state of the pool instead, as windtunnel preview takes it."`
@@ -37,7 +37,7 @@ Examples:
   windtunnel pods --from 127.0.0.1:9090 --output json   # all of it, for windtunnel preview --state`
 }
 
-// Run prints the pods, those of one pool in the picker's order.
+// Run prints the pods in the picker's order.
 func (c *podsCmd) Run(o *outside) error {
 	var wanted picker.Selector
 	if c.Selector != "" {
@@ -71,7 +71,7 @@ func (c *podsCmd) Run(o *outside) error {
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		gpu := "-"
-		if share, told := e.Custom[datalayer.MetricGPU]; told {
+		if share, known := e.Custom[datalayer.MetricGPU]; known {
 			gpu = percentOf(share)
 		}
 		row := []string{terminal.Printable(e.Name), terminal.Printable(net.JoinHostPort(e.Address, e.Port)),
@@ -86,7 +86,7 @@ func (c *podsCmd) Run(o *outside) error {
 
 func percentOf(share float64) string { return strconv.FormatFloat(100*share, 'f', 0, 64) + "%" }
 
-// labelsOf are the labels as kubectl shows them.
+// labelsOf returns labels in kubectl's form.
 func labelsOf(e *preview.Endpoint) string {
 	var out []string
 	for _, key := range slices.Sorted(maps.Keys(e.Labels)) {

@@ -14,9 +14,9 @@ import (
 	"github.com/windtunnel/windtunnel/virtual"
 )
 
-// fitter fits the trees of a scenario's latency predictors; nil where there is
-// nothing to learn. Without the library it prints a note, and virtual time continues as a
-// live run does: without predictions. stop ends its process.
+// fitter returns a function that fits the trees of a scenario's latency predictors, nil if no predictor trains. Without
+// the library it prints a note, and virtual time continues without predictions, as a live run does. stop ends the
+// library's process.
 func fitter(ctx context.Context, o *outside, s *scenario.Scenario) (fit func(context.Context, core.Fit) core.Fitted,
 	stop func()) {
 	if !slices.ContainsFunc(s.Pools, func(p scenario.Pool) bool { return p.Predictor.Train }) {
@@ -37,7 +37,7 @@ func fitter(ctx context.Context, o *outside, s *scenario.Scenario) (fit func(con
 	}, t.Close
 }
 
-// player plays scenarios many times in virtual time.
+// player returns a Player that trains latency predictors.
 func player(o *outside) *search.Player {
 	return &search.Player{Fitter: func(ctx context.Context, s *scenario.Scenario) (virtual.Fitter, func()) {
 		fit, stop := fitter(ctx, o, s)

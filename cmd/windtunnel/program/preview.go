@@ -24,7 +24,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/files"
 )
 
-// previewCmd decides for a saved or live state, without sending anything.
+// previewCmd decides about a request for a saved or live state, without sending it.
 type previewCmd struct {
 	Config []string `sep:"none" placeholder:"FILE" help:"EndpointPickerConfig. Several are shown side by side."`
 
@@ -56,7 +56,7 @@ served requests that fill prefix histories and sessions; those with held: true a
 /debug/state of a running endpoint picker is one, without prompts.`
 }
 
-// maxStateBytes bounds a state file, and a request's body.
+// maxStateBytes bounds a state file, and a request's body, in bytes.
 const maxStateBytes = 64 << 20
 
 // Run prints the decisions side by side, then each in full.
@@ -68,9 +68,9 @@ func (c *previewCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
-	body, err := c.body(o)
+	body, err := o.Read(c.Request, maxStateBytes)
 	if err != nil {
-		return err
+		return exit.With(exit.Input, err)
 	}
 	r := &preview.Request{Path: c.Path, Headers: map[string]string{}, Body: string(body)}
 	for k, v := range c.Header {
@@ -104,7 +104,7 @@ func (c *previewCmd) Run(o *outside) error {
 func (c *previewCmd) check() error {
 	switch {
 	case (c.State == "") == (len(c.From) == 0):
-		return errors.New("expected --state or --from: what the picker knows")
+		return errors.New("expected --state or --from, for the picker's state")
 	case c.recorded():
 	case len(c.From) > 1:
 		return fmt.Errorf("--from: found %d; expected one running endpoint picker, or recordings", len(c.From))
@@ -121,7 +121,7 @@ func (c *previewCmd) check() error {
 	return nil
 }
 
-// recorded reports whether the picker's knowledge comes from recordings.
+// recorded reports whether the picker's state comes from recordings.
 func (c *previewCmd) recorded() bool {
 	return len(c.From) > 0 && (len(c.From) > 1 || !isAddress(c.From[0]))
 }
@@ -149,8 +149,7 @@ func (c *previewCmd) now(state *preview.State, r *preview.Request) (columns []pr
 	return columns, nil
 }
 
-// then is what the recorded configuration, and others, would have done at a time
-// of a recording.
+// then returns the decisions of the recorded configuration, and of others, at a time of a recording.
 func (c *previewCmd) then(o *outside, r *preview.Request) (columns []preview.Column, err error) {
 	p := &inputlog.Player{Registry: plugins.Builtin(), Pool: c.Pool,
 		Options: func(x *picker.Options) { x.Detail = true }}
@@ -218,7 +217,7 @@ func readState(file string) (*preview.State, error) {
 // runningState reads the state of a running endpoint picker's pool.
 func runningState(address string) (*preview.State, error) {
 	var page json.RawMessage
-	if err := getJSON(address, "/debug/state", &page); err != nil {
+	if err := pickerPage(address, "/debug/state", &page); err != nil {
 		return nil, err
 	}
 	s, err := preview.ReadState(address, page)
@@ -231,18 +230,7 @@ func isAddress(from string) bool {
 	return strings.Contains(from, ":") && errors.Is(err, fs.ErrNotExist)
 }
 
-func (c *previewCmd) body(o *outside) ([]byte, error) {
-	if c.Request == "-" {
-		return files.ReadFrom("standard input", o.Stdin, maxStateBytes)
-	}
-	body, err := files.Read(c.Request, maxStateBytes)
-	if err != nil {
-		return nil, exit.With(exit.Input, err)
-	}
-	return body, nil
-}
-
-// decide is one configuration's decision. A refusal is a decision, too.
+// decide returns one configuration's decision. A refusal is a decision, too.
 func (c *previewCmd) decide(name string, state *preview.State, r *preview.Request) (*picker.Explanation, error) {
 	text, err := files.Read(name, maxStateBytes)
 	if err != nil {
@@ -264,7 +252,7 @@ func (c *previewCmd) decide(name string, state *preview.State, r *preview.Reques
 	return e, nil
 }
 
-// explain is a picker's decision about a request.
+// explain returns a picker's decision about a request.
 func explain(p *picker.Picker, now machine.Time, r *preview.Request) (*picker.Explanation, error) {
 	d, err := preview.Pick(p, now, r, "preview")
 	var refused *apierror.Error

@@ -1,10 +1,8 @@
-// Package program is the whole of the command windtunnel, importable: a main of
-// your own registers plug-ins (core/epp/picker/plugins.Register, extend) and then
-// calls Main, as examples/custom-scorer does.
+// Package program is the command windtunnel as a library. A main of your own registers plug-ins
+// (core/epp/picker/plugins.Register, extend) and then calls Main, as examples/custom-scorer does.
 //
-// Each command is one file with one struct, and one field of the struct in
-// cli.go; those of one part alone are in parts. What a command needs from outside
-// comes in through a console, so that tests can play the whole program.
+// Each command is one file with one struct, and one field of the struct in cli.go. Commands that run one part are in
+// package parts. A console gives commands access to the process, so that tests can run the whole program.
 package program
 
 import (
@@ -19,27 +17,27 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// outside is all that a command may touch.
+// outside is the process, as far as a command uses it.
 type outside = console.Console
 
-// Main is the program: it reads the command line and returns the exit code.
+// Main runs the process's command line and returns the exit code.
 func Main() int {
 	gc.Serve()
 	return run(os.Args[1:], console.New())
 }
 
-// run is the program: arguments and the outside in, exit code out.
+// run runs a command line and returns the exit code.
 func run(args []string, o *outside) int {
 	err := execute(args, o)
 	if err == nil {
 		return int(exit.OK)
 	}
-	tell(o, err)
+	printError(o, err)
 	return int(exit.Of(err))
 }
 
-// tell prints an error for people on stderr: what happened, then what to do.
-func tell(o *outside, err error) {
+// printError prints an error and its hint on stderr.
+func printError(o *outside, err error) {
 	if exit.IsTold(err) {
 		return
 	}

@@ -2,6 +2,7 @@ package program
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -24,12 +25,14 @@ var renamedFlags = []renamed{
 	{"preview", "--state", "--from", isAddress},
 	{"scenario import", "--from", "--format", nil},
 	{"sweep", "--set", "--vary", nil},
+	{"trace", "--format", "--output", nil},
 	{"validate", "--hops", "--measured-hops", nil},
 }
 
-// renameFlags replaces old names of flags, with a hint on stderr.
+// renameFlags replaces old names of flags, with a hint on stderr. Flags may stand before the command.
 func renameFlags(args []string, o *outside) []string {
-	line, out := strings.Join(args, " ")+" ", append([]string(nil), args...)
+	words := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return strings.HasPrefix(arg, "-") })
+	line, out := strings.Join(words, " ")+" ", slices.Clone(args)
 	for i, arg := range args {
 		if arg == "--" {
 			break

@@ -20,7 +20,7 @@ import (
 type replayCmd struct {
 	Files    []string `arg:"" name:"recording" help:"A recording, or - for standard input. --through-core and --config take several that continue each other."`
 	Core     bool     `name:"through-core" help:"Play the recorded inputs into the picker again, and compare."`
-	Config   string   `placeholder:"FILE" help:"Ask another EndpointPickerConfig about each decision."`
+	Config   string   `placeholder:"FILE" help:"Make each decision again with another EndpointPickerConfig."`
 	Onward   bool     `help:"Send the recorded requests in virtual time, to the model servers of --scenario."`
 	Scenario string   `placeholder:"FILE" help:"With --onward, the scenario whose model servers answer."`
 	shownIn
@@ -31,8 +31,8 @@ type replayCmd struct {
 }
 
 func (c *replayCmd) Help() string {
-	return `Shows a recording as the run was shown, or asks the endpoint picker about it: whether it still decides the
-same (--through-core), what another configuration would have decided (--config), and what would have come of all
+	return `Shows a recording as the run was shown, or plays it through the endpoint picker: whether it still decides
+the same (--through-core), what another configuration would have decided (--config), and the effect of all
 decisions together (--onward, with the configuration of the scenario or that of --config; an estimate).
 
 Examples:
@@ -49,7 +49,7 @@ Examples:
   windtunnel replay yesterday.ndjson.gz --config other.yaml --onward --scenario mine.yaml`
 }
 
-// How slowly and how fast a recording can be played.
+// Bounds of --speed.
 const slowest, fastest = 1e-3, 1e6
 
 func (c *replayCmd) Run(o *outside) error {
@@ -64,12 +64,12 @@ func (c *replayCmd) Run(o *outside) error {
 		return exit.Errorf(exit.Usage, "decisions are shown as text or json, and have no verdict on requests; csv, "+
 			"parquet, the reports of other tools and --junit are for a replay, or for --onward")
 	case c.Core && c.Onward:
-		return exit.Errorf(exit.Usage, "--through-core plays what was recorded, and --onward what might come of it; "+
-			"give one of them")
+		return exit.Errorf(exit.Usage, "--through-core plays the recorded inputs, and --onward simulates their "+
+			"effects; give one of them")
 	case c.Onward:
 		return c.onward(o)
 	case c.Core && c.Config != "":
-		return exit.Errorf(exit.Usage, "--through-core plays the recorded configuration, and --config asks another "+
+		return exit.Errorf(exit.Usage, "--through-core plays the recorded configuration, and --config plays another "+
 			"one; give one of them")
 	case c.Core:
 		return c.throughCore(o)
@@ -79,11 +79,11 @@ func (c *replayCmd) Run(o *outside) error {
 		return exit.Errorf(exit.Usage, "found %d recordings; expected one, several only with --through-core or "+
 			"--config", len(c.Files))
 	}
-	if c.Speed != 0 && !(c.Speed >= slowest && c.Speed <= fastest) { // not a number is neither
+	if c.Speed != 0 && !(c.Speed >= slowest && c.Speed <= fastest) { // also refuses NaN
 		return exit.Errorf(exit.Usage, "--speed: found %v; expected 0, or from %v to %v", c.Speed, slowest,
 			float64(fastest))
 	}
-	options := report.Options{Out: o.Out(), Color: o.Color(), Columns: o.Columns, Detail: report.Detail(c.View)}
+	options := report.Options{Out: o.Out(), Color: o.Color(), Columns: o.Columns, Detail: c.detail()}
 	c.set(&options)
 	if c.View == "auto" {
 		if err := c.count(&options); err != nil {
@@ -95,7 +95,7 @@ func (c *replayCmd) Run(o *outside) error {
 		return err
 	}
 	defer page.stop()
-	page.tell(o.Stderr)
+	page.printLink(o.Stderr)
 	sender, err := c.send(o, time.Now(), false, &options)
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (c *replayCmd) Run(o *outside) error {
 	defer stop()
 	pace := pacer{ctx: ctx, speed: c.Speed, start: time.Now()}
 	events := 0
-	told, err := c.read(o, func(e record.Event) error {
+	recorded, err := readRecording(o, c.Files[0], func(e record.Event) error {
 		events++
 		if err := pace.wait(e.Time); err != nil {
 			return err
@@ -119,22 +119,24 @@ func (c *replayCmd) Run(o *outside) error {
 		return nil
 	})
 	interrupted := errors.Is(err, context.Canceled)
-	if told != nil {
-		session.Retell(*told)
-		page.describe(func(m *web.Meta) { m.Scenario, m.Seed, m.Pools = told.Scenario, told.Seed, recordedPools(told) })
-		interrupted = interrupted || told.Interrupted
+	if recorded != nil {
+		session.Restore(*recorded)
+		page.describe(func(m *web.Meta) {
+			m.Scenario, m.Seed, m.Pools = recorded.Scenario, recorded.Seed, recordedPools(recorded)
+		})
+		interrupted = interrupted || recorded.Interrupted
 	}
 	if err != nil && !interrupted && events == 0 {
-		return recording.InputError(err) // no summary of nothing
+		return recording.InputError(err) // there is nothing to summarize
 	}
-	// What could be read is shown even where the rest could not.
+	// The readable part of a broken recording is shown.
 	if _, endErr := session.End(interrupted || err != nil); endErr != nil && err == nil {
 		err = endErr
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
 		return exit.Told(exit.Interrupted, err)
-	case err == nil && told == nil:
+	case err == nil && recorded == nil:
 		fmt.Fprintf(o.Stderr, "windtunnel: %s has no summary at its end: the run that wrote it did not end by itself\n",
 			c.Files[0])
 	}
@@ -148,7 +150,7 @@ func (c *replayCmd) Run(o *outside) error {
 
 // count reads the recording once to choose how much of each request to show.
 func (c *replayCmd) count(options *report.Options) error {
-	// it can be read once only
+	// this input can be read only once
 	if info, err := os.Stat(c.Files[0]); c.Files[0] == "-" || err == nil && !info.Mode().IsRegular() {
 		options.Detail = report.Steps
 		return nil
@@ -163,14 +165,15 @@ func (c *replayCmd) count(options *report.Options) error {
 	return recording.InputError(err)
 }
 
-func (c *replayCmd) read(o *outside, each func(record.Event) error) (*report.Summary, error) {
-	if c.Files[0] == "-" {
+// readRecording reads a recording, - for standard input.
+func readRecording(o *outside, file string, each func(record.Event) error) (*report.Summary, error) {
+	if file == "-" {
 		return report.Read("standard input", o.Stdin, each)
 	}
-	return report.ReadFile(c.Files[0], each)
+	return report.ReadFile(file, each)
 }
 
-// pacer lets recorded time pass at a multiple of wall time.
+// pacer plays recorded time at a multiple of wall time.
 type pacer struct {
 	ctx   context.Context
 	speed float64
@@ -181,7 +184,7 @@ func (p *pacer) wait(t machine.Time) error {
 	if p.speed == 0 {
 		return p.ctx.Err()
 	}
-	due := min(float64(t)/p.speed, math.MaxInt64/2) // a recording may say anything
+	due := min(float64(t)/p.speed, math.MaxInt64/2) // a recording may hold any time
 	if !pause.For(p.ctx, time.Duration(due)-time.Since(p.start)) {
 		return p.ctx.Err()
 	}

@@ -1,7 +1,6 @@
 package program
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -65,10 +64,10 @@ to each of them, step by step. The picker's configuration, in its file or in the
 during the run: a valid one is applied without losing a request, an invalid one is refused and reported.
 
 --epp-command finds ENDPOINTS_FILE, GRPC_PORT, GRPC_HEALTH_PORT and METRICS_PORT in its environment.
-In the file of --addresses-file, .targets is what Prometheus' file_sd_configs takes.
+In the file of --addresses-file, .targets has the form of Prometheus' file_sd_configs.
 
 Examples:
-  windtunnel run                                        # the embedded scenario: document 000's held-open request
+  windtunnel run                                        # the embedded scenario (docs/documents.md#document-000)
   windtunnel run examples/held.yaml                     # 100 ms to 30 s of prefill each
   windtunnel run -n 200 -c 50 --prefill 100ms..500ms    # more of them, faster
   windtunnel run --keep                                 # stays up, and prints a curl line
@@ -90,11 +89,7 @@ func (c *runCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
-	if err := known(&s.Expectations); err != nil {
-		return err
-	}
-	if err := cmp.Or(c.fits(o), spares(append(c.inputs(s), c.EnvoyPath),
-		append(c.outputs(), [2]string{"--addresses-file", c.Addresses})...)); err != nil {
+	if err := c.check(o, s, append(c.inputs(s), c.EnvoyPath), [2]string{"--addresses-file", c.Addresses}); err != nil {
 		return err
 	}
 	if c.TraceParent && c.Untraced {
@@ -105,8 +100,7 @@ func (c *runCmd) Run(o *outside) error {
 		return err
 	}
 	if len(c.Endpoints) > 0 && c.File == "" {
-		// A server that awaits the whole body would wait for ever, and the EPP
-		// for its first token.
+		// A server that waits for the whole body would never answer, and the EPP would wait for its first token.
 		s.Pools[0].Flow = scenario.Plain
 		fmt.Fprintln(c.notes(o),
 			"requests are sent whole (flow: plain), not held: most model servers wait for the end of a request "+
@@ -117,14 +111,14 @@ func (c *runCmd) Run(o *outside) error {
 	if err := c.model(ctx, o, &s.Pools[0]); err != nil {
 		return err
 	}
-	if c.UI { // where servers may be added
+	if c.UI { // the page can add servers
 		s.Spare()
 	}
 	fit, end := fitter(ctx, o, s)
 	defer end()
 	origin := time.Now()
-	// We send nothing before the stack is up, so the readers open late and a
-	// failed start leaves no summary of nothing.
+	// The run sends nothing before the stack is up, so the readers open late, and a failed start leaves no empty
+	// summary.
 	var readers atomic.Pointer[report.Session]
 	tokenGaps := gaps.New()
 	shown := c.options(o, s, runClock(origin))
@@ -186,12 +180,12 @@ func (c *runCmd) Run(o *outside) error {
 	}
 	c.ready(o, st, s)
 	page.live(ctx, st, s)
-	page.tell(c.notes(o))
+	page.printLink(c.notes(o))
 	loadErr := c.load(ctx, st)
 	stay := c.Keep || c.UI
 	if stay && ctx.Err() == nil {
-		session.Indexed(st.CheckKV(ctx))
-		session.Served(st.Loads())
+		session.SetIndexes(st.CheckKV(ctx))
+		session.SetLoads(st.Loads())
 		if err := session.Loaded(
 			func(sum report.Summary) bool {
 				return sum.Hops[record.Envoy][record.Logged] >= sum.Requests
@@ -199,7 +193,7 @@ func (c *runCmd) Run(o *outside) error {
 			return errors.Join(err, ended(st.Stop))
 		}
 		fmt.Fprint(c.notes(o), c.kept(st, s))
-		page.tell(c.notes(o))
+		page.printLink(c.notes(o))
 		select {
 		case <-ctx.Done():
 		case <-st.Gateway.Done(): // Stop returns the error
@@ -207,9 +201,9 @@ func (c *runCmd) Run(o *outside) error {
 	}
 	interrupted := ctx.Err() != nil && !stay || errors.Is(loadErr, context.Canceled)
 	checks := st.CheckKV(context.WithoutCancel(ctx)) // also after Ctrl-C
-	session.Served(st.Loads())
+	session.SetLoads(st.Loads())
 	stopErr := errors.Join(ended(st.Stop), inputs.Close())
-	session.Indexed(checks)
+	session.SetIndexes(checks)
 	summary, endErr := session.End(interrupted)
 	for _, err := range []error{stopErr, endErr} {
 		if err != nil {
@@ -224,25 +218,25 @@ func (c *runCmd) Run(o *outside) error {
 	if loadErr != nil && ctx.Err() == nil {
 		return loadErr
 	}
-	if own := session.Settled(); own != nil && !summary.Interrupted { // later requests by hand are not judged
+	if own := session.Settled(); own != nil && !summary.Interrupted { // requests by hand do not count
 		summary.Outcomes, summary.Requests, summary.Expectations = own.Outcomes, own.Requests, own.Expectations
 	}
 	return verdict(summary)
 }
 
-// port is a flag's port as a stack takes it.
-func port(asked *int) int {
+// port returns a flag's port in a stack's form.
+func port(flag *int) int {
 	switch {
-	case asked == nil:
+	case flag == nil:
 		return 0
-	case *asked == 0:
+	case *flag == 0:
 		return stack.AnyPort
 	default:
-		return *asked
+		return *flag
 	}
 }
 
-// reloaded says what became of an edited picker configuration.
+// reloaded returns a function that reports the result of editing the picker configuration.
 func reloaded(o *outside) func(file string, err error) {
 	return func(file string, err error) {
 		if err != nil {
@@ -256,10 +250,8 @@ func reloaded(o *outside) func(file string, err error) {
 
 // elsewhere returns the external endpoint picker.
 func (c *runCmd) elsewhere(o *outside) (x stack.Elsewhere, err error) {
-	if c.EPP != "" {
-		if err := scenario.CheckEndpoint(c.EPP); err != nil {
-			return x, exit.Errorf(exit.Usage, "--epp: %w; expected HOST:PORT such as 127.0.0.1:9002", err)
-		}
+	if err := checkEPP(c.EPP); err != nil {
+		return x, err
 	}
 	if c.EPP == "" && c.Command == "" {
 		if c.Discovery != "" {
@@ -270,7 +262,7 @@ func (c *runCmd) elsewhere(o *outside) (x stack.Elsewhere, err error) {
 	}
 	x = stack.Elsewhere{Address: c.EPP, Command: c.Command, EndpointsFile: c.Discovery, Wait: c.Wait}
 	if x.EndpointsFile == "" {
-		cache, err := cachedir.Dir(func(name string) string { v, _ := o.Env(name); return v })
+		cache, err := cachedir.Dir(o.Getenv)
 		if err != nil {
 			return x, exit.With(exit.Environment, err)
 		}
@@ -279,8 +271,7 @@ func (c *runCmd) elsewhere(o *outside) (x stack.Elsewhere, err error) {
 	return x, nil
 }
 
-// model sees to it that somebody else's server is asked for a model that it
-// serves.
+// model sets a model that the external server serves.
 func (c *runCmd) model(ctx context.Context, o *outside, p *scenario.Pool) error {
 	if c.Model != "" {
 		p.Model = c.Model
@@ -305,7 +296,7 @@ func (c *runCmd) model(ctx context.Context, o *outside, p *scenario.Pool) error 
 	case c.File != "":
 		return exit.Hint(exit.Input,
 			fmt.Errorf("endpoint %q serves %s, and not the scenario's model %s", server, strings.Join(models, ", "),
-				p.Model), "--model "+models[0]+" asks for what there is")
+				p.Model), "--model "+models[0]+" asks for it")
 	default:
 		p.Model = models[0]
 		fmt.Fprintf(c.notes(o), "asking for model %s, which %s serves (--model NAME asks for another)\n", p.Model,
@@ -328,14 +319,14 @@ func (c *runCmd) load(ctx context.Context, st *stack.Stack) error {
 	return st.Load(ctx)
 }
 
-// ended stops what a command started, whose context may have ended.
+// ended stops a started component, although the command's context may have ended.
 func ended(stop func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	return stop(ctx)
 }
 
-// startError gives trouble before the first request its exit code.
+// startError adds an exit code to an error before the first request.
 func startError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return exit.Told(exit.Interrupted, err)
@@ -370,7 +361,7 @@ func startError(ctx context.Context, err error) error {
 	return exit.With(exit.Broken, err)
 }
 
-// notes is where words that are no events go.
+// notes returns the writer of text that is not part of the output.
 func (c *runCmd) notes(o *outside) io.Writer {
 	if c.Output == "text" {
 		return o.Stdout
@@ -378,7 +369,7 @@ func (c *runCmd) notes(o *outside) io.Writer {
 	return o.Stderr
 }
 
-// writeAddresses writes where everything listens, for programs.
+// writeAddresses writes the addresses of all parts to a file, as JSON.
 func (c *runCmd) writeAddresses(st *stack.Stack) error {
 	if c.Addresses == "" {
 		return nil
@@ -393,7 +384,7 @@ func (c *runCmd) writeAddresses(st *stack.Stack) error {
 	return nil
 }
 
-// ready prints the one line that says what listens where.
+// ready prints the line with the addresses of all parts.
 func (c *runCmd) ready(o *outside, st *stack.Stack, s *scenario.Scenario) {
 	what := c.File
 	if what == "" {
@@ -412,7 +403,7 @@ func (c *runCmd) ready(o *outside, st *stack.Stack, s *scenario.Scenario) {
 	fmt.Fprintln(c.notes(o), terminal.Wrap(line, 2, o.Columns))
 }
 
-// pickers says where a pool's endpoint pickers listen, on the way to its servers.
+// pickers returns the addresses of a pool's endpoint pickers.
 func pickers(p *stack.Pool) string {
 	at := p.ExtProc()
 	if at == nil {

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// The same seed gives the same bytes, whatever else is written of the run, and however it is played: another
-// seed gives others.
+// The same seed gives the same bytes, with any other outputs and ways of playing, and another seed gives others.
 func TestSameSeedSameBytes(t *testing.T) {
 	t.Parallel()
 	for _, example := range []string{"plain", "pd", "kv-aware", "classes", "incidents", "conversations"} {
@@ -33,7 +32,7 @@ func TestSameSeedSameBytes(t *testing.T) {
 						len(summary))
 				}
 			}
-			// Fewer endpoints of each decision are told in the record, and nothing else is another.
+			// The record explains fewer endpoints of each decision, and is otherwise the same.
 			if got := printed(t, append(command, "--explain", "1")...); got != want {
 				t.Error("with --explain 1 the requests are others")
 			}

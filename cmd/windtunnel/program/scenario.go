@@ -35,7 +35,7 @@ func (c *scenarioCheckCmd) Run(o *outside) error {
 	for _, file := range c.Files {
 		s, err := loadScenario(o, file)
 		if err != nil {
-			tell(o, err)
+			printError(o, err)
 			failed = errors.Join(failed, err)
 			continue
 		}
@@ -100,18 +100,7 @@ func (c *scenarioShowCmd) Run(o *outside) error {
 		_, err := o.Stdout.Write(scenario.EmbeddedText())
 		return err
 	}
-	var settings []scenario.Setting
-	for _, text := range c.Set {
-		x, err := scenario.ParseSetting(text)
-		if err != nil {
-			return exit.With(exit.Usage, fmt.Errorf("--set: %w", err))
-		}
-		settings = append(settings, x)
-	}
-	s, err := scenario.Parse(scenario.EmbeddedFile, scenario.EmbeddedText(), settings...)
-	if c.File != "" {
-		s, err = loadScenario(o, c.File, settings...)
-	}
+	s, err := scenarioOrEmbedded(o, c.File, c.Set)
 	if err != nil {
 		return err
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 )
 
-// windtunnel sidecar under document 002's connector and document 003's own launch
-// line, with the pool that its environment names, before a decode server.
+// windtunnel sidecar runs with document 002's connector and document 003's own command line, and with the pool from its
+// environment, in front of a decode server.
 func TestSidecarAlone(t *testing.T) {
 	decode := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "decoded "+r.URL.Path)

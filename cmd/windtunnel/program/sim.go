@@ -1,7 +1,6 @@
 package program
 
 import (
-	"cmp"
 	"errors"
 	"time"
 
@@ -48,10 +47,7 @@ func (c *simCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
-	if err := known(&s.Expectations); err != nil {
-		return err
-	}
-	if err := cmp.Or(c.fits(o), spares(c.inputs(s), c.outputs()...)); err != nil {
+	if err := c.check(o, s, c.inputs(s)); err != nil {
 		return err
 	}
 	if c.NoHops {
@@ -64,7 +60,7 @@ func (c *simCmd) Run(o *outside) error {
 		return err
 	}
 	defer page.stop()
-	page.tell(o.Stderr)
+	page.printLink(o.Stderr)
 	sender, err := c.send(o, time.Now(), false, &options)
 	if err != nil {
 		return err
@@ -73,8 +69,8 @@ func (c *simCmd) Run(o *outside) error {
 	return sim(o, s, options, virtual.Options{Bytes: c.Bytes, StepByStep: c.StepByStep}, c.SaveModel, page)
 }
 
-// sim plays a scenario in virtual time, in this way, and writes what its latency
-// predictor learned to a file, if there is one. A page stays until an interruption.
+// sim plays a scenario in virtual time, and writes the models that its latency predictor trained to a file, if there is
+// one. A page stays until an interruption.
 func sim(o *outside, s *scenario.Scenario, options report.Options, how virtual.Options, model string,
 	page *shownPage) error {
 	gc.Play()
@@ -90,10 +86,10 @@ func sim(o *outside, s *scenario.Scenario, options report.Options, how virtual.O
 	var trained predictor.Status
 	fit, end := fitter(ctx, o, s)
 	defer end()
-	how.Gaps, how.Served, how.Progress = session.Gaps(), session.Served, func(int) bool { return ctx.Err() == nil }
+	how.Gaps, how.Served, how.Progress = session.Gaps(), session.SetLoads, func(int) bool { return ctx.Err() == nil }
 	how.Fit, how.Trained = fitVirtually(ctx, fit), func(st predictor.Status) { trained = st }
 	indexes, err := virtual.Play(s, session, how)
-	session.Indexed(indexes)
+	session.SetIndexes(indexes)
 	if err != nil && !session.Began() {
 		return errors.Join(exit.With(exit.Input, err), session.Abandon())
 	}

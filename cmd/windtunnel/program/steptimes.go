@@ -39,7 +39,7 @@ func (c *stepTimesCmd) Run(o *outside) error {
 			return exit.With(exit.Input, err)
 		}
 		if len(all) == 0 {
-			return exit.Errorf(exit.Input, "%s: there are no points in it", c.File)
+			return exit.Errorf(exit.Input, "%s: found no points; expected at least one", c.File)
 		}
 	}
 	list := make([]sources.Distance, len(all))
@@ -77,7 +77,7 @@ func (c *stepTimesCmd) Run(o *outside) error {
 	return err
 }
 
-// offWords is how far figures are off, at the median and at the worst point.
+// offWords returns an error at the median and at the worst point, in words.
 func offWords(x sources.Off) string {
 	text := fmt.Sprintf("median %.1f%%, at most %.1f%%", 100*x.Median, 100*x.Most)
 	if x.Worst != "" && x.Most >= 0.0005 {

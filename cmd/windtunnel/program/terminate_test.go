@@ -19,8 +19,8 @@ import (
 	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
-// A model server obeys SIGTERM while clients have it work on a chat template that
-// would keep it busy for minutes: what a template may make is bounded.
+// A model server obeys SIGTERM while clients' chat templates would keep it busy for minutes, because the output of a
+// template is bounded.
 func TestModelServerEndsWhileItIsBusy(t *testing.T) {
 	t.Parallel()
 	template := filepath.Join(t.TempDir(), "bomb.jinja")

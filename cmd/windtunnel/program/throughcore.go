@@ -13,11 +13,11 @@ import (
 // played is the result of replay --through-core.
 type played struct {
 	inputlog.Counts
-	// First is the first difference; nil when there is none.
+	// First is the first difference; nil without one.
 	First *inputlog.Difference `json:"first,omitempty"`
 }
 
-// throughCore plays what entered the picker into the same one again.
+// throughCore plays the recorded inputs of the picker again, and compares its effects.
 func (c *replayCmd) throughCore(o *outside) error {
 	p := &inputlog.Player{Registry: plugins.Builtin()}
 	began := time.Now()
@@ -51,19 +51,14 @@ func (c *replayCmd) throughCore(o *outside) error {
 	return nil
 }
 
-// eachInput reads the logs of inputs of recordings, one after the other.
-func eachInput(o *outside, files []string, each func(line []byte) error, others ...func(line []byte)) error {
-	for _, file := range files {
-		if err := readInputs(o, file, each, others...); err != nil {
-			return err
+// eachInput reads the logs of inputs of recordings in order, - for standard input.
+func eachInput(o *outside, files []string, each func(line []byte) error, others ...func(line []byte)) (err error) {
+	for i := 0; i < len(files) && err == nil; i++ {
+		if files[i] == "-" {
+			err = recording.ReadInputs("standard input", o.Stdin, each, others...)
+		} else {
+			err = recording.ReadInputsFile(files[i], each, others...)
 		}
 	}
-	return nil
-}
-
-func readInputs(o *outside, file string, each func(line []byte) error, others ...func(line []byte)) error {
-	if file == "-" {
-		return recording.ReadInputs("standard input", o.Stdin, each, others...)
-	}
-	return recording.ReadInputsFile(file, each, others...)
+	return err
 }

@@ -47,10 +47,11 @@ the arguments of their containers. An edited file is applied within a second, wh
 one is reported and changes nothing. Ctrl-C drains and ends. Objects that a cluster's controllers would create
 (a picker's Service, a certificate) are created and reported. docs/gateway.md lists every kind and field.
 
---status has conditions, parents, and document 003's counts of a pool's pods.
+--status has conditions, parents, and counts of a pool's pods as in document 003
+(docs/documents.md#document-003).
 
 Examples:
-  windtunnel up -f examples/manifests/document-002      # document 002's Gateway, HTTPRoute and InferencePool
+  windtunnel up -f examples/manifests/document-002      # docs/documents.md#document-002
   windtunnel up -f gateway.yaml -f pool.yaml --dry-run  # what would be started
   windtunnel up -f DIR --otlp http://127.0.0.1:4318     # spans of pickers, sidecars and model servers
   windtunnel up -f DIR --status status.yaml             # conditions, parents and pods, as kubectl would show them
@@ -86,7 +87,7 @@ func (c *upCmd) Run(o *outside) (err error) {
 		return exit.With(exit.Environment, err)
 	}
 	defer func() {
-		if exit.IsTold(err) { // it was interrupted, and nobody reads why
+		if exit.IsTold(err) { // after an interruption the log is not needed
 			_ = dir.End(nil)
 			return
 		}
@@ -94,8 +95,8 @@ func (c *upCmd) Run(o *outside) (err error) {
 	}()
 	ctx, stop := o.Context()
 	defer stop()
-	tell := func(text string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", text) }
-	options := up.Options{Objects: set, EnvoyPath: c.EnvoyPath, Dir: dir.Path, Host: host, Note: tell, Tell: tell,
+	note := func(text string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", text) }
+	options := up.Options{Objects: set, EnvoyPath: c.EnvoyPath, Dir: dir.Path, Host: host, Note: note, Tell: note,
 		Log: c.log(o), Sidecar: parts.SidecarOptions(o), Picker: parts.PickerOptions(o)}
 	if c.AdminPort > 0 {
 		options.Admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(c.AdminPort))
@@ -143,17 +144,17 @@ func (c *upCmd) Run(o *outside) (err error) {
 		m.Scenario, m.Pools = strings.Join(c.Files, " "), []web.Pool{{Groups: []web.Group{servers}}}
 	})
 	page.parts(func(ctx context.Context, id string) (web.Part, error) { return upPartState(ctx, u, id) })
-	page.tell(o.Stderr)
+	page.printLink(o.Stderr)
 	working, end := context.WithCancel(ctx)
 	defer end()
 	var works sync.WaitGroup
 	works.Go(func() {
 		u.Follow(working, files, func(at string, err error) {
 			if err != nil {
-				tell(fmt.Sprintf("%s was changed and is not used; what was in force stays: %v", at, err))
+				note(fmt.Sprintf("%s was changed and is not used; what was in force stays: %v", at, err))
 				return
 			}
-			tell(at + " was changed and is in force")
+			note(at + " was changed and is in force")
 		})
 	})
 	unwritten := make(chan error, 1)
@@ -175,7 +176,7 @@ func (c *upCmd) Run(o *outside) (err error) {
 	return errors.Join(err, ended(u.Stop))
 }
 
-// ready says where everything listens.
+// ready prints the addresses of all parts.
 func (c *upCmd) ready(o *outside, u *up.Up) error {
 	a := u.Addresses()
 	if c.Output == "json" {
@@ -204,7 +205,7 @@ func (c *upCmd) ready(o *outside, u *up.Up) error {
 	return err
 }
 
-// plan prints what would be brought up.
+// plan prints the gateways, routes and replicas of the manifests.
 func plan(w io.Writer, s *gateway.Set) error {
 	p, err := up.Dry(s)
 	for _, g := range p.Gateways {
@@ -239,7 +240,7 @@ func plan(w io.Writer, s *gateway.Set) error {
 	return nil
 }
 
-// manifestsCmd looks at manifests without starting anything.
+// manifestsCmd reads manifests without starting anything.
 type manifestsCmd struct {
 	Check manifestsCheckCmd `cmd:"" help:"Report all mistakes in manifests."`
 	Show  manifestsShowCmd  `cmd:"" help:"Print routes, and the conditions that a controller would set."`
@@ -258,7 +259,7 @@ func (c *manifestsCheckCmd) Help() string {
   kubectl get gateway,httproute,inferencepool -o yaml | windtunnel manifests check -`
 }
 
-// Run prints every mistake, and notes about what is none.
+// Run prints every mistake, and notes.
 func (c *manifestsCheckCmd) Run(o *outside) error {
 	s, err := up.Load(c.Files, o.Stdin)
 	if err != nil {
@@ -282,14 +283,14 @@ func (c *manifestsShowCmd) Help() string {
   windtunnel manifests show examples/manifests/document-002`
 }
 
-// Run prints routes in the order in which they are tried, and all conditions.
+// Run prints routes in the order of matching, and all conditions.
 func (c *manifestsShowCmd) Run(o *outside) error {
 	s, err := up.Load(c.Files, o.Stdin)
 	if err != nil {
 		return exit.ByCause(exit.Input, err)
 	}
 	p, _ := up.Dry(s)
-	_ = plan(o.Stdout, s) // without a Gateway there is nothing to serve, and that is no mistake here
+	_ = plan(o.Stdout, s) // manifests without a Gateway are no mistake here
 	for _, x := range p.Status {
 		fmt.Fprint(o.Stdout, x)
 	}

@@ -25,8 +25,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
-// up tells programs where it listens, takes over an edited file, tells a mistake,
-// and ends cleanly.
+// up prints its addresses for programs, applies an edited file, reports a mistake, and ends cleanly.
 func TestUp(t *testing.T) {
 	t.Parallel()
 	port := fmt.Sprint(freeport.Row(t, 1))
@@ -117,7 +116,7 @@ func (u *running) await(what string, ok func() bool) {
 	}
 }
 
-// end interrupts it, which is a clean end.
+// end interrupts up, which then ends cleanly.
 func (u *running) end() {
 	u.t.Helper()
 	u.stop()
@@ -126,9 +125,8 @@ func (u *running) end() {
 	}
 }
 
-// Document 003's manifests as they stand there: its route asks its picker as its
-// EnvoyExtensionPolicy says, its decode workers have sidecars that prefill elsewhere,
-// and its headers come back. Its spans hang together as llm-d's do.
+// Document 003's manifests run unchanged: the route calls the picker of the EnvoyExtensionPolicy, the decode workers'
+// sidecars prefill on other workers, and the documented headers come back. Spans are connected as in llm-d.
 func TestDocument003(t *testing.T) {
 	t.Parallel()
 	const dir = "../../../examples/manifests/document-003"
@@ -260,7 +258,7 @@ func (s *spanSink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// hang says whether a span hangs below another, by their names: "child < parent".
+// hang reports whether a span is below another, by their names: "child < parent".
 func (s *spanSink) hang(want string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

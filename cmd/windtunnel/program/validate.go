@@ -23,7 +23,7 @@ type validateCmd struct {
 	envoyFlag
 	Tolerance float64 `default:"5" placeholder:"PERCENT" help:"By how much a latency may differ before it is marked."`
 
-	Measured bool `name:"measured-hops" help:"Have virtual time use hops that an extra live run measures."`
+	Measured bool `name:"measured-hops" help:"Use hops in virtual time that an extra live run measures."`
 	Fail     bool `help:"Exit with code 1 if outcomes differ, or a latency at p50 or p90 by more than the tolerance."`
 	textOrJSON
 }
@@ -88,13 +88,13 @@ func (c *validateCmd) live(o *outside, path string, flags loadFlags) error {
 	fmt.Fprintln(o.Stderr, "playing in wall time, which takes as long as the scenario does")
 	quiet := *o
 	quiet.Stdout, quiet.Screen, quiet.Terminal = io.Discard, nil, false
-	if err := live.Run(&quiet); err != nil && exit.Of(err) != exit.Failed { // failed requests are compared, too
+	if err := live.Run(&quiet); err != nil && exit.Of(err) != exit.Failed { // failed requests are compared as well
 		return err
 	}
 	return nil
 }
 
-// measured are the hops of a live run with another seed.
+// measured returns the hops of a live run with another seed.
 func (c *validateCmd) measured(o *outside, v search.Variant, path string) (*hops.Times, error) {
 	s, err := v.Scenario(1)
 	if err != nil {
@@ -105,13 +105,13 @@ func (c *validateCmd) measured(o *outside, v search.Variant, path string) (*hops
 	if err := c.live(o, path, flags); err != nil {
 		return nil, err
 	}
-	told, err := recording.ReadFile[report.Summary](path, func(record.Event) error { return nil })
+	recorded, err := recording.ReadFile[report.Summary](path, func(record.Event) error { return nil })
 	switch {
 	case err != nil:
 		return nil, recording.InputError(err)
-	case told == nil || told.HopTimes == nil:
+	case recorded == nil || recorded.HopTimes == nil:
 		return nil, exit.Errorf(exit.Environment, "the first live run measured no hops; expected requests that "+
 			"complete")
 	}
-	return told.HopTimes, nil
+	return recorded.HopTimes, nil
 }

@@ -1,5 +1,4 @@
-// Package spans sends the OpenTelemetry spans of commands, where their flags and the
-// environment say.
+// Package spans sends the OpenTelemetry spans of commands to the collector that their flags or the environment name.
 package spans
 
 import (
@@ -27,7 +26,7 @@ type Sender struct {
 	ids *tracing.IDs
 }
 
-// Recorder is the sender as who takes events; nil where there is none.
+// Recorder returns the recorder of the sender; nil for a nil Sender.
 func (s *Sender) Recorder() record.Recorder {
 	if s == nil {
 		return nil
@@ -35,7 +34,7 @@ func (s *Sender) Recorder() record.Recorder {
 	return s.Exporter
 }
 
-// Trace makes the ids of spans and of their context; nil without tracing.
+// Trace returns the generator of span ids and of their context; nil for a nil Sender.
 func (s *Sender) Trace() *tracing.IDs {
 	if s == nil {
 		return nil
@@ -43,14 +42,13 @@ func (s *Sender) Trace() *tracing.IDs {
 	return s.ids
 }
 
-// Alone begins to send the spans of a part that runs alone, or of several without a client,
-// whose time begins at start: where the flag says or, if the part is to trace as the real
-// one's own flag has it, where the environment does.
+// Alone begins to send the spans of a part that runs alone, or of several without a client, whose time begins at start.
+// The flag names the collector, or the environment if traces is true, which the real part's own flag sets.
 func (f *To) Alone(o *console.Console, traces bool, start time.Time) (*Sender, error) {
 	return f.Begin(o, traces, otlp.Options{Start: start, Live: true})
 }
 
-// environment looks variables up: the first that is set, and its name.
+// environment returns the first of these variables that is set, and its name.
 func environment(o *console.Console, names ...string) (value, name string) {
 	for _, n := range names {
 		if v, _ := o.Env(n); v != "" {
@@ -60,12 +58,12 @@ func environment(o *console.Console, names ...string) (value, name string) {
 	return "", ""
 }
 
-// ByProtocol is a target of the environment's, or of vLLM's flag, as otlp.ParseTarget reads
-// it: the protocol stands in a variable of its own, and is gRPC without it.
+// ByProtocol returns a target of the environment, or of vLLM's flag, in the form of otlp.ParseTarget. Another variable
+// has the protocol, gRPC by default. base says that the target has no path yet.
 func ByProtocol(o *console.Console, target string, base bool) (string, error) {
 	protocol, name := environment(o, "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 	switch protocol {
-	case "", "grpc": // as the real parts do
+	case "", "grpc": // the real parts' default
 		if !strings.Contains(target, "://") {
 			target = "http://" + target
 		}
@@ -82,8 +80,8 @@ func ByProtocol(o *console.Console, target string, base bool) (string, error) {
 	return "", exit.Errorf(exit.Usage, "%s: found %q; expected grpc or http/protobuf", name, protocol)
 }
 
-// Begin starts the exporter. Of options the target, the share and what goes along come from
-// flag and environment.
+// Begin starts the exporter. The target, the share, the headers and the attributes of options come from flag and
+// environment.
 func (f *To) Begin(o *console.Console, traces bool, options otlp.Options) (*Sender, error) {
 	target, from := f.OTLP, "--otlp"
 	if kind, _ := environment(o, "OTEL_TRACES_EXPORTER"); target == "" && kind == "otlp" && traces {
@@ -132,7 +130,7 @@ func (f *To) Begin(o *console.Console, traces bool, options otlp.Options) (*Send
 	return &Sender{x, to, &tracing.IDs{Salt: options.Trace.Salt, Share: options.Share}}, nil
 }
 
-// End sends the rest and prints how many spans were sent.
+// End sends the remaining spans and prints how many were sent.
 func (s *Sender) End(o *console.Console) {
 	if s == nil {
 		return

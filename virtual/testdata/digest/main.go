@@ -45,11 +45,11 @@ func digest(file string) ([]byte, error) {
 			failed = err
 		}
 	}))
-	if _, err := virtual.Play(s, all, virtual.Options{Gaps: tally.Gaps(), Served: tally.Loaded}); err != nil {
+	if _, err := virtual.Play(s, all, virtual.Options{Gaps: tally.Gaps(), Served: tally.SetLoads}); err != nil {
 		return nil, err
 	}
 	sum := tally.Summary()
-	sum.Measures = report.Runs{tally.Sample()}.Under(report.SLO{}).All()
+	sum.Measures = report.Runs{tally.Sample()}.Under(record.SLO{}).All()
 	if err := out.Encode(sum); err != nil {
 		return nil, err
 	}

@@ -3,9 +3,22 @@ package calibrate
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 )
+
+// Server holds the data that a server reports about itself.
+type Server struct {
+	Model, Version string
+	// ModelLen is how many tokens a prompt and its answer may have together. KVTokens is the KV cache's capacity in
+	// tokens. 0 means unknown.
+	ModelLen, KVTokens int
+	// Busy is how many requests the server is serving.
+	Busy int
+	// Overhead is the duration of a request that computes nothing, as the median of 20.
+	Overhead time.Duration
+}
 
 // Limits say how far to probe.
 type Limits struct {

@@ -1,12 +1,13 @@
-package observe
+package clients
 
 const summaryIn003 = "a summary in [document 003](documents.md#document-003): read `{quantile=\"0.99\"}`"
 
-// Unmatched is a metric that queries of upstream dashboards or alerts name and that no part here has.
-type Unmatched struct{ Metric, Why string }
+// unmatched is a metric that queries of upstream dashboards or alerts name and that no part here has.
+type unmatched struct{ metric, why string }
 
-// Never lists these metrics, as docs/observe.md does. Windtunnel's dashboards query metrics that exist instead.
-var Never = []Unmatched{
+// unmatchedMetrics lists these metrics, as docs/observe.md does. Windtunnel's dashboards query metrics that exist
+// instead.
+var unmatchedMetrics = []unmatched{
 	{"vllm:num_preemptions", "vLLM itself has `vllm:num_preemptions_total`"},
 	{"vllm:nixl_num_failed_transfers", "vLLM itself has `vllm:nixl_num_failed_transfers_total`"},
 	{"llmd_sidecar_request_duration_seconds_bucket", summaryIn003},
