@@ -39,7 +39,7 @@ func (ServerRole) Values() []string { return []string{string(DecodeRole), string
 
 // ofPool are the fields of a modelServer that all groups of a pool share.
 var ofPool = []string{"batching", "prefixCaching", "blockSize", "outputTokens", "tokenizer", "chatTemplate",
-	"engineSteps", "loraAdapters", "kvEvents", "faults"}
+	"storeResponses", "engineSteps", "loraAdapters", "kvEvents", "faults"}
 
 // GroupName returns the group's name of the server with this index, "" where the pool has no groups.
 func (p *Pool) GroupName(index int) string {

@@ -77,7 +77,7 @@ func (s *Scenario) planPool(index int, before *planned) (*plan.Pool, error) {
 		Decoders: p.Decoders(), Lives: p.Lives(), Link: p.link(), SideChannel: p.Disaggregation.sideChannel(),
 		Transfers: p.Sidecar != NoSidecar || p.ModelServer.KVEvents.Published(),
 		Events:    s.planEvents(p, before), Frontend: p.Dynamo.plan(s.Seed), Predictor: p.Predictor.plan(s.Seed),
-		Tokens: p.tokens(), BlockTokens: p.blockTokens()}
+		Tokens: p.tokens(), BlockTokens: p.blockTokens(), StoreResponses: p.ModelServer.StoreResponses}
 	for _, name := range p.ModelServer.LoRAAdapters {
 		if !slices.Contains(out.Adapters, name) {
 			out.Adapters = append(out.Adapters, name)

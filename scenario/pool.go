@@ -136,7 +136,7 @@ type ModelServer struct {
 	GPUMemoryUtilization float64 `json:"gpuMemoryUtilization" min:"0.01" max:"1"`
 	// Whether the server runs without CUDA graphs, which take memory (vLLM's --enforce-eager).
 	EnforceEager bool `json:"enforceEager"`
-	// The limit of the server's host memory (document 003's resources.limits.memory).
+	// The memory limit of the server's container (document 003's resources.limits.memory).
 	MemoryLimit size.Bytes `json:"memoryLimit" min:"1" max:"16384GiB"`
 	// What happens to a server that does not fit into its memory: refuse is an error when the scenario is read, restart
 	// kills and restarts it repeatedly, as Kubernetes does (OOMKilled, CrashLoopBackOff).
@@ -150,6 +150,8 @@ type ModelServer struct {
 	Tokenizer string `json:"tokenizer"`
 	// The file of a chat template that replaces the model's own (vLLM's --chat-template).
 	ChatTemplate string `json:"chatTemplate"`
+	// Whether responses are stored for previous_response_id and GET (vLLM's VLLM_ENABLE_RESPONSES_API_STORE).
+	StoreResponses bool `json:"storeResponses"`
 	// The accelerator for the step times of a server that batches. Left out: H100.
 	Accelerator string `json:"accelerator"`
 	// The number of accelerators over which each layer is split (vLLM's --tensor-parallel-size).

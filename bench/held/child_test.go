@@ -115,8 +115,10 @@ func startPicker(servers []string) ([]string, error) {
 		return nil, err
 	}
 	s, err := epp.StartStandalone(
-		epp.StandaloneOptions{Config: []byte(config.RoundRobin), ConfigName: "round robin", Endpoints: endpoints,
-			Address: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0", Wrap: w.over,
+		epp.StandaloneOptions{
+			PickerOptions: epp.PickerOptions{Config: []byte(config.RoundRobin), ConfigName: "round robin"},
+			PoolOptions:   epp.PoolOptions{Endpoints: endpoints},
+			Serving:       epp.Serving{Address: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0", Wrap: w.over},
 			Hold: stream.Config{Hold: true, MaxBodyBytes: 4 << 20, Deadline: 10 * machine.Second,
 				HoldLimit: 600 * machine.Second, MetadataBytes: 32, Seed: 1}})
 	if err != nil {
@@ -248,9 +250,10 @@ func startStandalone(servers []string, role string) ([]string, error) {
 		return nil, err
 	}
 	name := "-" // of the log of inputs
-	o := epp.StandaloneOptions{Wrap: w.over, Config: fmt.Appendf(nil, standaloneConfig, f.Name()), ConfigName: "bench",
-		PoolName: "bench",
-		Address:  "127.0.0.1:0", MetricsAddress: "127.0.0.1:0"}
+	o := epp.StandaloneOptions{
+		PickerOptions: epp.PickerOptions{Config: fmt.Appendf(nil, standaloneConfig, f.Name()), ConfigName: "bench"},
+		PoolOptions:   epp.PoolOptions{PoolName: "bench"},
+		Serving:       epp.Serving{Address: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0", Wrap: w.over}}
 	switch role {
 	case "epp-alone":
 		o.Wrap = nil // the watch keeps something of every stream

@@ -56,6 +56,8 @@ func TestMain(m *testing.M) {
 		serveOurs()
 	case "fleet":
 		serveFleet()
+	case "long":
+		serveLong()
 	default:
 		os.Exit(m.Run())
 	}
@@ -127,6 +129,12 @@ func serveFleet() {
 			InterTokenLatency: machine.FromDuration(perToken)}
 	}
 	serve(o...)
+}
+
+// serveLong serves a model with a context of a million tokens, without times.
+func serveLong() {
+	serve(modelserver.ServerOptions{Engine: engine.Config{MaxModelLen: 1 << 20, NumGPUBlocks: 1 << 17,
+		Timer: latency.Constant{}}})
 }
 
 func serve(o ...modelserver.ServerOptions) {

@@ -2,6 +2,9 @@ package modelserver
 
 import (
 	"fmt"
+	"io"
+	"net/http"
+	"strings"
 	"sync"
 	"testing"
 
@@ -55,6 +58,45 @@ func BenchmarkStructured(b *testing.B) {
 			b.ReportMetric(middle(cost["schema"]), "µs-cpu/token")
 			b.ReportMetric(middle(cost["words"]), "words-µs-cpu/token")
 			gate.AtMost(b, middle(ratios), "cpu-ratio", 2)
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// mebibyte asks for an answer of 1 MiB, by form.
+var mebibyte = map[string]string{
+	"regex":  `"structured_outputs":{"regex":"([a-z]{1024}){1024}"}`,
+	"schema": `"structured_outputs":{"json":{"type":"string","minLength":1048576}}`,
+}
+
+// BenchmarkMebibyte requests structured outputs of 1 MiB. The server's CPU time for each is bounded, unless it refuses
+// the form.
+func BenchmarkMebibyte(b *testing.B) {
+	for name, form := range mebibyte {
+		b.Run(name, func(b *testing.B) {
+			body := fmt.Sprintf(`{"model":"windtunnel","prompt":"a","max_tokens":300000,%s}`, form)
+			var cost []float64
+			size := 0
+			for b.Loop() {
+				p := run(b, "long")
+				for range 3 {
+					before := p.cpu(b)
+					resp, err := http.Post("http://"+p.addresses[0]+"/v1/completions", "application/json",
+						strings.NewReader(body))
+					if err != nil {
+						b.Fatal(err)
+					}
+					answer, err := io.ReadAll(resp.Body)
+					resp.Body.Close()
+					if err != nil || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusBadRequest {
+						b.Fatal(resp.StatusCode, err)
+					}
+					size = len(answer)
+					cost = append(cost, (p.cpu(b) - before).Seconds())
+				}
+			}
+			b.ReportMetric(float64(size), "bytes")
+			gate.AtMost(b, middle(cost), "cpu-s", 0.2)
 			b.ReportMetric(0, "ns/op")
 		})
 	}

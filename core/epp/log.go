@@ -1,6 +1,7 @@
 package epp
 
 import (
+	"cmp"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -23,9 +24,7 @@ func (m *Machine) logged(msg Message) {
 	}
 	if x, ok := msg.(interface{ request() *Request }); ok {
 		r := x.request()
-		if r.Serial == 0 {
-			r.Serial = m.serial + 1
-		}
+		r.Serial = cmp.Or(r.Serial, m.serial+1)
 		m.serial = max(m.serial, r.Serial)
 	}
 	m.log.Input(m.now, msg)

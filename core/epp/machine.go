@@ -1,6 +1,7 @@
 package epp
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
@@ -94,9 +95,7 @@ type affine interface {
 
 // New makes the machine, without endpoints.
 func New(c Config) (*Machine, error) {
-	if c.ScrapeInterval <= 0 {
-		c.ScrapeInterval = DefaultScrapeInterval
-	}
+	c.ScrapeInterval = cmp.Or(max(c.ScrapeInterval, 0), DefaultScrapeInterval)
 	if c.Describe {
 		c.Picker.DivideBy(parse.UnitTokens, describedTokens)
 	}

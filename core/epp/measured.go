@@ -76,15 +76,22 @@ type PrefixIndex interface {
 	IndexSize() int
 }
 
-// Pool reports the pool's wanted metrics as they are now; name is the pool's name. flow turns a fairness id, which
-// clients choose, into a label.
-func (m *Machine) Pool(now machine.Time, name string, wants func(*metric.Family) bool, flow func(string) string,
-	report func(f *metric.Family, v float64, labels ...string)) {
-	one := func(f *metric.Family, v func() float64, labels ...string) {
-		if wants(f) {
-			report(f, v(), labels...)
-		}
+// PoolReport gets the metrics of a pool. Flow turns a fairness id, which clients choose, into a label.
+type PoolReport struct {
+	Wants func(*metric.Family) bool
+	Flow  func(fairness string) (label string)
+	Send  func(f *metric.Family, v float64, labels ...string)
+}
+
+func (to *PoolReport) send(f *metric.Family, v func() float64, labels ...string) {
+	if to.Wants(f) {
+		to.Send(f, v(), labels...)
 	}
+}
+
+// Pool reports the pool's wanted metrics as they are now; name is the pool's name.
+func (m *Machine) Pool(now machine.Time, name string, to *PoolReport) {
+	one := to.send
 	v := m.p.Pool().View()
 	one(metric.Ready, func() float64 { return float64(len(v.States)) }, name)
 	for i := range v.States {
@@ -104,9 +111,9 @@ func (m *Machine) Pool(now machine.Time, name string, wants func(*metric.Family)
 		if x, ok := pl.(PrefixIndex); ok {
 			one(metric.IndexSize, func() float64 { return float64(x.IndexSize()) }, pl.Name(), pl.Type())
 		}
-		if x, ok := pl.(loads); ok && (wants(metric.InflightRequests) || wants(metric.InflightTokens)) {
+		if x, ok := pl.(loads); ok && (to.Wants(metric.InflightRequests) || to.Wants(metric.InflightTokens)) {
 			for i := range v.States {
-				inflight(pl, x, &v.States[i], wants, flow, report)
+				inflight(pl, x, &v.States[i], to)
 			}
 		}
 	}
@@ -120,7 +127,7 @@ func (m *Machine) Pool(now machine.Time, name string, wants func(*metric.Family)
 		}
 		return m.p.Detector().Saturation(now, v, all)
 	}, name)
-	m.programs(now, name, wants, flow, report)
+	m.programs(now, name, to)
 	if u, ok := m.p.Detector().(interface {
 		StaleEndpoints(loads []flowcontrol.Load, now machine.Time) int
 	}); ok {
@@ -136,10 +143,9 @@ func (m *Machine) Pool(now machine.Time, name string, wants func(*metric.Family)
 }
 
 // programs reports flow control's metrics of programs and of evictions.
-func (m *Machine) programs(now machine.Time, name string, wants func(*metric.Family) bool, flow func(string) string,
-	report func(f *metric.Family, v float64, labels ...string)) {
+func (m *Machine) programs(now machine.Time, name string, to *PoolReport) {
 	if !slices.ContainsFunc([]*metric.Family{metric.ProgramService, metric.ProgramWait, metric.Fairness,
-		metric.ReclaimTarget, metric.PendingReclaim}, wants) {
+		metric.ReclaimTarget, metric.PendingReclaim}, to.Wants) {
 		return
 	}
 	s := m.fc.Snapshot(now)
@@ -152,7 +158,7 @@ func (m *Machine) programs(now machine.Time, name string, wants func(*metric.Fam
 		if q.Dispatched == 0 { // it has waited at most
 			continue
 		}
-		id := flow(q.ID)
+		id := to.Flow(q.ID)
 		was, known := programs[id]
 		if !known {
 			ids = append(ids, id)
@@ -161,9 +167,9 @@ func (m *Machine) programs(now machine.Time, name string, wants func(*metric.Fam
 	}
 	for _, id := range ids {
 		if service := programs[id].service; service > 0 {
-			report(metric.ProgramService, service, id)
+			to.Send(metric.ProgramService, service, id)
 		}
-		report(metric.ProgramWait, programs[id].wait, id)
+		to.Send(metric.ProgramWait, programs[id].wait, id)
 	}
 	if slices.ContainsFunc(m.p.Plugins(),
 		func(pl picker.Plugin) bool { return pl.Type() == flowcontrol.ProgramAware }) {
@@ -171,11 +177,11 @@ func (m *Machine) programs(now machine.Time, name string, wants func(*metric.Fam
 		if weighed {
 			index = s.FairnessIndex
 		}
-		report(metric.Fairness, index)
+		to.Send(metric.Fairness, index)
 	}
 	if m.evicted {
-		report(metric.ReclaimTarget, s.ReclaimTarget, name)
-		report(metric.PendingReclaim, s.PendingReclaim, name)
+		to.Send(metric.ReclaimTarget, s.ReclaimTarget, name)
+		to.Send(metric.PendingReclaim, s.PendingReclaim, name)
 	}
 }
 
@@ -185,15 +191,14 @@ type loads interface {
 }
 
 // inflight reports the requests in flight at an endpoint. Several fairness ids may share a label.
-func inflight(pl picker.Plugin, x loads, s *picker.State, wants func(*metric.Family) bool, flow func(string) string,
-	report func(f *metric.Family, v float64, labels ...string)) {
+func inflight(pl picker.Plugin, x loads, s *picker.State, to *PoolReport) {
 	type load struct {
 		labels           [2]string
 		requests, tokens float64
 	}
 	var all []load
 	x.EachLoad(s.Slot(), func(fairness string, priority int, requests, tokens int64) {
-		key := [2]string{flow(fairness), strconv.Itoa(priority)}
+		key := [2]string{to.Flow(fairness), strconv.Itoa(priority)}
 		i := slices.IndexFunc(all, func(l load) bool { return l.labels == key })
 		if i < 0 {
 			i, all = len(all), append(all, load{labels: key})
@@ -201,12 +206,9 @@ func inflight(pl picker.Plugin, x loads, s *picker.State, wants func(*metric.Fam
 		all[i].requests, all[i].tokens = all[i].requests+float64(requests), all[i].tokens+float64(tokens)
 	})
 	for _, l := range all {
-		if wants(metric.InflightTokens) {
-			report(metric.InflightTokens, l.tokens, s.Name, s.Namespace, pl.Name(), l.labels[0], l.labels[1])
-		}
-		if wants(metric.InflightRequests) {
-			report(metric.InflightRequests, l.requests, s.Name, s.Namespace, pl.Name(), l.labels[0], l.labels[1])
-		}
+		labels := []string{s.Name, s.Namespace, pl.Name(), l.labels[0], l.labels[1]}
+		to.send(metric.InflightTokens, func() float64 { return l.tokens }, labels...)
+		to.send(metric.InflightRequests, func() float64 { return l.requests }, labels...)
 	}
 }
 

@@ -94,11 +94,6 @@ type values struct {
 	count  uint64
 }
 
-// wanting returns a function that reports whether any series of a family is wanted.
-func wanting(wants func(name string) bool) func(*metric.Family) bool {
-	return func(f *metric.Family) bool { return slices.ContainsFunc(f.Series(), wants) }
-}
-
 // KeepMetrics makes the Machine keep the wanted metrics' observations from now on.
 func (m *Machine) KeepMetrics(wants func(name string) bool) {
 	m.observed = &observed{of: map[series]*values{}, wants: func(f *metric.Family) bool {
@@ -133,14 +128,15 @@ func (m *Machine) Metrics(now machine.Time, pool string, wants func(name string)
 	if wants(metric.QueueSize.Name) && m.fc != nil || wants(metric.Running.Name) {
 		m.flows(pool, wants, report)
 	}
-	m.Pool(now, pool, wanting(wants), func(id string) string { return id },
-		func(f *metric.Family, v float64, labels ...string) {
+	m.Pool(now, pool, &PoolReport{Flow: func(id string) string { return id },
+		Wants: func(f *metric.Family) bool { return slices.ContainsFunc(f.Series(), wants) },
+		Send: func(f *metric.Family, v float64, labels ...string) {
 			list := make([]metrics.Label, len(labels), len(labels)+1)
 			for i, l := range labels {
 				list[i] = metrics.Label{Name: f.Labels[i], Value: l}
 			}
 			report(Metric{f.Name, list, v})
-		})
+		}})
 	if m.observed == nil {
 		return
 	}

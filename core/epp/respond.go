@@ -1,6 +1,7 @@
 package epp
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -19,9 +20,7 @@ func (m *Machine) respond(r *Request, show func(*picker.Response, machine.Time))
 	if m.log != nil && r.Response.Modified() {
 		m.emit(Effect{Kind: Hooked, Request: r})
 	}
-	if r.Err == nil {
-		r.Err = r.Response.Err
-	}
+	r.Err = cmp.Or(r.Err, r.Response.Err)
 }
 
 // explained returns the response headers that explain the decision: the selected pods where the documents' headers are

@@ -1,6 +1,7 @@
 package epp
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -64,12 +65,8 @@ func (s *scraping) init(p *picker.Picker, interval machine.Time) {
 	s.targets = map[string]*Target{}
 	for _, src := range p.Scrapes() {
 		x := Source{Scrape: src, ScrapeSpec: src.Source.Scrape()}
-		if x.Interval <= 0 {
-			x.Interval = interval
-		}
-		if x.Timeout <= 0 {
-			x.Timeout = DefaultScrapeTimeout
-		}
+		x.Interval = cmp.Or(max(x.Interval, 0), interval)
+		x.Timeout = cmp.Or(max(x.Timeout, 0), DefaultScrapeTimeout)
 		s.sources = append(s.sources, x)
 	}
 }
@@ -96,12 +93,7 @@ func (x *Source) URL(t *Target) string { return x.Scheme + "://" + x.Address(t) 
 
 // Wants reports whether any of the source's extractors reads a family of metrics.
 func (x *Source) Wants(family string) bool {
-	for _, e := range x.Extractors {
-		if e.Wants(family) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(x.Extractors, func(e picker.MetricsExtractor) bool { return e.Wants(family) })
 }
 
 // follow makes the targets those of a view. An endpoint whose address or labels changed is a new target. It returns the
@@ -210,10 +202,7 @@ func (m *Machine) scraped(x *Scraped) {
 			_ = m.p.Guard(e, func() { f.Forget(&values) })
 		}
 	}
-	known := false
-	for i := range x.Target.sources {
-		known = known || x.Target.sources[i].current
-	}
+	known := slices.ContainsFunc(x.Target.sources, func(s targetSource) bool { return s.current })
 	pool.Expire(x.Target.place, values, known)
 	m.emit(Effect{Kind: Forgotten, Target: x.Target, Source: x.Source})
 	m.loaded(x.Target.place)

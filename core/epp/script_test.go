@@ -28,9 +28,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// The scripts under testdata tell what becomes of requests, scrapes and KV
-// events: a command is what comes from outside, below the line stands all that
-// the machine and the streams say to it, with the time at which it was due.
+// The scripts under testdata show the lives of requests, scrapes and KV events. A command is an input from outside;
+// below the line stand all effects of the machine and the streams, with the time at which each was due.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		s := &script{}
@@ -42,7 +41,7 @@ func TestScripts(t *testing.T) {
 			}
 			s.command(d)
 			if s.log != nil {
-				s.log.Begin() // whoever plays it goes on from here
+				s.log.Begin() // a player begins here
 			}
 			return s.out.String()
 		})
@@ -50,8 +49,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// replay plays what the script's machine was told into another one, which says
-// the same.
+// replay plays the script's messages into another machine, which must answer the same.
 func (s *script) replay() {
 	if s.log == nil {
 		return
@@ -164,19 +162,19 @@ func (s *script) command(d *datadriven.TestData) {
 		c.x.Evict(s.now, &c.fx)
 		c.play()
 	case "gone":
-		c.tell(stream.Message{Kind: stream.PeerGone})
+		c.send(stream.Message{Kind: stream.PeerGone})
 	case "response":
 		c.head = header.Of(":status", s.arg(d, "status", "200"), "content-type", s.arg(d, "type", "application/json"),
 			"content-length", "13")
-		c.tell(stream.Message{Kind: stream.ResponseHeaders, Head: c.head, End: d.HasArg("end")})
+		c.send(stream.Message{Kind: stream.ResponseHeaders, Head: c.head, End: d.HasArg("end")})
 	case "body":
 		body := []byte(d.Input)
 		if d.HasArg("size") {
 			body = bytes.Repeat([]byte("x"), s.number(s.arg(d, "size", "")))
 		}
-		c.tell(stream.Message{Kind: stream.ResponseBody, Body: body, End: d.HasArg("end")})
+		c.send(stream.Message{Kind: stream.ResponseBody, Body: body, End: d.HasArg("end")})
 	case "trailers":
-		c.tell(stream.Message{Kind: stream.ResponseTrailers})
+		c.send(stream.Message{Kind: stream.ResponseTrailers})
 	case "events":
 		s.events(d, name)
 	case "lost":
@@ -406,7 +404,7 @@ func (s *script) scraped(d *datadriven.TestData, target string) {
 	s.Input(msg)
 }
 
-// request sends one, whole unless it is unfinished. With late, nobody has told the machine of it yet.
+// request sends a request, whole unless it is unfinished. With late, the machine does not get it yet.
 func (s *script) request(d *datadriven.TestData, name string) {
 	c := &conn{s: s, name: name, x: epp.NewStream(s.m, s, uint64(len(s.names)+1)), late: d.HasArg("late")}
 	s.conns[name], s.names = c, append(s.names, name)
@@ -426,12 +424,12 @@ func (s *script) request(d *datadriven.TestData, name string) {
 		body = `{"model":"m","prompt":"Hello"}`
 	}
 	bodyless := d.HasArg("bodyless")
-	c.tell(stream.Message{Kind: stream.Headers, Modes: modes, Head: c.head, End: bodyless})
+	c.send(stream.Message{Kind: stream.Headers, Modes: modes, Head: c.head, End: bodyless})
 	if hint := s.arg(d, "subset", ""); hint != "" {
 		c.x.Subset([]string{hint}, true)
 	}
 	if !bodyless && !d.HasArg("unfinished") {
-		c.tell(stream.Message{Kind: stream.Body, Body: []byte(body), End: true})
+		c.send(stream.Message{Kind: stream.Body, Body: []byte(body), End: true})
 	}
 }
 
@@ -506,7 +504,7 @@ func (s *script) state() {
 	}
 }
 
-func (c *conn) tell(m stream.Message) {
+func (c *conn) send(m stream.Message) {
 	c.x.Input(c.s.now, &m, &c.fx)
 	c.play()
 }
@@ -530,7 +528,7 @@ func (c *conn) play() {
 	}
 }
 
-// words returns an effect's. Headers that go on as they came are left out.
+// words describes an effect, without the headers that pass unchanged.
 func (c *conn) words(e *stream.Effect) string {
 	var b strings.Builder
 	b.WriteString([]string{"decide", "continue", "request headers", "request body", "request trailers",
@@ -571,9 +569,8 @@ func (c *conn) words(e *stream.Effect) string {
 	return b.String()
 }
 
-// faulty is a plug-in that tells when a request takes something of it and gives
-// it back, and that panics where a request's header x-panic says, or spoils its
-// Body.
+// faulty is a plug-in that reports when a request acquires and releases something of it, and that panics or spoils its
+// Body where a request's header x-panic names.
 type faulty struct {
 	picker.Base
 	s *script
@@ -647,8 +644,7 @@ func (f *faultySource) Probed(_ int, err error) {
 	}
 }
 
-// A decision that somebody still holds is not overwritten by a later one, also
-// when it is remembered no more.
+// A later decision does not overwrite one that is still held, even when the machine no longer remembers it.
 func TestHeldDecisionsStay(t *testing.T) {
 	s := &script{t: t}
 	run := func(cmd, input string, args ...string) {
@@ -675,7 +671,7 @@ func TestHeldDecisionsStay(t *testing.T) {
 	}
 }
 
-// orNothing is what an error adds to a line.
+// orNothing returns the part of a line that describes an error.
 func orNothing(err error) string {
 	if err == nil {
 		return ""

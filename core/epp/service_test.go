@@ -13,8 +13,8 @@ import (
 	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 
-// A picker takes up requests in the order in which they came, no more than it has
-// workers at once, and each for the time that is drawn for it.
+// A picker serves requests in the order of their arrival, at most as many at once as it has workers, and each for the
+// time that is drawn for it.
 func TestService(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		workers := rapid.IntRange(1, 4).Draw(t, "workers")

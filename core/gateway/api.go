@@ -332,10 +332,4 @@ func (d *Duration) UnmarshalText(text []byte) error {
 func (Duration) Expected() string { return "a duration such as 10s, 500ms or 1m30s" }
 
 // inert is a field that is right and has no effect here, which is said once.
-type inert struct{}
-
-// ReadYAML says so.
-func (inert) ReadYAML(v strictyaml.Value) strictyaml.Problems {
-	v.Warn("it has no effect here", "", "")
-	return nil
-}
+type inert = strictyaml.Inert

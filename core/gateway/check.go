@@ -367,18 +367,37 @@ func (f *Filter) checkUnion() {
 	}
 }
 
+// fixed are headers that no modifier changes: Envoy refuses Host, and the others say where a message ends.
+var fixed = []string{"host", "transfer-encoding", "content-length"}
+
 func (h *HeaderModifier) check() {
+	name := func(at strictyaml.Value, name string) {
+		form(at, name, headerForm, 256, "a header's name")
+		if slices.Contains(fixed, strings.ToLower(name)) {
+			at.Fail(fmt.Sprintf("found %q", name), "another header than Host, Transfer-Encoding and Content-Length",
+				"URLRewrite changes the host")
+		}
+	}
 	for _, list := range [][]HeaderValue{h.Set, h.Add} {
 		seen := map[string]bool{}
 		for _, x := range list {
 			demand(x.At.Get("name"), "a header's name")
-			form(x.At.Get("name"), x.Name, headerForm, 256, "a header's name")
+			name(x.At.Get("name"), x.Name)
 			demand(x.At.Get("value"), "a value")
+			if len(x.Value) > 4096 {
+				x.At.Get("value").Fail(fmt.Sprintf("found %d bytes", len(x.Value)), "at most 4096", "")
+			}
+			if strings.ContainsAny(x.Value, "\r\n\x00") {
+				x.At.Get("value").Fail("found a line break or a NUL", "one line of text", "")
+			}
 			if seen[x.Name] {
 				x.At.Get("name").Fail(fmt.Sprintf("%q is given twice", x.Name), "each name once", "")
 			}
 			seen[x.Name] = true
 		}
+	}
+	for _, x := range h.At.Get("remove").List() {
+		name(x, x.Scalar())
 	}
 }
 

@@ -171,6 +171,8 @@ func (b *builder) expand() {
 		return
 	}
 	b.expanded = true
+	b.llmServices()
+	b.environments()
 	models := slices.Clone(b.Models)
 	for i := range b.LocalModels {
 		models = append(models, b.LocalModels[i].model())

@@ -44,6 +44,8 @@ func (c *Container) process(p Place) (x shell.Command, script *shell.Command, er
 			if value == "localhost" || value == "127.0.0.1" {
 				value = p.IP // which the pod would have to itself
 			}
+		case fromMap:
+			value = e.Value
 		case "status.podIP", "status.hostIP":
 			value = p.IP
 		case "metadata.name":

@@ -50,7 +50,8 @@ var known = map[string]Role{
 // flagged are the roles by flags that one program alone has.
 var flagged = map[string]Role{
 	"pool-name": RolePicker, "endpoint-selector": RolePicker,
-	"vllm-port": RoleSidecar, "kv-connector": RoleSidecar, "secure-proxy": RoleSidecar, "decoder-use-tls": RoleSidecar,
+	"vllm-port": RoleSidecar, "model-server-port": RoleSidecar, "kv-connector": RoleSidecar,
+	"secure-proxy": RoleSidecar, "decoder-use-tls": RoleSidecar,
 	"served-model-name": RoleServer, "max-model-len": RoleServer, "max-num-seqs": RoleServer,
 	"tensor-parallel-size": RoleServer, "gpu-memory-utilization": RoleServer, "kv-transfer-config": RoleServer,
 	"kv-events-config": RoleServer, "model-path": RoleServer, "time-to-first-token": RoleServer,
@@ -142,7 +143,7 @@ func (c *Container) Lightweight() bool {
 }
 
 // serving are the roles of containers that answer requests at a pod's ports, by precedence.
-var serving = []Role{RoleServer, RoleKVManager, RoleRenderer, RoleOther, RoleProxy}
+var serving = []Role{RoleServer, RoleKVManager, RoleRenderer, RoleTrainer, RolePredictor, RoleOther, RoleProxy}
 
 // Serves is the container of a pod that answers requests, and what it is taken for. A pod of other parts alone has
 // none. Beside an endpoint picker or a body-based router, what nothing here simulates answers nobody.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
+	"github.com/windtunnel/windtunnel/core/gateway/llmservice"
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
@@ -29,6 +30,7 @@ type Set struct {
 	SecurityPolicies []SecurityPolicy
 	Models           []Model
 	LocalModels      []LocalModel
+	LLMServices      []llmservice.Service
 	Insertions       []Insertion
 	Scalers          []Scaler
 
@@ -60,6 +62,13 @@ func (s *Set) others(kind, group string) (read func(strictyaml.Value, objects.Me
 			false
 	case "InferenceModel." + objects.GroupKServe:
 		return into(&s.Models, func(x *Model, m objects.Meta) { x.Meta = m }, (*Model).check), false
+	case "LLMInferenceService." + objects.GroupKServe:
+		return into(&s.LLMServices, func(x *llmservice.Service, m objects.Meta) { x.Meta = m },
+			(*llmservice.Service).Check), false
+	case "LLMInferenceServiceConfig." + objects.GroupKServe:
+		return func(v strictyaml.Value, _ objects.Meta) {
+			v.Warn("it has no effect here", "", "LLMInferenceServices are read with the presets for llm-d")
+		}, false
 	case "LocalModel." + objects.GroupKServe:
 		return into(&s.LocalModels, func(x *LocalModel, m objects.Meta) { x.Meta = m }, (*LocalModel).check), false
 	case "BackendTrafficPolicy." + GroupEnvoy:

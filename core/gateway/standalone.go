@@ -11,6 +11,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
+	"github.com/windtunnel/windtunnel/core/gateway/llmservice"
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
@@ -59,6 +60,27 @@ func (b *builder) standalone() {
 			b.Gateways, b.Routes = append(b.Gateways, p.gateway), append(b.Routes, p.routes...)
 			b.note(p.gateway.At.Problem(fmt.Sprintf("the configuration of container %s of %s %s/%s", c.Name, w.Kind,
 				w.Namespace, w.Name), "", "it is read as a Gateway with its listeners and routes").Error())
+		}
+	}
+}
+
+// llmServices adds the objects that KServe's controller would make of LLMInferenceServices.
+func (b *builder) llmServices() {
+	for i := range b.LLMServices {
+		x := &b.LLMServices[i]
+		from := fmt.Sprintf("%s:%d: LLMInferenceService %s/%s", x.File, x.Line, x.Namespace, x.Name)
+		text, err := x.Objects(find(b.Gateways, func(g *Gateway) *objects.Meta { return &g.Meta },
+			llmservice.DefaultNamespace, llmservice.DefaultGateway) != nil)
+		if err == nil {
+			err = b.Add(from, text)
+		}
+		if err != nil {
+			b.mistake(err)
+			continue
+		}
+		b.note(from + ": it is read as the objects that KServe's presets for llm-d make of it")
+		if !x.Routed() {
+			b.note(from + ": without a router no route leads to it")
 		}
 	}
 }

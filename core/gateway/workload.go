@@ -48,9 +48,13 @@ type Container struct {
 	added  []string      // arguments besides its own
 }
 
-// EnvVar is an environment variable; From is the field of the pod that it is
+// EnvVar is an environment variable. From is the field of the pod that it is
 // taken from, such as status.podIP.
-type EnvVar struct{ Name, Value, From string }
+type EnvVar struct {
+	Name, Value, From string
+	// Map is the ConfigMap whose Key is the value. Without a Key all of them are variables, with Name before theirs.
+	Map, Key string
+}
 
 // ContainerPort is a port that a container says it listens on.
 type ContainerPort struct {
@@ -155,6 +159,10 @@ func (w *Workload) PodName(i int) string {
 
 // run reads a pod's spec.
 func (w *Workload) run(inside strictyaml.Value) {
+	if role, given := w.Pods[picker.LabelRole]; given && role == "" {
+		inside.Warn("the pods' label "+picker.LabelRole+" is empty", "a role such as decode, or no such label",
+			"decode-filter, prefill-filter and encode-filter keep no endpoint with an empty role")
+	}
 	for _, c := range inside.Get("initContainers").List() {
 		if c.Mapping().Get("restartPolicy").Text() == "Always" { // others have ended before the pod serves
 			w.Containers = append(w.Containers, readContainer(c, true))
@@ -175,9 +183,17 @@ func (w *Workload) run(inside strictyaml.Value) {
 func readContainer(v strictyaml.Value, init bool) Container {
 	c := Container{Name: v.Get("name").Text(), Image: v.Get("image").Text(), Init: init,
 		Command: v.Get("command").TextList(), Args: v.Get("args").TextList(), Mounts: map[string]string{}, At: v}
+	for _, e := range v.Get("envFrom").List() {
+		if m := e.Mapping().Get("configMapRef").Mapping().Get("name").Text(); m != "" {
+			c.Env = append(c.Env, EnvVar{Name: e.Get("prefix").Text(), Map: m})
+		}
+	}
 	for _, e := range v.Get("env").List() {
-		c.Env = append(c.Env, EnvVar{Name: e.Mapping().Get("name").Text(), Value: e.Get("value").Text(),
-			From: e.Get("valueFrom").Mapping().Get("fieldRef").Mapping().Get("fieldPath").Text()})
+		from := e.Mapping().Get("valueFrom").Mapping()
+		key := from.Get("configMapKeyRef").Mapping()
+		c.Env = append(c.Env, EnvVar{Name: e.Get("name").Text(), Value: e.Get("value").Text(),
+			From: from.Get("fieldRef").Mapping().Get("fieldPath").Text(), Map: key.Get("name").Text(),
+			Key: key.Get("key").Text()})
 	}
 	for _, p := range v.Get("ports").List() {
 		c.Ports = append(c.Ports,
@@ -294,6 +310,41 @@ func readSecret(v strictyaml.Value, m objects.Meta) Secret {
 	return s
 }
 
+// environments puts the values of ConfigMaps into the containers' environments.
+func (b *builder) environments() {
+	for i := range b.Workloads {
+		w := &b.Workloads[i]
+		for k := range w.Containers {
+			c := &w.Containers[k]
+			if !slices.ContainsFunc(c.Env, func(e EnvVar) bool { return e.Map != "" }) {
+				continue
+			}
+			var env []EnvVar
+			for _, e := range c.Env {
+				m := b.ConfigMap(w.Namespace, e.Map)
+				switch {
+				case e.Map == "":
+					env = append(env, e)
+				case m == nil:
+					b.note(c.At.Problem(fmt.Sprintf("container %s: its environment is of ConfigMap %s, which is not "+
+						"among the objects", c.Name, e.Map), "", "its variables are not set").Error())
+				case e.Key == "":
+					for _, key := range slices.Sorted(maps.Keys(m.Data)) {
+						env = append(env, EnvVar{Name: e.Name + key, Value: m.Data[key], From: fromMap})
+					}
+				default:
+					env = append(env, EnvVar{Name: e.Name, Value: m.Data[e.Key], From: fromMap})
+				}
+			}
+			c.Env = env
+			c.readScript()
+		}
+	}
+}
+
+// fromMap is the From of a variable whose value is a ConfigMap's.
+const fromMap = "configMap"
+
 // Selected are the workloads of a namespace that a selector selects pods of, in
 // the order of their names.
 func (s *Set) Selected(namespace string, selector picker.Selector) (out []*Workload) {
@@ -315,7 +366,11 @@ func (s *Set) Mounted(w *Workload, c *Container, path string) (text, from string
 		}
 		if m := s.ConfigMap(w.Namespace, w.Volumes[c.Mounts[at]].ConfigMap); m != nil {
 			text, found = m.Data[name]
-			return text, fmt.Sprintf("%s: ConfigMap %s/%s: %s", m.File, m.Namespace, m.Name, name), found
+			if !found {
+				return "", "", false
+			}
+			return text, fmt.Sprintf("%s:%d: ConfigMap %s/%s: %s", m.File, m.Values[name].Line(), m.Namespace, m.Name,
+				name), true
 		}
 	}
 	return "", "", false

@@ -56,7 +56,7 @@ func (f *fleet) take(i int, now machine.Time, fx *engine.Effects) {
 			continue
 		case engine.BlockStored:
 			e.Kind, e.BlockTokens = kv.Stored, f.block
-			if x.Tier == engine.TierCPU { // as vLLM's offloading connector has it
+			if x.Tier == engine.TierCPU { // like vLLM's offloading connector
 				break
 			}
 			e.Parent = kv.EngineHash(x.Parent)
@@ -109,10 +109,9 @@ func (f *fleet) idle(now machine.Time) machine.Time {
 	return now
 }
 
-// After any run the index is the union of what the engines hold: what an
-// engine then finds in its prefix cache for any prompt is what the index
-// foretold, token by token, under evictions, offloading, preemptions, aborts and resets.
-// The engines' hashes are their own; the index goes by the tokens.
+// After any run the index is the union of the engines' blocks: the hit that an engine then finds in its prefix cache
+// for any prompt equals the index's prediction, token by token, under evictions, offloading, preemptions, aborts and
+// resets. The engines' hashes are their own; the index uses the tokens.
 func TestIndexIsTheUnionOfTheEngines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const indexBlock = 2

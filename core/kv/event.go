@@ -2,7 +2,7 @@ package kv
 
 import "slices"
 
-// Kind says what an Event reports.
+// Kind is the type of an Event.
 type Kind uint8
 
 // The kinds of events. vLLM's name comes first, document 003's second.
@@ -19,7 +19,7 @@ var kindNames = [...]string{"", "BlockStored", "BlockRemoved", "AllBlocksCleared
 var documentNames = [...]string{"", "BLOCK_CREATED", "BLOCK_EVICTED", "ALL_BLOCKS_CLEARED", "BLOCK_UPDATED",
 	"HEARTBEAT"}
 
-// String is vLLM's name of the kind.
+// String returns vLLM's name of the kind.
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {
 		return kindNames[k]
@@ -27,8 +27,8 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// Document is document 003's name of the kind, as it stands in event_type and
-// in the metric kv_cache_manager_events_received_total.
+// Document returns document 003's name of the kind, as in event_type and in the metric
+// kv_cache_manager_events_received_total.
 func (k Kind) Document() string {
 	if int(k) < len(documentNames) {
 		return documentNames[k]
@@ -52,40 +52,40 @@ const (
 	AnyMedium = "*" // of a JSON BLOCK_EVICTED that names none: the block is gone from everywhere
 )
 
-// Event is one thing that happened to a model server's KV cache. Fields that
-// its kind does not use are zero.
+// Event is one event of a model server's KV cache. Fields that its kind does not use are zero. The tags are the fields'
+// names in the log of inputs (core/epp/inputlog).
 type Event struct {
-	Kind Kind
+	Kind Kind `json:"kind"`
 
 	// Stored and Removed.
-	Hashes []EngineHash // one per engine block
-	Medium string       // lower case; MediumGPU unless the event said otherwise
-	Group  int          // KV cache group, NoGroup if none was named
+	Hashes []EngineHash `json:"-"`      // one per engine block
+	Medium string       `json:"medium"` // lower case; MediumGPU unless the event named another
+	Group  int          `json:"-"`      // KV cache group, NoGroup if none was named
 
 	// Stored.
-	Parent        EngineHash // of the first block; 0 means the prompt begins here
-	Tokens        []uint32   // of all blocks together
-	BlockTokens   int        // the engine's block size, as declared
-	LoRAID        int64      // informative; LoRAName decides
-	LoRAName      string     // replaces the model in the key when not empty
-	ExtraKeys     [][]string // per engine block: cache salt, image hashes
-	SpecKind      string     // full_attention, sliding_window, mamba …; "" is what the group was before
-	SlidingWindow int        // tokens, for SpecKind sliding_window
+	Parent        EngineHash `json:"-"`      // of the first block; 0 means the prompt begins here
+	Tokens        []uint32   `json:"-"`      // of all blocks together
+	BlockTokens   int        `json:"block"`  // the engine's block size, as declared
+	LoRAID        int64      `json:"-"`      // informative; LoRAName decides
+	LoRAName      string     `json:"lora"`   // replaces the model in the key when not empty
+	ExtraKeys     [][]string `json:"-"`      // per engine block: cache salt, image hashes
+	SpecKind      string     `json:"spec"`   // full_attention, sliding_window, mamba …; "" means unchanged
+	SlidingWindow int        `json:"window"` // tokens, for SpecKind sliding_window
 
-	// Stored, from a log that keeps no tokens: how many there were, and the keys
-	// that an index of the same Hasher made of them.
-	TokenCount int
-	Keys       []Key
+	// Stored, from a log that keeps no tokens: their number, and the keys that an index of the same Hasher made of
+	// them.
+	TokenCount int   `json:"tokens"`
+	Keys       []Key `json:"-"`
 
 	// Document 003's JSON only.
-	Pod        string  // pod_id; "" means: whoever the topic names
-	Name       string  // block_hash as it was written
-	Model      string  // "" means: whatever the topic names
-	ByName     bool    // no tokens: the block is known by its hash alone
-	At         float64 // Unix time in seconds, 0 if not given
-	LayerID    int     // layers of one block are one block
-	BlockBytes int64   // cache_size_bytes
-	Capacity   int     // Heartbeat: the pod's num_gpu_blocks, 0 if not given
+	Pod        string  `json:"pod"`        // pod_id; "" means the topic's pod
+	Name       string  `json:"name"`       // block_hash as it was written
+	Model      string  `json:"model"`      // "" means the topic's model
+	ByName     bool    `json:"byName"`     // no tokens: the block is known by its hash alone
+	At         float64 `json:"-"`          // Unix time in seconds, 0 if not given
+	LayerID    int     `json:"-"`          // layers of one block are one block
+	BlockBytes int64   `json:"blockBytes"` // cache_size_bytes
+	Capacity   int     `json:"capacity"`   // Heartbeat: the pod's num_gpu_blocks, 0 if not given
 }
 
 // NumTokens returns how many tokens the event's blocks have together.

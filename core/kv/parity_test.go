@@ -194,8 +194,8 @@ func (p *recordedPicker) frames(s recordedStep) {
 	p.drain(e.From, topic)
 }
 
-// drain does what a feed asks for. The replay socket is only w2's; in
-// replay-broken it answers nothing but its end while the stream goes on.
+// drain carries out a feed's effects. Only w2 has a replay socket; in replay-broken it answers nothing but its end
+// while the stream continues.
 func (p *recordedPicker) drain(name string, topic kv.Topic) {
 	f := p.feeds[name]
 	for {

@@ -26,8 +26,8 @@ func (t Topic) String() string { return TopicPrefix + t.Pod + "@" + t.Model }
 // message: room for namespace and name of a Kubernetes pod.
 const MaxNameBytes = 320
 
-// CheckName returns why a name from a message cannot be anybody's. Names become
-// labels of metrics and words in a log.
+// CheckName returns an error for a name from a message that is not valid. Names become labels of metrics and words in a
+// log.
 func CheckName(what, name string) error {
 	if len(name) > MaxNameBytes {
 		return fmt.Errorf("%s has %d bytes, the limit is %d", what, len(name), MaxNameBytes)

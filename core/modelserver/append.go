@@ -22,7 +22,11 @@ func (r *Response) Append(b []byte, e *Effect) []byte {
 	case End:
 		var echo []byte
 		if e.echoes {
-			echo = openai.AppendString([]byte(`,"`+held.EchoField+`":`), e.Echo)
+			field := held.EchoField
+			if _, ok := r.req.Encoder.(*responsesEncoder); ok {
+				field = held.ResponsesEchoField
+			}
+			echo = openai.AppendString([]byte(`,"`+field+`":`), e.Echo)
 		}
 		return r.appendEnd(b, echo)
 	case Refuse:

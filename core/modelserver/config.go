@@ -64,6 +64,8 @@ type Config struct {
 	ImageTime *dist.Dist
 	// PromptTokensDetails tells cached tokens in usage.
 	PromptTokensDetails bool
+	// StoreResponses keeps the responses of /v1/responses for previous_response_id and GET.
+	StoreResponses bool
 	// FullStatus answers requests that find the queue full: StatusFull, or zero for 429.
 	FullStatus int
 	// Connector is how KV caches travel, KVRole the server's part where both have a

@@ -32,7 +32,7 @@ func TestDescribed(t *testing.T) {
 			API: rapid.SampledFrom([]workload.API{workload.Chat, workload.Completions, workload.Generate}).Draw(t,
 				"api"),
 			Fields: []byte(rapid.SampledFrom(
-				[]string{"", `"cache_salt":"x"`, `"n":2`, `"temperature":-1`, `"ignore_eos":true`,
+				[]string{"", `"cache_salt":"x"`, `"n":2`, `"temperature":-1`, `"temperature":0`, `"seed":7`, `"ignore_eos":true`,
 					`"cache_hit_threshold":0.5`}).Draw(t, "fields")),
 			Length: func(*machine.Draw) int { return length.Draw(t, "length") },
 			Turns:  func(*machine.Draw) int64 { return 4 }}
@@ -66,8 +66,8 @@ func TestDescribed(t *testing.T) {
 			if !got.resp.Over() {
 				for i := range written.resp.Sequences() {
 					g, w := &got.resp.Sequences()[i], &written.resp.Sequences()[i]
-					if d := cmp.Diff(w.Submit, g.Submit, cmpopts.EquateEmpty()); d != "" {
-						t.Fatal(d)
+					if d := cmp.Diff(w.Submit, g.Submit, cmpopts.EquateEmpty()); d != "" || w.said.base != g.said.base {
+						t.Fatal(d, w.said.base, g.said.base)
 					}
 					n := g.Submit.PromptTokens + 3
 					if d := cmp.Diff(w.Tokens(0, n), g.Tokens(0, n)); d != "" {

@@ -154,7 +154,7 @@ func (e *responsesEncoder) End(b []byte, u openai.Usage, kv, extra []byte) []byt
 	if e.req.Stream {
 		return e.event(b, "response."+e.status(), `"response":$`+string(extra), e.object(e.status(), &u, nil))
 	}
-	b = e.tail(append(b, ']'), e.status(), &u, nil, len(extra) > 0)
+	b = e.tail(append(b, ']'), e.status(), &u, nil)
 	return append(append(append(b, kvField(kv)...), extra...), '}')
 }
 
@@ -166,7 +166,7 @@ func (e *responsesEncoder) Fail(b []byte, err *openai.Error) []byte {
 	if e.opened && e.reason == "" {
 		b = e.close(b)
 	}
-	return append(e.tail(append(b, ']'), "failed", nil, err, false), '}')
+	return append(e.tail(append(b, ']'), "failed", nil, err), '}')
 }
 
 // head opens the response object.
@@ -174,9 +174,8 @@ func (e *responsesEncoder) head(b []byte) []byte {
 	return openai.Fill(b, `{"id":$,"object":"response","created_at":$,"model":$`, e.id, e.created, e.req.Model)
 }
 
-// tail appends the fields behind the output. A held request's echo takes the
-// place of the client's own metadata.
-func (e *responsesEncoder) tail(b []byte, status string, u *openai.Usage, err *openai.Error, echoed bool) []byte {
+// tail appends the fields behind the output.
+func (e *responsesEncoder) tail(b []byte, status string, u *openai.Usage, err *openai.Error) []byte {
 	q := e.q
 	var failed, incomplete, usage, conversation, most any
 	if err != nil {
@@ -204,16 +203,16 @@ func (e *responsesEncoder) tail(b []byte, status string, u *openai.Usage, err *o
 	if bad != nil || q.Tools == nil {
 		tools = []byte("[]")
 	}
-	b = openai.Fill(b, `,"status":$,"background":false,"error":$,"incomplete_details":$,"instructions":$,`+
+	metadata := []byte("{}")
+	if len(q.Metadata) > 0 {
+		metadata, _ = json.Marshal(q.Metadata) // texts are always written
+	}
+	return openai.Fill(b, `,"status":$,"background":false,"error":$,"incomplete_details":$,"instructions":$,`+
 		`"max_output_tokens":$,"parallel_tool_calls":true,"previous_response_id":$,"conversation":$,"reasoning":null,`+
 		`"service_tier":"auto","store":$,"temperature":$,"text":$,"tool_choice":$,"tools":$,"top_p":$,`+
-		`"truncation":"disabled","usage":$`, status, failed, incomplete, openai.OrNull(q.Instructions), most,
+		`"truncation":"disabled","usage":$,"metadata":$`, status, failed, incomplete, openai.OrNull(q.Instructions), most,
 		openai.OrNull(q.Previous), conversation, e.store, or(q.Temperature, 1), []byte(q.Text), choice, tools,
-		or(q.TopP, 1), usage)
-	if !echoed {
-		b = openai.Fill(b, `,"metadata":$`, []byte(cmp.Or(string(q.Metadata), "{}")))
-	}
-	return b
+		or(q.TopP, 1), usage, metadata)
 }
 
 // object returns the whole response object.
@@ -222,7 +221,7 @@ func (e *responsesEncoder) object(status string, u *openai.Usage, err *openai.Er
 	if u != nil {
 		b = append(b, e.item(e.itemStatus(), e.text)...)
 	}
-	return append(e.tail(append(b, ']'), status, u, err, false), '}')
+	return append(e.tail(append(b, ']'), status, u, err), '}')
 }
 
 // keep stores the response and adds it to its conversation.

@@ -215,10 +215,10 @@ func (r *Reader) readMessages(head *Head, body []byte) (*Request, *openai.Error)
 	}
 	q := &Request{Key: key, ID: "msg_" + key, N: 1, Stream: m.Stream, Prompts: []Prompt{r.Prompt(text)},
 		echoText: strings.Join(m.Messages[len(m.Messages)-1].Content.texts(), "\n")}
+	r.show(q, chat.Messages, text)
 	if bad := r.fill(q, &p, *m.MaxTokens, true); bad != nil {
 		return nil, bad
 	}
-	r.show(q, chat.Messages, text)
 	choice := openai.ToolChoice{Mode: m.ToolChoice.Type, Name: m.ToolChoice.Name}
 	switch m.ToolChoice.Type {
 	case "any":

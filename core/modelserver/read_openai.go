@@ -205,8 +205,10 @@ func (r *Reader) fill(q *Request, p *openai.Sampling, limit int, limited bool) *
 	if q.form, bad = r.formOf(q, p); bad != nil {
 		return bad
 	}
-	if p.Seed != nil {
-		q.Seed = uint64(*p.Seed)
+	if seed, repeats := p.Repeats(); repeats {
+		for i := range q.Prompts {
+			q.Prompts[i].words = r.wordsFor(q, &q.Prompts[i], seed)
+		}
 	}
 	if q.Choices() > openai.MaxChoices {
 		return openai.Errorf(400, "n", "n times the number of prompts must be at most %d, got %d.", openai.MaxChoices,

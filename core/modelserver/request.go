@@ -23,7 +23,6 @@ type Request struct {
 	MinTokens int
 	IgnoreEOS bool
 	Priority  int64
-	Seed      uint64
 	Salt      string // of the prefix cache
 	Media     []Media
 	Image     bool // the answer has a picture
@@ -101,12 +100,23 @@ type Prompt struct {
 	Tokens []uint32
 	Text   string // empty where only tokens came
 
+	// words keys the words that follow the prompt; empty is the request's id.
+	words string
 	of    *described.Body // spells it out, where there is neither of them
 	count int             // of its tokens then
 }
 
 // Len is how many tokens the prompt has.
 func (p *Prompt) Len() int { return max(p.count, len(p.Tokens)) }
+
+// wordsOf keys the words and the length of choice number i. The request's id keys them, unless the client expects
+// the same words for the same prompt.
+func (r *Request) wordsOf(i int) string {
+	if words := r.Prompts[i/r.N].words; words != "" {
+		return keyOf(words, i%r.N)
+	}
+	return keyOf(r.Key, i)
+}
 
 // Choices is how many completions the request makes in all.
 func (r *Request) Choices() int { return len(r.Prompts) * r.N }

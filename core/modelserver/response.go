@@ -264,6 +264,9 @@ func (r *Response) readable(now machine.Time, fx *Effects) {
 	switch f := r.fault[lifecycle.AtAnswer]; f.Do {
 	case lifecycle.Answer:
 		e := openai.Errorf(f.N, "", "A fault was asked for: status %d.", f.N)
+		if f.Failure != "" {
+			e = openai.Failure(f.Failure, r.reader.Models[0])
+		}
 		if f.N == 204 || f.N == 304 {
 			r.refuse(now, e, Effect{Kind: Bodyless, Status: f.N}, fx)
 		} else {

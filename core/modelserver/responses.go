@@ -23,7 +23,7 @@ type responsesRequest struct {
 	Previous     string            `json:"previous_response_id"`
 	Conversation json.RawMessage   `json:"conversation"`
 	Store        *bool             `json:"store"`
-	Metadata     json.RawMessage   `json:"metadata"`
+	Metadata     map[string]string `json:"metadata"`
 	Priority     int64             `json:"priority"`
 	CacheSalt    string            `json:"cache_salt"`
 	RequestID    string            `json:"request_id"`
@@ -50,19 +50,19 @@ func (r *Reader) readResponses(head *Head, body []byte) (*Request, *openai.Error
 		return nil, bad
 	}
 	if m.Background {
-		return nil, m.refuseBackground()
+		return nil, m.refuseBackground(r.StoreResponses)
 	}
 	if bad := p.Check(); bad != nil {
 		return nil, bad
 	}
 	key := head.id(&p)
 	enc := &responsesEncoder{stored: r.State.Stored(), q: m, id: "resp_" + key, created: head.Created, items: items,
-		store: m.Store == nil || *m.Store}
+		store: r.StoreResponses && (m.Store == nil || *m.Store)}
 	var messages []openai.Message
 	if m.Instructions != "" {
 		messages = append(messages, openai.Message{Role: "system", Content: openai.Content{Text: m.Instructions}})
 	}
-	if messages, bad = enc.history(messages); bad != nil {
+	if messages, bad = enc.history(r, messages); bad != nil {
 		return nil, bad
 	}
 	messages = chatOf(messages, items)
@@ -76,6 +76,7 @@ func (r *Reader) readResponses(head *Head, body []byte) (*Request, *openai.Error
 	}
 	q := &Request{Key: key, ID: enc.id, N: 1, Stream: m.Stream, Prompts: []Prompt{r.Prompt(text)}}
 	q.echoText = messages[len(messages)-1].Content.Text
+	r.show(q, messages, text)
 	limit, limited := 0, m.MaxTokens != nil
 	if limited {
 		if limit = *m.MaxTokens; limit < 1 {
@@ -88,7 +89,6 @@ func (r *Reader) readResponses(head *Head, body []byte) (*Request, *openai.Error
 	if bad := r.offer(q, tools, m.ToolChoice); bad != nil {
 		return nil, bad
 	}
-	r.show(q, messages, text)
 	enc.req, q.Encoder = q, enc
 	return q, nil
 }
@@ -124,9 +124,12 @@ func (m *responsesRequest) format() (json.RawMessage, *openai.Error) {
 }
 
 // refuseBackground is the answer to a request that nobody shall wait for.
-func (m *responsesRequest) refuseBackground() *openai.Error {
-	if m.Store != nil && !*m.Store {
+func (m *responsesRequest) refuseBackground(stores bool) *openai.Error {
+	switch {
+	case m.Store != nil && !*m.Store:
 		return openai.Errorf(400, "background", "background can only be used when `store` is true")
+	case stores:
+		return openai.Errorf(400, "background", "The background mode is not simulated. Ask without `background`.")
 	}
 	return openai.Errorf(400, "background",
 		"This vLLM engine does not support `store=True` and therefore does not support the background mode. "+
@@ -137,11 +140,11 @@ func (m *responsesRequest) refuseBackground() *openai.Error {
 
 // history puts what came before in front of the input: the response that this
 // one follows, or the conversation that it belongs to.
-func (e *responsesEncoder) history(m []openai.Message) ([]openai.Message, *openai.Error) {
+func (e *responsesEncoder) history(r *Reader, m []openai.Message) ([]openai.Message, *openai.Error) {
 	if e.q.Previous != "" {
 		before, ok := e.stored.Response(e.q.Previous)
 		if !ok {
-			return nil, UnknownResponse("previous_response_id", e.q.Previous)
+			return nil, UnknownResponse(e.q.Previous, r.StoreResponses)
 		}
 		// instructions are each request's own
 		m = append(m, slices.DeleteFunc(slices.Clone(before),
@@ -356,10 +359,16 @@ func (r *StoredResponse) Bytes() int {
 	return n
 }
 
-// UnknownResponse is the error for a response that the server does not keep: in
-// vLLM's words, and with what to look at where a pool has several servers.
-func UnknownResponse(param, id string) *openai.Error {
-	return openai.Errorf(404, param,
-		"Response with id '%s' not found. A server keeps the responses that it made itself: another server of the "+
-			"pool may have it, so send what belongs together to one of them (a session's header, for instance).", id)
+// UnknownResponse is the error for a response that the server does not keep, in
+// vLLM's words. It adds what to do, which depends on whether the server stores any.
+func UnknownResponse(id string, stores bool) *openai.Error {
+	hint := "This server stores no responses; VLLM_ENABLE_RESPONSES_API_STORE=1 (a scenario's " +
+		"modelServer.storeResponses) makes it."
+	if stores {
+		hint = "A server keeps the responses that it made itself: another server of the pool may have it, so send " +
+			"what belongs together to one of them (a session's header, for instance)."
+	}
+	e := openai.Errorf(404, "response_id", "Response with id '%s' not found. %s", id, hint)
+	e.Type = "invalid_request_error"
+	return e
 }

@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"encoding/binary"
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -63,6 +64,19 @@ func (q *Sequence) ids(r *Reader, first, count int) []uint32 {
 	return out
 }
 
+// wordsFor keys the words that follow a prompt by the prompt, its media, the adapter and a request's seed.
+func (r *Reader) wordsFor(q *Request, p *Prompt, seed uint64) string {
+	key := make([]byte, 0, 4*p.Len()+len(q.LoRA))
+	for _, id := range r.ids(p) {
+		key = binary.LittleEndian.AppendUint32(key, id)
+	}
+	for i := range q.Media {
+		key = append(key, q.Media[i].Hash...)
+	}
+	d := machine.DrawFor(seed, "server", "words", string(append(key, q.LoRA...)))
+	return d.Letters(24)
+}
+
 // fillSequence sets what a sequence says, and what the engine is asked for. The error
 // says that this is too much.
 func (r *Reader) fillSequence(q *Request, s *Sequence) *openai.Error {
@@ -92,7 +106,7 @@ func (r *Reader) fillSequence(q *Request, s *Sequence) *openai.Error {
 func (r *Reader) say(c *content, q *Request, i int) {
 	p := &q.Prompts[i/q.N]
 	*c = content{}
-	c.voc, c.base = r.Vocabulary, tokens.Answer(r.Seed^q.Seed, keyOf(q.Key, i))
+	c.voc, c.base = r.Vocabulary, tokens.Answer(r.Seed, q.wordsOf(i))
 	limit := q.MaxTokens
 	if limit == 0 {
 		limit = r.Engine.MaxModelLen - p.Len()
@@ -109,15 +123,15 @@ func (r *Reader) say(c *content, q *Request, i int) {
 	switch {
 	case q.form != nil:
 		r.write(c, q, q.form, &structured.Text{
-			Draw: machine.DrawFor(r.Seed^q.Seed, "server", "structured", keyOf(q.Key, i)), Free: true,
-			Options: structured.Options{MinItems: 1, MaxItems: 3}, Target: r.State.Draws().Tokens(keyOf(q.Key, i))},
+			Draw: machine.DrawFor(r.Seed, "server", "structured", q.wordsOf(i)), Free: true,
+			Options: structured.Options{MinItems: 1, MaxItems: 3}, Target: r.State.Draws().Tokens(q.wordsOf(i))},
 			limit)
 	case r.Content == ContentEcho:
 		if q.work.spend(pieceWork * len(q.echoText)) {
 			c.given = r.piecesOf(q.echoText)
 		}
 	case len(r.Dataset) > 0:
-		d := machine.DrawFor(r.Seed^q.Seed, "server", "dataset", keyOf(q.Key, i))
+		d := machine.DrawFor(r.Seed, "server", "dataset", q.wordsOf(i))
 		c.given = r.piecesOf(r.Dataset[d.Intn(len(r.Dataset))])
 	}
 	if q.echo {
@@ -148,7 +162,7 @@ func (r *Reader) say(c *content, q *Request, i int) {
 func (r *Reader) stopByItself(c *content, q *Request, i int) {
 	c.stopAt = len(c.given)
 	if c.stopAt == 0 {
-		c.stopAt = r.State.Draws().Tokens(keyOf(q.Key, i))
+		c.stopAt = r.State.Draws().Tokens(q.wordsOf(i))
 	}
 	if c.stopAt == 0 && q.MaxTokens == 0 {
 		c.stopAt = DefaultOutput

@@ -16,12 +16,12 @@ type toolCall struct {
 
 // callOf decides whether a choice of a chat calls a tool, and has c say the call's
 // arguments, as far as limit tokens of them will be told. With tool_choice auto
-// every second request does, drawn by its id.
+// every second request does, drawn as its words are.
 func (r *Reader) callOf(c *content, q *Request, i, limit int) *toolCall {
 	if len(q.tools) == 0 {
 		return nil
 	}
-	d := machine.DrawFor(r.Seed^q.Seed, "server", "tool", keyOf(q.Key, i))
+	d := machine.DrawFor(r.Seed, "server", "tool", q.wordsOf(i))
 	at := 0
 	switch q.toolChoice.Mode {
 	case "none":
@@ -40,7 +40,7 @@ func (r *Reader) callOf(c *content, q *Request, i, limit int) *toolCall {
 		at = d.Intn(len(q.tools))
 	}
 	r.write(c, q, r.arguments(q, at), &structured.Text{Draw: d, Options: r.Tools}, limit)
-	id := machine.DrawFor(r.Seed^q.Seed, "server", "tool id", keyOf(q.Key, i))
+	id := machine.DrawFor(r.Seed, "server", "tool id", keyOf(q.Key, i))
 	return &toolCall{id: "chatcmpl-tool-" + id.Letters(32), name: q.tools[at].Function.Name,
 		named: q.toolChoice.Mode == "function"}
 }

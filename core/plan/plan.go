@@ -122,6 +122,8 @@ type Pool struct {
 	Frontend  *Frontend
 	Predictor *Predictor // nil: there is none
 	Tokens    Tokens
+	// StoreResponses says that servers keep the responses of /v1/responses.
+	StoreResponses bool
 	// BlockTokens is the size of the engines' KV blocks.
 	BlockTokens int
 	Faults      lifecycle.Faults

@@ -66,9 +66,9 @@ func openPort(t *testing.T, pool string, l *Line) opener {
 			return nil, err
 		}
 		o.server, err = epp.Start(
-			epp.Options{Address: "127.0.0.1:0", HealthAddress: "127.0.0.1:0", Pickers: o.Picking, Now: now,
-				Registry:      o.registry,
-				StreamMetrics: l.flag("--enable-grpc-stream-metrics") == "true"})
+			epp.Options{Serving: epp.Serving{Address: "127.0.0.1:0", HealthAddress: "127.0.0.1:0",
+				StreamMetrics: l.flag("--enable-grpc-stream-metrics") == "true"},
+				Pickers: o.Picking, Now: now, Registry: o.registry})
 		if err != nil {
 			return nil, err
 		}

@@ -13,8 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// badEndpoints are endpoints files that a configuration may name by mistake,
-// and what is told of each.
+// badEndpoints returns endpoints files that a configuration may name by mistake, each with the error about it.
 func badEndpoints(t *testing.T) map[string]string {
 	t.Helper()
 	dir := t.TempDir()
@@ -39,7 +38,8 @@ func TestStartWithBadEndpoints(t *testing.T) {
 	for path, want := range badEndpoints(t) {
 		text := strings.NewReplacer("SCORER", "queue-scorer", "ENDPOINTS", path).Replace(reloadable)
 		s, err := StartStandalone(
-			StandaloneOptions{Config: []byte(text), ConfigName: "epp.yaml", PoolName: "pool", Address: "127.0.0.1:0"})
+			StandaloneOptions{PickerOptions: PickerOptions{Config: []byte(text), ConfigName: "epp.yaml"},
+				PoolOptions: PoolOptions{PoolName: "pool"}, Serving: Serving{Address: "127.0.0.1:0"}})
 		if err == nil {
 			s.Kill()
 			t.Errorf("%s: started", path)
@@ -49,9 +49,8 @@ func TestStartWithBadEndpoints(t *testing.T) {
 	}
 }
 
-// An edit that names such endpoints, or a plug-in that panics while it is made,
-// is refused and told; the old configuration stays, and with it the request
-// that it holds.
+// An edit that names such endpoints, or a plug-in that panics while it is made, is refused and reported. The old
+// configuration stays, and with it the request that it holds.
 func TestReloadWithBadEndpointsUnderAHeldRequest(t *testing.T) {
 	t.Parallel()
 	broken := plugins.Builtin()

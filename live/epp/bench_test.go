@@ -27,14 +27,12 @@ schedulingProfiles:
 - {name: default, plugins: [{pluginRef: prefix-cache-scorer}, {pluginRef: queue-scorer}]}
 `
 
-// Decisions about prompts of 32,000 tokens, from the body as Envoy hands it in
-// to the headers of the request, on all cores at once: 64 endpoints, 100
-// conversations. It is what the lock around the picker is held for that limits
-// them.
+// Decisions about prompts of 32,000 tokens, from the body that Envoy sends to the headers of the request, on all cores
+// at once: 64 endpoints, 100 conversations. The time under the picker's lock limits them.
 func BenchmarkLongPrompts(b *testing.B) {
 	for name, config := range map[string]string{"approximate": "", "precise": preciseBench} {
 		b.Run(name, func(b *testing.B) {
-			o := &StandaloneOptions{Log: slog.New(slog.DiscardHandler)}
+			o := &PickerOptions{Log: slog.New(slog.DiscardHandler)}
 			if config != "" {
 				o.Config, o.ConfigName = []byte(config), name
 			}

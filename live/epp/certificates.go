@@ -4,22 +4,23 @@ import (
 	"cmp"
 	"crypto/tls"
 	"fmt"
+	"log/slog"
 
 	"google.golang.org/grpc/credentials"
 
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
 )
 
-// serverTLS is what ext_proc is served with. Envoy's filter does not verify a
-// certificate that signs itself, as with the real EPP.
-func serverTLS(o *StandaloneOptions) (credentials.TransportCredentials, error) {
+// serverTLS returns the credentials of ext_proc. Envoy's filter does not verify a self-signed certificate, as with the
+// real EPP.
+func (o *Certificates) serverTLS(log *slog.Logger) (credentials.TransportCredentials, error) {
 	var c *tls.Config
 	var err error
 	if o.CertPath == "" {
 		c, err = tlsfiles.SelfSigned(nil, "h2")
 	} else {
 		var files *tlsfiles.Files[*tls.Certificate]
-		files, err = tlsfiles.Dir(o.CertPath, o.Log)
+		files, err = tlsfiles.Dir(o.CertPath, log)
 		c = tlsfiles.Server(files, "h2")
 		if err == nil && !o.CertReload {
 			c.GetCertificate, c.Certificates = nil, []tls.Certificate{*files.Get()}
@@ -32,9 +33,9 @@ func serverTLS(o *StandaloneOptions) (credentials.TransportCredentials, error) {
 	return credentials.NewTLS(c), nil
 }
 
-// metricsTLS is what /metrics is served with.
-func metricsTLS(o *StandaloneOptions) (*tls.Config, error) {
-	files, err := tlsfiles.Dir(o.MetricsCertPath, o.Log)
+// metricsTLS returns the TLS configuration of /metrics.
+func (o *Certificates) metricsTLS(log *slog.Logger) (*tls.Config, error) {
+	files, err := tlsfiles.Dir(o.MetricsCertPath, log)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +43,7 @@ func metricsTLS(o *StandaloneOptions) (*tls.Config, error) {
 	if o.MetricsClientCA == "" {
 		return c, nil
 	}
-	readers, err := tlsfiles.Authorities(o.MetricsClientCA, false, o.Log)
+	readers, err := tlsfiles.Authorities(o.MetricsClientCA, false, log)
 	if err != nil {
 		return nil, fmt.Errorf("the authorities of the metrics' readers cannot be used: %w", err)
 	}

@@ -27,9 +27,8 @@ type joint struct {
 	timer *time.Timer
 }
 
-// predict asks for predictions of a question's rows. The first of several that are
-// asked within its wait (Need.Together) begins a joint one, and the last that there is
-// room for sends it.
+// predict fetches predictions for a call's rows. The first of several calls within the wait (Need.Together) starts a
+// joint one, and a full joint call is sent at once.
 func (g *coalescer) predict(ctx context.Context, k *Picking, n *picker.Need) ([]picker.Latency, error) {
 	rows, _ := n.Subject.([]predictor.Features)
 	g.mu.Lock()
@@ -67,7 +66,7 @@ func (g *coalescer) predict(ctx context.Context, k *Picking, n *picker.Need) ([]
 	return out, nil
 }
 
-// send asks a joint question, once; n is one of those in it.
+// send sends a joint call, once; n is one of its parts.
 func (g *coalescer) send(k *Picking, j *joint, n picker.Need) {
 	j.once.Do(func() {
 		g.mu.Lock()
@@ -75,7 +74,7 @@ func (g *coalescer) send(k *Picking, j *joint, n picker.Need) {
 		if g.waiting[n.URL] == j {
 			delete(g.waiting, n.URL)
 		}
-		rows := j.rows // nobody adds to it from here on
+		rows := j.rows // complete: no call joins it from here on
 		g.mu.Unlock()
 		defer close(j.sent)
 		n.Body = func() ([]byte, error) { return json.Marshal(predictor.Bulk{Requests: rows}) }

@@ -86,7 +86,7 @@ func TestQuestionsTogether(t *testing.T) {
 		if !short && (err != nil || len(got) != 2 || got[1].TTFTMs != 6) || calls.Load() != 2 {
 			t.Errorf("alone: %v %v, %d calls", got, err, calls.Load())
 		}
-		// Who has left waits no longer.
+		// A client that has left does not wait.
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		if _, err := k.coalescer.predict(ctx, k, question(s.URL, 3600*machine.Second, 5)); err == nil {

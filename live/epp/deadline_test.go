@@ -18,8 +18,8 @@ func TestOldAlarmDoesNotEndAHold(t *testing.T) {
 			stream.Config{Hold: true, Deadline: 10 * machine.Second, HoldLimit: 60 * machine.Second, MetadataBytes: 8}
 	})
 	c := newServed(&Server{o: Options{Now: clock}}, k, deafWire{}, t.Context())
-	c.tell(stream.Message{Kind: stream.Headers, Head: chat(1)})
-	c.tell(stream.Message{Kind: stream.Body, Body: []byte(hello), End: true})
+	c.send(stream.Message{Kind: stream.Headers, Head: chat(1)})
+	c.send(stream.Message{Kind: stream.Body, Body: []byte(hello), End: true})
 	defer c.drive.Stop()
 	now.Store(int64(10*machine.Second - 1))
 	c.ask()
@@ -40,8 +40,8 @@ func TestOldAlarmDoesNotEndAHold(t *testing.T) {
 	}
 }
 
-// tell gives the machine a message.
-func (c *served) tell(m stream.Message) {
+// send passes a message to the machine.
+func (c *served) send(m stream.Message) {
 	c.in = m
 	c.drive.Input(&c.in)
 }

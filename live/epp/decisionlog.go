@@ -9,12 +9,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 )
 
-// Why a request went where it went is told in four places: the log, the
-// record of the request (flow events), response headers on request, and the
-// pages under /debug. All tell the same decision.
+// Four places report the reasons of a decision: the log, the record of the request (flow events), response headers on
+// request, and the pages under /debug. All report the same decision.
 
-// log writes the lines that document 003 (docs/documents.md) tells people to look for. One line
-// has all its keys.
+// log writes the lines that document 003 (docs/documents.md) lists for operators. One line has all its keys.
 func (k *Picking) log(d *picker.Decision) {
 	if !k.o.Log.Enabled(context.Background(), slog.LevelInfo) || d.Request.Body == nil {
 		return

@@ -58,7 +58,7 @@ func told(t *testing.T, change ...func(o *PickingOptions)) (*Picking, *bytes.Buf
 	return k, &log
 }
 
-// The keys that document 003 tells people to look for are on one line at info.
+// The keys that document 003 names are on one line at info.
 func TestLogHasTheDocumentsKeys(t *testing.T) {
 	k, log := told(t)
 	defer k.testAsk(context.Background(), chat(1), hello).leave()
@@ -77,7 +77,7 @@ func TestLogHasTheDocumentsKeys(t *testing.T) {
 	}
 }
 
-// A request that asks is told in its response where it went and why.
+// The response to a request that asks for the reasons has them in its headers.
 func TestResponseHeadersOnRequest(t *testing.T) {
 	k, _ := told(t)
 	get := func(set header.List) map[string]string {
@@ -112,7 +112,7 @@ func TestResponseHeadersOnRequest(t *testing.T) {
 	}
 }
 
-// The request's record, the page and Explain tell the same.
+// The request's record, the page and Explain report the same decision.
 func TestOneDecisionIsToldEverywhere(t *testing.T) {
 	var recorded *picker.Explanation
 	k, _ := told(t, func(o *PickingOptions) {

@@ -12,13 +12,11 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 )
 
-// documentMetrics are a picker's metrics under the names of document 002
-// (scheduler_*) and document 003 (llmd_epp_*). Those of document 004
-// (inference_objective_*, inference_pool_*) are the older names of the real EPP's own.
+// documentMetrics are a picker's metrics under the names of document 002 (scheduler_*) and document 003 (llmd_epp_*).
+// Document 004's names (inference_objective_*, inference_pool_*) are the older names of the real EPP's own metrics.
 //
-// What has a label per pod is worked out when somebody asks, from the last
-// decision: a decision over a thousand endpoints must not write a thousand
-// metrics.
+// Metrics with a label per pod are computed from the last decision when a page is read: a decision over a thousand
+// endpoints must not write a thousand metrics.
 type documentMetrics struct {
 	mu                           sync.Mutex
 	results                      map[string]float64
@@ -28,7 +26,7 @@ type documentMetrics struct {
 	sessionHits, sessionMisses   float64
 }
 
-// profileMetrics are those of one scheduling profile.
+// profileMetrics holds the metrics of one scheduling profile.
 type profileMetrics struct {
 	selected, failed float64
 	hits, misses     float64
@@ -37,7 +35,7 @@ type profileMetrics struct {
 	took             time.Duration
 }
 
-// podMetrics are what the prefix index knew of the prompts that a pod was sent.
+// podMetrics holds the prefix index's matches of the prompts that a pod was sent.
 type podMetrics struct {
 	matched, total float64 // blocks
 	prefixBytes    float64 // of the last prompt
@@ -46,7 +44,7 @@ type podMetrics struct {
 // maxPods bounds the pods that metrics are kept for.
 const maxPods = 16384
 
-// documentDecided is told of every pick.
+// documentDecided counts a decision.
 func (x *PickMetrics) documentDecided(p *picker.Picker, r *core.Request) {
 	d := r.Decision
 	x.add(metric.Scheduling, d.Took.Seconds())
@@ -127,32 +125,32 @@ func (m *documentMetrics) cached(p *picker.Picker, d *picker.Decision, r *picker
 // Describe sends nothing: which series exist depends on the profiles.
 func (m *documentMetrics) Describe(chan<- *prometheus.Desc) {}
 
-// Collect tells the metrics of the moment.
+// Collect sends the present metrics.
 func (m *documentMetrics) Collect(out chan<- prometheus.Metric) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	tell := reading{out, map[string]*prometheus.Desc{}}.tell
+	send := reading{out, map[string]*prometheus.Desc{}}.send
 	for _, result := range picker.Results {
-		tell(metric.Results, m.results[result], result)
+		send(metric.Results, m.results[result], result)
 	}
-	tell(metric.Candidates, m.candidates)
-	tell(metric.Filtered, m.filtered)
-	tell(metric.Scored, m.scored)
-	tell(metric.SessionsKept, m.sessionHits)
-	tell(metric.SessionsMoved, m.sessionMisses)
+	send(metric.Candidates, m.candidates)
+	send(metric.Filtered, m.filtered)
+	send(metric.Scored, m.scored)
+	send(metric.SessionsKept, m.sessionHits)
+	send(metric.SessionsMoved, m.sessionMisses)
 	for name, f := range m.profiles {
-		tell(metric.Profiles, f.selected, name, "selected")
-		tell(metric.Profiles, f.failed, name, "failed")
-		tell(metric.CacheHits, f.hits, name)
-		tell(metric.CacheMisses, f.misses, name)
-		tell(metric.ProfileSeconds, f.took.Seconds(), name)
-		f.scores(func(pod string, score float64) { tell(metric.PodScore, score, pod, name) })
+		send(metric.Profiles, f.selected, name, "selected")
+		send(metric.Profiles, f.failed, name, "failed")
+		send(metric.CacheHits, f.hits, name)
+		send(metric.CacheMisses, f.misses, name)
+		send(metric.ProfileSeconds, f.took.Seconds(), name)
+		f.scores(func(pod string, score float64) { send(metric.PodScore, score, pod, name) })
 	}
 	for name, pod := range m.pods {
 		if pod.total > 0 {
-			tell(metric.HitRate, pod.matched/pod.total, name)
+			send(metric.HitRate, pod.matched/pod.total, name)
 		}
-		tell(metric.PrefixBytes, pod.prefixBytes, name)
+		send(metric.PrefixBytes, pod.prefixBytes, name)
 	}
 }
 

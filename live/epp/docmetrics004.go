@@ -43,7 +43,7 @@ func (m *PickMetrics) predicted(p *picker.Picker, d *picker.Decision, model []st
 	}
 }
 
-// measured is told what came of it; 0 is unknown.
+// measured observes a request's times; 0 is unknown.
 func (m *PickMetrics) measured(p *picker.Picker, r *picker.Request, ttft, tpot time.Duration, l *labels) {
 	var by []string // without such a plug-in, the older names alone
 	if all := p.LatencyPredictors(); len(all) > 0 {

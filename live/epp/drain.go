@@ -1,6 +1,7 @@
 package epp
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"strings"
@@ -12,21 +13,19 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// A picker that stops must go on until those who send to it have noticed:
-// Envoy asks for its health every so often, and sends to it until it has been
-// told NOT_SERVING once. So the server remembers who asks and how often, and
-// waits for each of them to have asked again, and then for new requests to stop
-// coming. Who has hung up, or has not asked for three of its intervals, is gone.
+// A picker that stops must continue until its clients have noticed: Envoy checks its health at intervals, and sends to
+// it until one check has answered NOT_SERVING. So the server remembers each client that checks and its interval, waits
+// for each of them to check again, and then for new requests to stop. A client that has hung up, or has not checked for
+// three of its intervals, is gone.
 
 const (
-	// quiet is how long no request may have come for it to be believed that
-	// none will.
+	// quiet is how long no request may have come before the server assumes that none will.
 	quiet = 500 * time.Millisecond
-	// quietLimit bounds the wait for that: somebody may send without asking.
+	// quietLimit bounds the wait for that, since a client may send without checking.
 	quietLimit = 3 * time.Second
 )
 
-// guessedInterval is that of a checker that has asked once: our Envoy's.
+// guessedInterval is the assumed interval of a client after its first check: our Envoy's.
 const guessedInterval = 500 * time.Millisecond
 
 // maxCheckers bounds the connections that are remembered.
@@ -35,7 +34,7 @@ const maxCheckers = 256
 type healthChecks struct {
 	mu    sync.Mutex
 	peers map[string]*checker
-	// lastRequest is when the newest ext_proc stream began, in Unix nanoseconds.
+	// lastRequest is the start of the newest ext_proc stream, in Unix nanoseconds.
 	lastRequest atomic.Int64
 }
 
@@ -49,7 +48,7 @@ type checker struct {
 func (h *healthChecks) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	handler grpc.UnaryHandler) (any, error) {
 	if p, ok := peer.FromContext(ctx); ok && strings.HasPrefix(info.FullMethod, "/grpc.health.v1.Health/") {
-		h.asked(p.Addr.String(), time.Now()) // before it is answered: what came earlier heard the old state
+		h.asked(p.Addr.String(), time.Now()) // before the answer: an earlier one may have had the old state
 	}
 	return handler(ctx, req)
 }
@@ -77,18 +76,14 @@ func (h *healthChecks) asked(who string, now time.Time) {
 	c.last = now
 }
 
-// gone says that a checker will not ask again: it has been silent for three of
-// its intervals. One that asked only once has a guess for an interval.
+// gone reports whether a client has ceased to check: it has been silent for three of its intervals. After its first
+// check, the interval is a guess.
 func (c *checker) gone(now time.Time) bool {
-	interval := c.interval
-	if interval == 0 {
-		interval = guessedInterval
-	}
+	interval := cmp.Or(c.interval, guessedInterval)
 	return now.Sub(c.last) > 3*interval
 }
 
-// waiting says how many are still there, and whether one of them has not asked
-// since.
+// waiting returns the number of clients that are not gone, and whether one of them has not checked since.
 func (h *healthChecks) waiting(since time.Time) (checkers int, waiting bool) {
 	now := time.Now()
 	h.mu.Lock()
@@ -102,9 +97,8 @@ func (h *healthChecks) waiting(since time.Time) (checkers int, waiting bool) {
 	return checkers, waiting
 }
 
-// told returns when everybody who asks for health has asked since and has
-// stopped sending, or when ctx ends.
-func (h *healthChecks) told(ctx context.Context, since time.Time) {
+// awaitChecks returns when all clients that check health have checked since and have stopped sending, or when ctx ends.
+func (h *healthChecks) awaitChecks(ctx context.Context, since time.Time) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	limit := time.Time{}
@@ -128,7 +122,7 @@ func (h *healthChecks) told(ctx context.Context, since time.Time) {
 	}
 }
 
-// watch forgets who hangs up.
+// watch forgets clients that hang up.
 func (h *healthChecks) watch(l net.Listener) net.Listener { return watchedListener{l, h} }
 
 type watchedListener struct {

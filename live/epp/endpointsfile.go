@@ -34,8 +34,7 @@ func (f *EndpointsFile) load() error {
 	if err != nil {
 		return fmt.Errorf("endpoints file: %w", err)
 	}
-	// Not the pool's namespace: the real EPP takes its own default here, and
-	// session tokens have it in them.
+	// Not the pool's namespace: the real EPP uses its own default here, and session tokens contain it.
 	list, err := discovery.Read(f.path, data, discovery.DefaultNamespace)
 	if err != nil {
 		return err

@@ -124,13 +124,13 @@ func (x exposed) addTo(f *metric.Family, l *labels, v float64) {
 	}
 }
 
-// reading tells metrics of the moment to a collector, under both names.
+// reading passes the present metrics to a collector, under both names.
 type reading struct {
 	out   chan<- prometheus.Metric
 	descs map[string]*prometheus.Desc
 }
 
-func (r reading) tell(f *metric.Family, v float64, values ...string) {
+func (r reading) send(f *metric.Family, v float64, values ...string) {
 	r.one(f, f.Name, f.Help, f.Labels, v, values)
 	if f.Old == "" {
 		return
@@ -151,7 +151,7 @@ func (r reading) one(f *metric.Family, name, help string, labels []string, v flo
 	r.out <- prometheus.MustNewConstMetric(d, kind, v, values...)
 }
 
-// newServerMetrics registers the server's own metrics; those of streams only where they are asked for.
+// newServerMetrics registers the server's own metrics; those about streams only on request.
 func newServerMetrics(r *prometheus.Registry, aboutStreams bool) exposed {
 	of := prometheus.Registerer(r)
 	if !aboutStreams {

@@ -26,7 +26,7 @@ func logPanic(log *slog.Logger, what, request string, v any) {
 	log.Error("epp: a panic", "in", what, "request", request, "panic", v, "stack", string(debug.Stack()))
 }
 
-// logPanics tells of a plug-in's panic where it was.
+// logPanics logs a plug-in's panic with its place.
 func logPanics(log *slog.Logger) func(*apierror.Error) {
 	return func(e *apierror.Error) {
 		log.Error("epp: a plug-in's panic", "panic", e.Message, "stack", string(debug.Stack()))

@@ -6,8 +6,7 @@ import (
 	"net"
 )
 
-// dialer connects to the address that hosts has for a name, if any: what has a name
-// in a cluster has an address in a run.
+// dialer connects to the address that hosts returns for a name, if any: a name in a cluster has an address in a run.
 func dialer(hosts func(string) string) func(ctx context.Context, network, address string) (net.Conn, error) {
 	var d net.Dialer
 	return func(ctx context.Context, network, address string) (net.Conn, error) {

@@ -14,10 +14,9 @@ import (
 	"github.com/windtunnel/windtunnel/report"
 )
 
-// InputLog writes what enters pickers, and what comes of it, to a recording, from
-// a goroutine of its own. It never makes a request wait: what is more than it
-// can write is dropped, with a mark where it is missing, and once there is room
-// it begins anew with the pickers' state.
+// InputLog writes the inputs and effects of pickers to a recording, from a goroutine of its own. It never makes a
+// request wait. If it cannot write fast enough it drops lines and marks the gap. Once it can write again, it restarts
+// with the pickers' state.
 type InputLog struct {
 	o InputLogOptions
 
@@ -44,29 +43,28 @@ type recorded struct {
 	log *inputlog.Log
 }
 
-// InputLogOptions say where an InputLog goes.
+// InputLogOptions configure an InputLog.
 type InputLogOptions struct {
-	// Inputs.To is written to from one goroutine. One that is an InputFiles goes on in
-	// another file when one is full.
+	// One goroutine writes to Inputs.To. If that is an InputFiles, the log continues in another file when one is full.
 	report.Inputs
-	// MaxPending is how many bytes may wait to be written; 0 is 16 MiB.
+	// MaxPending limits the bytes that wait to be written; 0 is 16 MiB.
 	MaxPending int
-	// Retry is how long a file that cannot be written is left alone; 0 is 5 s.
+	// Retry is the pause before a file that could not be written is tried again; 0 is 5 s.
 	Retry time.Duration
-	// Log hears of lines that were dropped.
+	// Log gets warnings about dropped lines.
 	Log *slog.Logger
 }
 
 // InputFiles are files one after the other.
 type InputFiles interface {
-	// Full says that the file is as large as it may be.
+	// Full reports whether the file has reached its limit.
 	Full() bool
 	// Next begins another one.
 	Next() error
 }
 
 const (
-	// gatherTime is how long lines wait for others that go with them.
+	// gatherTime is how long lines wait for others, to be written together.
 	gatherTime        = 20 * time.Millisecond
 	defaultRetry      = 5 * time.Second
 	defaultMaxPending = 16 << 20
@@ -74,19 +72,14 @@ const (
 
 // NewInputLog begins a log, without pickers.
 func NewInputLog(o InputLogOptions) *InputLog {
-	if o.MaxPending <= 0 {
-		o.MaxPending = defaultMaxPending
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.MaxPending = cmp.Or(max(o.MaxPending, 0), defaultMaxPending)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	x := &InputLog{o: o, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	go x.loop()
 	return x
 }
 
-// Record has the log begin with a picker: with what it is made of and its state.
-// A picker has one log at most.
+// Record starts the log of a picker, with the picker's header and its state. A picker has at most one log.
 func (k *Picking) Record(x *InputLog) {
 	if x == nil {
 		return
@@ -106,7 +99,7 @@ func (k *Picking) Record(x *InputLog) {
 	})
 }
 
-// forget ends a picker's log. The picker is in hand.
+// forget ends a picker's log. The caller holds the picker.
 func (x *InputLog) forget(k *Picking) {
 	if x == nil {
 		return
@@ -156,8 +149,8 @@ func (x *InputLog) loop() {
 	}
 }
 
-// write writes what is pending, and goes on in another file when this one is
-// full. Where lines were dropped the log begins anew.
+// write writes the pending lines and continues in another file when this one is full. After dropped lines the log
+// restarts.
 func (x *InputLog) write() error {
 	x.mu.Lock()
 	lines := x.pending
@@ -176,18 +169,17 @@ func (x *InputLog) write() error {
 	x.since += len(lines)
 	// else a file would hold nothing but its beginning
 	if files, ok := x.o.To.(InputFiles); ok && files.Full() && x.since > x.begun {
-		return x.anew(files.Next)
+		return x.restart(files.Next)
 	}
 	if behind {
-		return x.anew(nil)
+		return x.restart(nil)
 	}
 	return nil
 }
 
-// anew writes what is pending, has next go to another file, if there is one, and
-// begins with all pickers' state there, which is copied while nothing enters
-// them, and written afterwards.
-func (x *InputLog) anew(next func() error) error {
+// restart writes the pending lines, opens the next file with next if that is not nil, and writes all pickers' state
+// there. It copies the state while nothing enters the pickers, and encodes it afterwards.
+func (x *InputLog) restart(next func() error) error {
 	var last []byte
 	var lost int64
 	var why string
@@ -227,7 +219,7 @@ func (x *InputLog) anew(next func() error) error {
 	return nil
 }
 
-// hold runs f with all pickers and the log itself in hand, the oldest first.
+// hold runs f while it holds all pickers, the oldest first, and the log itself.
 func (x *InputLog) hold(f func(pickings []*recorded)) {
 	for held := false; !held; { // else one has come or gone meanwhile
 		x.mu.Lock()
@@ -243,7 +235,7 @@ func (x *InputLog) hold(f func(pickings []*recorded)) {
 	}
 }
 
-// together has all pickers in hand at once.
+// together holds all pickers at once while f runs.
 func together(list []*recorded, f func()) {
 	if len(list) == 0 {
 		f()
@@ -270,7 +262,7 @@ func (x *InputLog) recover(err error) bool {
 		case <-x.stop:
 			return false
 		}
-		if again := x.anew(files.Next); again == nil {
+		if again := x.restart(files.Next); again == nil {
 			x.err = nil
 			return true
 		}
@@ -279,8 +271,7 @@ func (x *InputLog) recover(err error) bool {
 	return false
 }
 
-// Close writes what is left, and tells the failure that was never recovered
-// from. Pickers may go on; nobody writes down what enters them.
+// Close writes the rest and returns the error that the log did not recover from. Pickers may continue without a log.
 func (x *InputLog) Close() error {
 	if x == nil {
 		return nil

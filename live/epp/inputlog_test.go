@@ -31,7 +31,7 @@ type logged struct {
 // startLogged has a picker that remembers prompts and what is in flight.
 func startLogged(t *testing.T, inputs *InputLog) *logged {
 	t.Helper()
-	o := &StandaloneOptions{Log: slog.New(slog.DiscardHandler), AllowExperimental: true, Config: []byte(`
+	o := &PickerOptions{Log: slog.New(slog.DiscardHandler), AllowExperimental: true, Config: []byte(`
 plugins:
 - {type: active-request-scorer}
 - {type: prefix-cache-scorer}
@@ -107,8 +107,8 @@ func read(t *testing.T, files ...string) (text []byte) {
 	return text
 }
 
-// A log of inputs that goes on is in a bounded number of bounded files, each of
-// which can be played by itself; together they have everything.
+// A long log of inputs is kept in a bounded number of bounded files. Each of them can be played by itself; together
+// they have everything.
 func TestInputFiles(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "epp.ndjson")
@@ -190,8 +190,8 @@ func (p *pipe) has(what string) bool {
 	return bytes.Contains(p.text.Bytes(), []byte(what))
 }
 
-// A file that takes lines too slowly loses some of them, and no request waits for
-// it. What is lost is marked, and behind the mark the log begins anew.
+// A file that takes lines too slowly loses some of them, and no request waits for it. The log marks the gap and
+// restarts behind it.
 func TestSlowInputLog(t *testing.T) {
 	t.Parallel()
 	p := &pipe{}
@@ -214,8 +214,7 @@ func TestSlowInputLog(t *testing.T) {
 	}
 }
 
-// A full disk loses lines, and no request; once there is room the log goes on in
-// another file.
+// A full disk loses lines, and no request. Once there is space the log continues in another file.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	p := &pipe{}
@@ -239,7 +238,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// A disk that stays full is told when the log ends.
+// Close reports a disk that stays full.
 func TestDiskStaysFull(t *testing.T) {
 	t.Parallel()
 	p := &pipe{}

@@ -22,9 +22,8 @@ schedulingProfiles:
 dataLayer: {sources: [{pluginRef: endpoint-notification-source, extractors: [{pluginRef: precise-prefix-cache-producer}]}]}
 `
 
-// An endpoint that comes is dialled, one that leaves is forgotten with its
-// blocks, one that comes back begins anew; blocks of another size than the
-// picker's are warned about, once.
+// The index dials a new endpoint, drops an endpoint that leaves with its blocks, and begins without blocks for one that
+// comes back. It warns once of blocks of another size than the picker's.
 func TestIndexFollowsThePool(t *testing.T) {
 	log := &lockedBuffer{}
 	publishers := map[string]*kvevents.Publisher{}

@@ -22,22 +22,20 @@ import (
 	"github.com/windtunnel/windtunnel/live/kvevents"
 )
 
-// KVOptions are what a picker's KV indexes need besides its configuration.
+// KVOptions configure a picker's KV indexes, besides the picker's configuration.
 type KVOptions struct {
 	// Registry takes the metrics that the configuration asks for
 	// (kvBlockIndexConfig.enableMetrics); nil takes none.
 	Registry prometheus.Registerer
 	// Sockets, if not nil, are those that indexes before and after these ones bind, too.
 	Sockets *kvevents.Sockets
-	// Publisher, if not nil, says where an endpoint publishes and replays its KV
-	// events; "" leaves it to the configuration: the endpoint's address with
-	// socketPort and replaySocketPort.
+	// Publisher, if not nil, returns the endpoints at which a model server publishes and replays its KV events. ""
+	// means the configured ones: the endpoint's address with socketPort and replaySocketPort.
 	Publisher func(e *picker.Endpoint) (events, replay string)
-	// OnIndex, if not nil, is told of each index by which rule it makes keys,
-	// before it listens.
+	// OnIndex, if not nil, gets each index's rule for keys before the index listens.
 	OnIndex func(kv.Hasher)
-	// OnMessage, if not nil, is told of every message that an index took, after
-	// it took effect. It must not wait for the picker.
+	// OnMessage, if not nil, gets every message that an index took, after it took effect. It must not wait for the
+	// picker.
 	OnMessage func(plugin string, r kvevents.Report)
 }
 
@@ -53,7 +51,7 @@ type kvEvents struct {
 	closed bool
 }
 
-// kvSource is where one index's events come from.
+// kvSource receives the events of one index.
 type kvSource struct {
 	core.Index
 	x         *kvEvents
@@ -66,11 +64,10 @@ type kvSource struct {
 	metrics   *kvMetrics
 }
 
-// biteBlocks is how many blocks of a message take effect in one turn of the
-// picker, so that decisions come in between.
-const biteBlocks = 128
+// portionBlocks is how many blocks of a message take effect in one turn of the picker. Decisions run between turns.
+const portionBlocks = 128
 
-// maxJobs is how much dialling may wait.
+// maxJobs bounds the waiting calls to dial and hang up.
 const maxJobs = 1 << 16
 
 // listenKV listens for the events that a picker's indexes are kept by. A picker
@@ -122,7 +119,7 @@ func (x *kvEvents) listen(number int, ix core.Index) (*kvSource, error) {
 	return s, err
 }
 
-// dial begins to hear an endpoint. It does not wait; nor does hangup.
+// dial subscribes to an endpoint's events. Neither dial nor hangup waits.
 func (x *kvEvents) dial(index int, t *core.Target) {
 	s, e := x.list[index], t.Endpoint
 	x.queue(func() {
@@ -145,7 +142,7 @@ func (x *kvEvents) dial(index int, t *core.Target) {
 	})
 }
 
-// queue has a job done behind those before it, and not after close.
+// queue runs a job after the earlier ones, unless close was called.
 func (x *kvEvents) queue(job func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -178,25 +175,18 @@ func (x *kvEvents) mismatch(e *core.Effect) {
 		"do", fmt.Sprintf("set tokenProcessorConfig.blockSizeTokens to %d", e.Count))
 }
 
-// handle takes what the subscriber delivers.
+// handle handles one delivery of the subscriber.
 func (s *kvSource) handle(d kvevents.Delivery) {
-	began := time.Now()
-	r := kvevents.Report{From: d.From, Seq: d.Seq, Lost: d.Lost}
-	var batch kv.Batch
-	if d.Lost != "" {
-		s.x.k.report(core.KVLost{Index: s.number, Pod: d.From.Pod})
-	} else if batch, r.Err = kvevents.Decode(&s.decoder, d); r.Err == nil {
-		r.Events = batch.Events
-		s.take(d.From, batch.Events)
-	}
-	now := time.Now()
-	r.Took = now.Sub(began)
-	if batch.At > 0 {
-		r.Lag = max(0, now.Sub(time.UnixMicro(int64(batch.At*1e6))))
-	}
-	if r.Err != nil {
-		s.x.k.o.Log.Warn("KV event message dropped", "pod_id", d.From.Pod, "error", r.Err)
-	}
+	r := kvevents.Receive(&s.decoder, d, s.x.k.o.Log, func(r *kvevents.Report) bool {
+		if r.Lost != "" {
+			s.x.k.report(core.KVLost{Index: s.number, Pod: r.From.Pod})
+			return true
+		}
+		return kvevents.Portions(r.Events, portionBlocks, func(events []kv.Event) bool {
+			s.x.k.report(core.KVEvents{Index: s.number, From: r.From, Events: events})
+			return true
+		})
+	})
 	if s.metrics != nil {
 		s.metrics.message(&r)
 	}
@@ -205,20 +195,7 @@ func (s *kvSource) handle(d kvevents.Delivery) {
 	}
 }
 
-// take has events take effect, in bites.
-func (s *kvSource) take(from kv.Topic, events []kv.Event) {
-	for first := true; first || len(events) > 0; first = false {
-		n, blocks := 0, 0
-		for n < len(events) && (n == 0 || blocks+len(events[n].Hashes) <= biteBlocks) {
-			blocks += 1 + len(events[n].Hashes)
-			n++
-		}
-		s.x.k.report(core.KVEvents{Index: s.number, From: from, Events: events[:n]})
-		events = events[n:]
-	}
-}
-
-// Dialling is how many indexes dial each endpoint's publisher.
+// Dialling returns how many indexes dial each endpoint's publisher.
 func (k *Picking) Dialling() int {
 	n := 0
 	if k.kv != nil {
@@ -231,7 +208,7 @@ func (k *Picking) Dialling() int {
 	return n
 }
 
-// KVState is what one index knows.
+// KVState is a summary of one index.
 type KVState struct {
 	Plugin string
 	// Hasher makes its keys. It keeps at most MaxBlocks of them, 0 is no bound; Displaced says
@@ -239,8 +216,8 @@ type KVState struct {
 	Hasher    kv.Hasher
 	MaxBlocks int
 	Displaced bool
-	// Began is when it began to listen, and Lost says that it was emptied since. Replays says
-	// that it asks for what was published before.
+	// Began is the time from which the index got events, and Lost states that it was emptied since. Replays states that
+	// it requests earlier events.
 	Began   time.Time
 	Lost    bool
 	Replays bool
@@ -270,8 +247,7 @@ func (k *Picking) KVState() []KVState {
 	return out
 }
 
-// KVEndpoint is where publishers connect to an index that binds a socket; "" if
-// it only dials.
+// KVEndpoint returns the endpoint that publishers connect to if an index binds a socket; "" if it only dials.
 func (k *Picking) KVEndpoint(index int) string { return k.kv.list[index].sub.Endpoint() }
 
 // EventsAt returns where publishers connect whose configuration names this port of the picker, "" if no index binds it.
@@ -298,7 +274,7 @@ func (x *kvEvents) close() {
 	x.mu.Unlock()
 	<-x.done
 	for _, s := range x.list {
-		_ = s.sub.Close() // nothing is left to be told
+		_ = s.sub.Close() // nothing is left to report
 		if s.metrics != nil {
 			x.o.Registry.Unregister(s.metrics)
 		}

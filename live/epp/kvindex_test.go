@@ -65,7 +65,7 @@ type preciseRun struct {
 	}
 }
 
-// renderCall is what a renderer is asked.
+// renderCall is one call to a renderer.
 type renderCall struct{ Path, Body string }
 
 // preciseRig is a picker with its index, fed over ZMQ, and a renderer.

@@ -19,7 +19,7 @@ type kvMetrics struct {
 	latency, oldLatency prometheus.Histogram
 }
 
-// localSubscriber is how the real one names the publishers that connect to it.
+// localSubscriber is the real EPP's name for the publishers that connect to it.
 const localSubscriber = "local-subscriber"
 
 func newKVMetrics(s *kvSource) *kvMetrics {
@@ -38,8 +38,8 @@ func (m *kvMetrics) took(d machine.Time) {
 	m.oldLatency.Observe(d.Duration().Seconds())
 }
 
-// identifier is what the real one calls a publisher: a pod that is dialled
-// "namespace/name", all who connect by one name.
+// identifier returns the real EPP's name for a publisher: "namespace/name" of a pod that was dialled, and one name for
+// all that connect.
 func (m *kvMetrics) identifier(hostPort string) string {
 	if m.source.Sources.Bind != "" {
 		return localSubscriber
@@ -92,6 +92,6 @@ func (m *kvMetrics) Collect(out chan<- prometheus.Metric) {
 		{metric.KVRequests, int(l.Requests)}, {metric.KVHits, int(l.Hits)}, {metric.KVMostHits, int(l.Hits)},
 		{metric.KVForwarded, int(x.Forwarded)}, {metric.KVSuppressed, int(x.Suppressed)},
 		{metric.KVSubscribers, subscribers}, {metric.KVWorkers, m.source.Sources.Workers}, {metric.KVWaiting, 0}} {
-		r.tell(one.of, float64(one.v))
+		r.send(one.of, float64(one.v))
 	}
 }

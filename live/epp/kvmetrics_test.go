@@ -13,9 +13,8 @@ import (
 	"github.com/windtunnel/windtunnel/live/kvevents"
 )
 
-// The metrics of an index that dials its pods: a pod is "namespace/name",
-// removals of what was stored twice are told apart, a block beyond a hole is a
-// hit, and a pod that has left has no series.
+// The metrics of an index that dials its pods: a pod is "namespace/name", removals of blocks that were stored twice
+// have their own counter, a block beyond a hole is a hit, and a pod that has left has no series.
 func TestKVFiguresOfDiscoveredPods(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()

@@ -27,7 +27,7 @@ func TestRanksAreDialledAtTheirPorts(t *testing.T) {
 		list = append(list, e)
 	}
 	tokens := make([]uint32, 64)
-	for rank, p := range pubs { // before anybody listens: only a replay tells of it
+	for rank, p := range pubs { // before any subscriber listens: only a replay brings it
 		p.Publish(kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{7, 8}[:rank+1], Tokens: tokens[:16*(rank+1)],
 			BlockTokens: 16, Medium: kv.MediumGPU, Group: kv.NoGroup})
 	}

@@ -23,8 +23,7 @@ profiles:
       - {name: LoadAwareScorer, weight: 30}
 `
 
-// asks starts a picker with two idle pods and one (w2) that is busy but has the
-// prompt cached, as manager tells.
+// asks starts a picker with two idle pods and one (w2) that is busy but has the prompt cached, as manager answers.
 func asks(t *testing.T, timeout string, manager http.HandlerFunc) *Picking {
 	t.Helper()
 	s := httptest.NewServer(manager)

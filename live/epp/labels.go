@@ -1,6 +1,7 @@
 package epp
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"strconv"
@@ -24,7 +25,7 @@ const (
 	otherLabel = "other"
 )
 
-// series is what clients choose of a metric's labels.
+// series holds the labels of a metric that clients choose.
 type series struct {
 	model, target, fairness string
 	priority                int
@@ -86,9 +87,8 @@ func (s *interned[K]) all() map[K]*labels {
 // else each time. The zero value is ready.
 type labelSet struct{ interned[series] }
 
-// of are the labels model, target model, fairness id and priority. Beyond maxSeries the fairness id is told no more,
-// and beyond half as many again neither are the models. Priorities are the
-// objects', not the clients', and stay.
+// of returns the labels model, target model, fairness id and priority. Beyond maxSeries the fairness id is left out,
+// and beyond half as many again the models, too. Priorities are the objects', not the clients', and stay.
 func (s *labelSet) of(key series) *labels {
 	key.model, key.target, key.fairness = cut(key.model), cut(key.target), cut(key.fairness)
 	if l := s.find(key, maxSeries); l != nil {
@@ -125,10 +125,7 @@ func ofSeries(key series) (series, *labels) {
 
 // request is of a request.
 func (s *labelSet) request(r *picker.Request) *labels {
-	fairness := r.FairnessID
-	if fairness == "" {
-		fairness = picker.DefaultFairnessID
-	}
+	fairness := cmp.Or(r.FairnessID, picker.DefaultFairnessID)
 	return s.of(series{r.Model, r.TargetModel, fairness, r.Objective.Priority})
 }
 
@@ -143,8 +140,8 @@ func cut(s string) string {
 	return s
 }
 
-// label is text as a label: valid UTF-8, which the metrics library insists on,
-// without control characters, which whoever reads the page would have to.
+// label returns text as a label: valid UTF-8, which the metrics library requires, without control characters, which
+// would disturb readers of the page.
 func label(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

@@ -15,8 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// byProgram tells metrics by fairness id everywhere: flow control's, the load's
-// and the programs'.
+// byProgram makes all metrics distinguish the fairness id: flow control's, the load's and the programs'.
 const byProgram = `
 featureGates: [flowControl]
 plugins:
@@ -72,10 +71,10 @@ func checkSeries(t *testing.T, reg *prometheus.Registry) (most int, values map[s
 func (k *Picking) serveOne(t *testing.T, head header.List, body string) {
 	t.Helper()
 	c := newServed(&Server{o: Options{Now: k.o.Now}}, k, deafWire{}, t.Context())
-	c.tell(stream.Message{Kind: stream.Headers, Head: head})
-	c.tell(stream.Message{Kind: stream.Body, Body: []byte(body), End: true})
+	c.send(stream.Message{Kind: stream.Headers, Head: head})
+	c.send(stream.Message{Kind: stream.Body, Body: []byte(body), End: true})
 	c.ask()
-	c.tell(stream.Message{Kind: stream.ResponseHeaders, Head: header.Of(":status", "200")})
+	c.send(stream.Message{Kind: stream.ResponseHeaders, Head: header.Of(":status", "200")})
 	c.in = stream.Message{Kind: stream.ResponseBody,
 		Body: []byte(`{"usage":{"prompt_tokens":3,"completion_tokens":5,"total_tokens":8}}`), End: true}
 	c.response()
@@ -111,7 +110,7 @@ func TestLabelsThatStrangersMakeUp(t *testing.T) {
 		ask(fmt.Sprint("model-", i), "known")
 	}
 	most, values := checkSeries(t, reg)
-	if most > 2*(maxSeries*3/2+3) { // by endpoint, of which there are two
+	if most > 2*(maxSeries*3/2+3) { // two endpoints
 		t.Errorf("a family has %d series", most)
 	}
 	if !values["other"] || !values["fairness-1"] || values[fmt.Sprint("fairness-", 4*maxSeries-1)] {

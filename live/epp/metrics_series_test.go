@@ -13,7 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
 )
 
-// seriesOf are the lines of a registry's page that tell of a family.
+// seriesOf returns the lines of a family on a registry's page.
 func seriesOf(reg *prometheus.Registry, family string) (lines []string) {
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))

@@ -11,24 +11,26 @@ import (
 	"github.com/windtunnel/windtunnel/internal/watch"
 )
 
-// ObjectsOptions say where Kubernetes objects are and which of them count.
-type ObjectsOptions struct {
-	// Dir holds YAML and JSON files of any number of objects.
-	Dir string
-	// Namespace and Pool name the InferencePool.
-	Namespace, Pool string
-	// Selector and Ports, with a selector that is not nil, are the mode without
-	// a pool (--endpoint-selector): no objectives, no rewrites.
-	Selector picker.Selector
-	Ports    []int
-	// KeepEndpoints leaves the endpoints alone: they come from elsewhere.
-	KeepEndpoints bool
+// PoolOptions name a pool and the source of its endpoints.
+type PoolOptions struct {
+	// Namespace and PoolName name the InferencePool.
+	PoolName, Namespace string
+	// Objects is a directory of Kubernetes objects (InferencePool, Pod, InferenceObjective, InferenceModelRewrite) in
+	// YAML and JSON files; "" is none.
+	Objects string
+	// Endpoints are the endpoints of a pool that nothing else names; nil where the configuration or Objects name them.
+	Endpoints []*picker.Endpoint
+	// Selector and TargetPorts, with a selector that is not nil, are the mode without a pool (--endpoint-selector): the
+	// endpoints are the selected pods, without objectives and rewrites.
+	Selector    picker.Selector
+	TargetPorts []int
 }
 
 // ObjectsDir keeps a Picking equal to a directory of Kubernetes objects. Files
 // that become unreadable or wrong change nothing.
 type ObjectsDir struct {
-	o       ObjectsOptions
+	o       PoolOptions
+	keep    bool // the endpoints come from elsewhere
 	k       *Picking
 	log     *slog.Logger
 	changed func(found bool)
@@ -37,12 +39,13 @@ type ObjectsDir struct {
 	watcher *watch.Watch
 }
 
-// OpenObjectsDir reads the directory, which must be right, and follows it.
-// changed is called after each reading, with whether the pool exists.
-func OpenObjectsDir(k *Picking, o ObjectsOptions, log *slog.Logger, changed func(found bool)) (*ObjectsDir, error) {
-	d := &ObjectsDir{o: o, k: k, log: log, changed: changed}
+// openObjects reads the directory, which must be right, and follows it. It calls changed after each reading, with
+// whether the pool exists. With keep it leaves the endpoints alone.
+func openObjects(k *Picking, o PoolOptions, keep bool, log *slog.Logger, changed func(found bool)) (*ObjectsDir,
+	error) {
+	d := &ObjectsDir{o: o, keep: keep, k: k, log: log, changed: changed}
 	var err error
-	d.watcher, err = watch.Dir("objects in "+o.Dir, o.Dir, log, files.IsManifest, d.load)
+	d.watcher, err = watch.Dir("objects in "+o.Objects, o.Objects, log, files.IsManifest, d.load)
 	return d, err
 }
 
@@ -51,7 +54,7 @@ func (d *ObjectsDir) Close() { d.watcher.Close() }
 
 func (d *ObjectsDir) load() error {
 	set := &objects.Set{DefaultNamespace: d.o.Namespace}
-	if err := files.Manifests("objects", d.o.Dir, objects.MaxFileBytes, set.Add); err != nil {
+	if err := files.Manifests("objects", d.o.Objects, objects.MaxFileBytes, set.Add); err != nil {
 		return err
 	}
 	for _, w := range set.Warnings {
@@ -60,17 +63,15 @@ func (d *ObjectsDir) load() error {
 	d.ages.Settle(set)
 	var s objects.Selection
 	if d.o.Selector != nil {
-		s.Found, s.Endpoints = true, set.Endpoints(d.o.Namespace, d.o.Selector, d.o.Ports)
+		s.Found, s.Endpoints = true, set.Endpoints(d.o.Namespace, d.o.Selector, d.o.TargetPorts)
 	} else {
-		s = set.Select(d.o.Namespace, d.o.Pool)
+		s = set.Select(d.o.Namespace, d.o.PoolName)
 	}
-	d.k.Apply(s, d.o.KeepEndpoints)
+	d.k.Apply(s, d.keep)
 	if s.Found != d.found.Swap(s.Found) || !s.Found {
-		d.log.Info("epp: objects read", "pool", d.o.Pool, "found", s.Found, "endpoints", len(s.Endpoints))
+		d.log.Info("epp: objects read", "pool", d.o.PoolName, "found", s.Found, "endpoints", len(s.Endpoints))
 	}
-	if d.changed != nil {
-		d.changed(s.Found)
-	}
+	d.changed(s.Found)
 	return nil
 }
 

@@ -55,9 +55,9 @@ func TestObjectsAreFollowed(t *testing.T) {
 	write(manifests)
 	log := &lockedBuffer{}
 	s, err := StartStandalone(
-		StandaloneOptions{PoolName: "sim", Namespace: "default", Objects: dir, Address: "127.0.0.1:0",
-			HealthAddress: "127.0.0.1:0", Errors: stream.EPPErrors,
-			Log: slog.New(slog.NewTextHandler(log, nil))})
+		StandaloneOptions{PoolOptions: PoolOptions{PoolName: "sim", Namespace: "default", Objects: dir},
+			Serving:       Serving{Address: "127.0.0.1:0", HealthAddress: "127.0.0.1:0"},
+			PickerOptions: PickerOptions{Log: slog.New(slog.NewTextHandler(log, nil))}, Errors: stream.EPPErrors})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,17 +9,15 @@ import (
 	"github.com/windtunnel/windtunnel/live/extproc"
 )
 
-// outbox is what one stream still has to send to Envoy, in order. A machine's
-// effects are queued with the machine in hand, and sent without it: an Envoy that
-// does not read then keeps neither the deadline's timer nor the picker waiting. The
-// stream's goroutine takes no further message before all is sent, so that the queue
-// has what one message brings about, and a deadline, and the bytes that a message
-// shares with its effects stay as they are.
+// outbox holds one stream's unsent messages to Envoy, in order. The machine's effects are queued while the machine is
+// locked, and sent without the lock: an Envoy that does not read then keeps neither the deadline's timer nor the picker
+// waiting. The stream's goroutine takes no further message before all is sent. So the queue holds the effects of one
+// message and of a deadline, and the bytes that a message shares with its effects stay as they are.
 type outbox struct {
 	wire wire
 	m    exposed // the server's
 
-	turn  sync.Mutex // whoever sends has it
+	turn  sync.Mutex // held by the sender
 	sent  extproc.Out
 	spare []queued
 
@@ -56,15 +54,14 @@ func (o *outbox) whole() {
 	}
 }
 
-// failed is why nothing can be sent any more, or nil.
+// failed returns the error of a broken stream, nil for a working one.
 func (o *outbox) failed() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.err
 }
 
-// flush sends what is queued, after whoever sends already. It returns what failed
-// does.
+// flush sends the queue, after a sender that is active already. It returns the first error of a send.
 func (o *outbox) flush() error {
 	o.turn.Lock()
 	defer o.turn.Unlock()
@@ -86,7 +83,7 @@ func (o *outbox) flush() error {
 	}
 }
 
-// take is what is queued, for who has the turn.
+// take returns the queue; the caller holds turn.
 func (o *outbox) take() (list []queued, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -61,7 +61,7 @@ func writeJSON(w http.ResponseWriter, v any) {
 	_ = enc.Encode(v) // the client left
 }
 
-// maxDumped is how many endpoints a plug-in's state names.
+// maxDumped is the number of endpoints in a plug-in's state.
 const maxDumped = 100
 
 // pluginState is one plug-in on /debug/plugins/state.

@@ -259,9 +259,8 @@ func TestPluginPanicBetweenRequests(t *testing.T) {
 	}
 }
 
-// A panic anywhere in a stream, of our own code too, ends that stream with an
-// error. What it held is given back, the others go on, and so does the server's
-// end. Here it is who takes the record that panics, at each step of it.
+// A panic anywhere in a stream, also in windtunnel's own code, ends that stream with an error. The stream releases what
+// it held, and the others and the server's end proceed. Here the recorder panics, at each step of it.
 func TestPanicEndsItsOwnStream(t *testing.T) {
 	t.Parallel()
 	for _, step := range []record.Step{record.RequestReceived, record.EndpointPicked, record.RequestPassed,
@@ -353,8 +352,8 @@ func TestStopWithoutAnAnswer(t *testing.T) {
 	until(t, "its stream is over", func() bool { return rig.Active() == 0 })
 }
 
-// untilOver answers the request with one piece, if there is one, and says how
-// its stream went: "passed", or what it was told instead.
+// untilOver answers the request with one piece, if there is one, and returns the stream's outcome: "passed", or the
+// error.
 func (s wireStream) untilOver(piece string) string {
 	s.t.Helper()
 	answered, responded := false, false

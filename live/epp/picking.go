@@ -2,6 +2,7 @@ package epp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -9,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
@@ -21,7 +24,7 @@ import (
 // maxAnswerBytes bounds what a tokeniser or a remote scorer may answer.
 const maxAnswerBytes = 32 << 20
 
-// PickingOptions are what a Picking needs besides its picker.
+// PickingOptions configure a Picking besides its picker.
 type PickingOptions struct {
 	core.Config
 	// Now is the run's clock.
@@ -31,27 +34,26 @@ type PickingOptions struct {
 	Service core.ServiceConfig
 	// PoolName names the pool in metrics.
 	PoolName string
-	// Metrics takes the real EPP's metrics; nil keeps none.
+	// Metrics takes the real EPP's metrics; nil makes some that nobody reads.
 	Metrics *PickMetrics
 	// Hosts, if not nil, is the address for host:port of a URL that a plug-in
 	// asks, or "": then it is looked up as usual.
 	Hosts func(string) string
-	// KV says where KV events come from.
+	// KV configures the reception of KV events.
 	KV KVOptions
-	// Made is what a log of inputs says of how the picker was built.
+	// Made describes in a log of inputs how the picker was built.
 	Made inputlog.Header
 	// Inputs, if not nil, takes down what enters the picker, from the beginning.
 	Inputs *InputLog
 	// Fetch, if not nil, has the page of a URL in place of HTTP.
 	Fetch func(url string) ([]byte, error)
-	// Scraped, if not nil, is told how long it took to fetch and read a page.
+	// Scraped, if not nil, gets the time that fetching and reading a page took.
 	Scraped func(took time.Duration)
 	Log     *slog.Logger
 }
 
-// Picking is an endpoint picker in wall time: core/epp's Machine, driven by
-// live/drive, with what carries out its effects. Somebody has it in hand for a
-// decision (microseconds), never while something outside is awaited.
+// Picking is an endpoint picker in wall time: core/epp's Machine, driven by live/drive, with the code that carries out
+// its effects. A decision holds its lock (for microseconds). No goroutine waits for anything outside under the lock.
 type Picking struct {
 	openRequests
 	o         PickingOptions
@@ -68,16 +70,17 @@ type Picking struct {
 
 	drive *drive.Driver[core.Message, *core.Effects]
 	m     *core.Machine // the driver's
-	// service is the time that the picker is said to take besides; nil is none.
+	// service models the picker's additional time for a request; nil is none.
 	service *drive.Driver[*core.Request, *machine.Effects[core.Attended]]
-	inputs  *InputLog // for who has it in hand
+	inputs  *InputLog // guarded by drive
 }
 
 // NewPicking makes the picker. It is wrong to use its picker.Picker elsewhere
 // afterwards, except through With.
 func NewPicking(o PickingOptions) (*Picking, error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	if o.Metrics == nil {
+		o.Metrics = NewPickMetrics(prometheus.NewRegistry(), o.PoolName)
 	}
 	m, err := core.New(o.Config)
 	if err != nil {
@@ -130,7 +133,7 @@ func (k *Picking) With(f func(m *core.Machine, now machine.Time)) {
 // SetEndpoints replaces the pool's endpoints.
 func (k *Picking) SetEndpoints(list []*picker.Endpoint) { k.Input(core.Endpoints{List: list}) }
 
-// Close refuses what waits and stops what goes on beside the requests.
+// Close refuses waiting requests and stops the goroutines beside the requests.
 func (k *Picking) Close() {
 	if k.service != nil {
 		k.service.Stop()
@@ -145,8 +148,7 @@ func (k *Picking) Close() {
 	k.client.CloseIdleConnections()
 }
 
-// panicked logs a panic of which nobody else hears. What somebody's message has
-// brought about is theirs.
+// panicked logs a panic that has no other recipient. The sender of a message gets the panics that its message causes.
 func (k *Picking) panicked(_ machine.Time, v any, rang bool) {
 	if !rang {
 		panic(v)
@@ -162,7 +164,7 @@ func (k *Picking) effect(e *core.Effect) {
 	}
 	switch e.Kind {
 	case core.Ask, core.Decided:
-		if w != nil { // else its stream was over before anybody waited
+		if w != nil { // else its stream was over before it could wait
 			w.ready <- struct{}{}
 		}
 	case core.Evict:
@@ -198,7 +200,7 @@ func (k *Picking) effect(e *core.Effect) {
 
 // waiter is a stream's goroutine that waits for the machine's word.
 type waiter struct {
-	ready    chan struct{} // words that have not been heard: Ask and Decided at most
+	ready    chan struct{} // pending notifications: Ask and Decided at most
 	attended chan struct{} // closed when the picker has taken its time
 	evicted  chan struct{} // closed when flow control wants the request ended
 }
@@ -217,7 +219,7 @@ func (k *Picking) decide(waits func() context.Context, r *core.Request) {
 	if k.service != nil && k.service.Input(r) {
 		select {
 		case <-w.attended:
-		case <-waits().Done(): // nobody waits for the decision any more; the time is taken all the same
+		case <-waits().Done(): // no client waits for the decision; the service time passes all the same
 		}
 	}
 	k.Input(core.Arrive{Request: r})
@@ -290,7 +292,7 @@ func (k *Picking) ask(ctx context.Context, needs []picker.Need) []picker.Answer 
 // maxSending bounds how many messages wait for a service that takes them slowly.
 const maxSending = 8
 
-// send puts what plug-ins tell the outside on its way. What does not arrive is lost.
+// send starts sending the plug-ins' messages. Messages that do not arrive are lost.
 func (k *Picking) send(needs []picker.Need) {
 	for i := range needs {
 		n := &needs[i]

@@ -69,7 +69,7 @@ type asked struct {
 	done func()
 	s    *core.Stream
 	fx   machine.Effects[stream.Effect]
-	// What came of it.
+	// The outcome.
 	endpoint string
 	body     string // that is sent on
 	set      header.List
@@ -90,8 +90,8 @@ const hello = `{"model":"m","messages":[{"role":"user","content":"hello"}]}`
 // ask has a picker decide about a request.
 func (k *Picking) testAsk(ctx context.Context, head header.List, body string) *asked {
 	a := &asked{k: k, s: core.NewStream(k.m, k, k.number.Add(1))}
-	a.tell(stream.Message{Kind: stream.Headers, Head: head})
-	a.tell(stream.Message{Kind: stream.Body, Body: []byte(body), End: true})
+	a.send(stream.Message{Kind: stream.Headers, Head: head})
+	a.send(stream.Message{Kind: stream.Body, Body: []byte(body), End: true})
 	for _, e := range a.fx.List {
 		if e.Kind == stream.Decide {
 			a.fx.Reset()
@@ -122,23 +122,23 @@ func (r *Generations) testAsk(ctx context.Context, head header.List, body string
 	return a
 }
 
-func (a *asked) tell(m stream.Message) { a.s.Input(a.k.o.Now(), &m, &a.fx) }
+func (a *asked) send(m stream.Message) { a.s.Input(a.k.o.Now(), &m, &a.fx) }
 
 // respond sends a response's head and, where it is not empty, a whole body. It
 // returns the headers that are set.
 func (a *asked) respond(head header.List, body string) header.List {
 	a.fx.Reset()
-	a.tell(stream.Message{Kind: stream.ResponseHeaders, Head: head})
+	a.send(stream.Message{Kind: stream.ResponseHeaders, Head: head})
 	set := a.fx.List[0].Set
 	if body != "" {
-		a.tell(stream.Message{Kind: stream.ResponseBody, Body: []byte(body), End: true})
+		a.send(stream.Message{Kind: stream.ResponseBody, Body: []byte(body), End: true})
 	}
 	return set
 }
 
 // leave ends the request, if it has not ended, and the stream.
 func (a *asked) leave() {
-	a.tell(stream.Message{Kind: stream.PeerGone})
+	a.send(stream.Message{Kind: stream.PeerGone})
 	if a.done != nil {
 		a.done()
 	}

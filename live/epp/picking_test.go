@@ -114,9 +114,9 @@ func TestServedVerifierTellsWhatEnvoySaid(t *testing.T) {
 	k := picking(t, "plugins:\n- {type: destination-endpoint-served-verifier}\n- {type: "+
 		"queue-scorer}\nschedulingProfiles:\n- {name: default, plugins: [{pluginRef: queue-scorer}]}\n", 2)
 	for want, m := range map[string]picker.Served{
-		"10.0.0.9:8000":                                      {Told: true, Known: true, Endpoint: "10.0.0.9:8000"},
+		"10.0.0.9:8000":                                      {Given: true, Known: true, Endpoint: "10.0.0.9:8000"},
 		"fail: missing envoy lb metadata":                    {},
-		"fail: missing destination endpoint served metadata": {Told: true},
+		"fail: missing destination endpoint served metadata": {Given: true},
 	} {
 		x := k.testAsk(context.Background(), chat(1), hello)
 		x.s.Served(m)

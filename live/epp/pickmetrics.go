@@ -20,7 +20,7 @@ import (
 )
 
 // PickMetrics are the metrics of a picker (core/epp/metric): under the real EPP's names and under the older ones that
-// it still serves beside them, and under the documents'. A nil *PickMetrics keeps none.
+// it still serves beside them, and under the documents'.
 type PickMetrics struct {
 	exposed
 	pool     string
@@ -51,7 +51,7 @@ func (m *PickMetrics) span(point, kind, name string, took time.Duration) {
 	m.addTo(metric.Plugins, m.spans.find([...]string{point, kind, name}, math.MaxInt, ofSpan), took.Seconds())
 }
 
-// maxChosen is how many targets and endpoints keep the labels of their decisions.
+// maxChosen bounds the pairs of target model and endpoint whose labels are kept.
 const maxChosen = 1024
 
 func ofChosen(key [4]string) ([4]string, *labels) {
@@ -75,16 +75,13 @@ func (m *PickMetrics) observe(l *labels, list []core.Observation) {
 }
 
 func (m *PickMetrics) refused(r *picker.Request, e *apierror.Error) {
-	if m == nil {
-		return
-	}
 	m.add(metric.Errors, 1, append([]string{e.Code()}, m.labels.request(r).list...)...)
 }
 
-// rewritten is told of a request whose model an InferenceModelRewrite chose, when
-// it arrives: it counts also where the request waits, or is refused.
+// rewritten counts a request whose model an InferenceModelRewrite chose, when it arrives: also one that waits, or is
+// refused.
 func (m *PickMetrics) rewritten(r *picker.Request) {
-	if m == nil || r.Rewrite == "" {
+	if r.Rewrite == "" {
 		return
 	}
 	l := m.labels.request(r).list
@@ -96,11 +93,8 @@ func (m *PickMetrics) flowValues(r *picker.Request) []string {
 	return []string{l[2], l[3], m.pool, l[0], l[1]}
 }
 
-// queued is told of a request that enters flow control, or is rejected there.
+// queued counts a request that enters flow control, or is rejected there.
 func (m *PickMetrics) queued(r *core.Request, at flowcontrol.Outcome) {
-	if m == nil {
-		return
-	}
 	l := m.flowValues(r.Request)
 	m.add(metric.QueueSize, 1, l...)
 	m.add(metric.QueueBytes, float64(r.SizeBytes), l...)
@@ -112,11 +106,8 @@ func (m *PickMetrics) queued(r *core.Request, at flowcontrol.Outcome) {
 	m.add(metric.EnqueueTime, 0, l[0], l[1], outcome)
 }
 
-// left is told how a request left flow control.
+// left counts a request that left flow control.
 func (m *PickMetrics) left(r *core.Request, e *flowcontrol.Effect) {
-	if m == nil {
-		return
-	}
 	l := m.flowValues(r.Request)
 	m.add(metric.QueueSize, -1, l...)
 	m.add(metric.QueueBytes, -float64(r.SizeBytes), l...)
@@ -124,9 +115,9 @@ func (m *PickMetrics) left(r *core.Request, e *flowcontrol.Effect) {
 	m.add(metric.Dispatched, 1, e.Outcome.String(), l[1], m.pool)
 }
 
-// parsed is told what a parser did; "" is none.
+// parsed observes a parser's work; "" is no parser.
 func (m *PickMetrics) parsed(parser, point string, took time.Duration, times int) {
-	if m == nil || parser == "" {
+	if parser == "" {
 		return
 	}
 	for range times {
@@ -136,9 +127,6 @@ func (m *PickMetrics) parsed(parser, point string, took time.Duration, times int
 
 // revocation counts in-flight evictions: when they are decided, and how they end.
 func (m *PickMetrics) revocation(e *flowcontrol.Effect) {
-	if m == nil {
-		return
-	}
 	switch e.Kind {
 	case flowcontrol.Evict:
 		m.add(metric.RevocationsIssued, 1, strconv.Itoa(e.ForPriority), m.pool)
@@ -150,10 +138,10 @@ func (m *PickMetrics) revocation(e *flowcontrol.Effect) {
 	}
 }
 
-// decided is told of every pick.
+// decided observes a decision.
 func (m *PickMetrics) decided(p *picker.Picker, r *core.Request) {
 	d := r.Decision
-	if m == nil || d.Request.Body == nil {
+	if d.Request.Body == nil {
 		return
 	}
 	m.documentDecided(p, r)
@@ -162,8 +150,8 @@ func (m *PickMetrics) decided(p *picker.Picker, r *core.Request) {
 	}
 	l := m.labels.request(d.Request).list
 	target := l[1]
-	// Of a body that nobody looked into, and of one that asks for images, there are no tokens: the real
-	// producer of them fails, and those behind it are not asked.
+	// A body that no parser read, and one for images, has no tokens: the real producer of them fails, and later
+	// producers do not run.
 	opaque := d.Request.Body.Kind == parse.Opaque || d.Request.Body.Kind == parse.Images
 	for _, s := range d.Spans {
 		if _, tokens := s.Plugin.(picker.AnswerReader); s.Point == "DataProducer" && opaque && !tokens {
@@ -214,15 +202,12 @@ func (m *PickMetrics) decided(p *picker.Picker, r *core.Request) {
 }
 
 func (m *PickMetrics) dispatched(r *core.Request) {
-	if m == nil {
-		return
-	}
 	var room [2]core.Observation
 	m.observe(m.labels.request(r.Request), r.Dispatched(room[:0]))
 	m.runs(r.Request, 1)
 }
 
-// runs counts a request that is under way, unless nobody knows its model.
+// runs counts a request under way, unless its model is unknown.
 func (m *PickMetrics) runs(r *picker.Request, by float64) {
 	if r.Body != nil && !r.Body.SkipResponse && r.Model != "" {
 		m.addTo(metric.Running, m.labels.request(r), by)
@@ -237,11 +222,8 @@ func (m *PickMetrics) hooked(r *picker.Response) {
 	r.Spans = r.Spans[:0]
 }
 
-// piece is told of every piece of a response; gap is the time since the last.
+// piece observes a piece of a response; gap is the time since the last one.
 func (m *PickMetrics) piece(r *core.Request, gap time.Duration) {
-	if m == nil {
-		return
-	}
 	m.hooked(r.Response)
 	if !r.Response.Streaming || gap <= 0 {
 		return
@@ -249,13 +231,9 @@ func (m *PickMetrics) piece(r *core.Request, gap time.Duration) {
 	m.addTo(metric.ITL, m.labels.request(r.Request), gap.Seconds())
 }
 
-// ended is told once per dispatched request; spent is the time that its response
-// took of the picker's. Of a response that is no stream the real one counts the
-// time from its headers to its end.
+// ended observes the end of a dispatched request; spent is the picker's time for its response. For a response that is
+// not a stream the real EPP counts the time from its headers to its end.
 func (m *PickMetrics) ended(p *picker.Picker, x *core.Request, now machine.Time, spent time.Duration) {
-	if m == nil {
-		return
-	}
 	d, r := x.Decision, x.Response
 	l := m.labels.request(d.Request)
 	m.runs(d.Request, -1)
@@ -290,17 +268,13 @@ func (m *PickMetrics) ended(p *picker.Picker, x *core.Request, now machine.Time,
 // ScrapeFailed counts a page that did not come, or that an extractor (its type)
 // could not read.
 func (m *PickMetrics) ScrapeFailed(source, extractor string) {
-	switch {
-	case m == nil:
-	case extractor != "":
+	if extractor != "" {
 		m.add(metric.ExtractErrors, 1, source, extractor)
-		m.add(metric.PollErrors, 1, source)
-	default:
-		m.add(metric.PollErrors, 1, source)
 	}
+	m.add(metric.PollErrors, 1, source)
 }
 
-// poolCollector tells the pool's own metrics at the moment of a scrape.
+// poolCollector computes the pool's own metrics at a scrape.
 type poolCollector struct {
 	k    *Picking
 	pool string
@@ -323,7 +297,8 @@ func (c *poolCollector) Describe(chan<- *prometheus.Desc) {}
 func (c *poolCollector) Collect(out chan<- prometheus.Metric) {
 	_ = guarded(c.k.o.Log, "the page of metrics", "", func() error {
 		c.k.With(func(m *core.Machine, now machine.Time) {
-			m.Pool(now, c.pool, func(*metric.Family) bool { return true }, c.flows.flow, reading{out, c.desc}.tell)
+			m.Pool(now, c.pool, &core.PoolReport{Wants: func(*metric.Family) bool { return true }, Flow: c.flows.flow,
+				Send: reading{out, c.desc}.send})
 		})
 		return nil
 	})

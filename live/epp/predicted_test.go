@@ -44,7 +44,7 @@ schedulingProfiles:
   - pluginRef: max-score-picker
 `
 
-// fakePredictor answers as it is told.
+// fakePredictor answers as the test sets it.
 type fakePredictor struct {
 	mu      sync.Mutex
 	answer  func(w http.ResponseWriter, r *http.Request)
@@ -149,9 +149,9 @@ func withSLO(id int) header.List {
 	return chatHead(fmt.Sprint(id), "x-llm-d-slo-ttft-ms", "100", "x-llm-d-slo-tpot-ms", "20")
 }
 
-// foretold has requests decided about until one has its predictions in time, and returns that
-// one: a busy machine may take longer than a decision waits for them. Those before it leave.
-func (k *Picking) foretold(t *testing.T, id int) (x *asked) {
+// predictedInTime decides about requests until one has its predictions in time, and returns that one: a busy machine
+// may take longer than a decision waits for them. The earlier ones leave.
+func (k *Picking) predictedInTime(t *testing.T, id int) (x *asked) {
 	t.Helper()
 	until(t, "predictions come in time", func() bool {
 		x = k.testAsk(context.Background(), withSLO(id), hello)
@@ -170,7 +170,7 @@ func TestPredictionsDecide(t *testing.T) {
 	t.Parallel()
 	rec := &events{}
 	k, f, _ := predicting(t, rec)
-	x := k.foretold(t, 1)
+	x := k.predictedInTime(t, 1)
 	if x.endpoint != "127.0.0.2:8000" {
 		t.Fatalf("got %+v, want w1, which alone is in time", x)
 	}
@@ -185,13 +185,13 @@ func TestPredictionsDecide(t *testing.T) {
 	}
 	// A stream of three tokens, and what it took, in two samples.
 	x.fx.Reset()
-	x.tell(stream.Message{Kind: stream.ResponseHeaders,
+	x.send(stream.Message{Kind: stream.ResponseHeaders,
 		Head: header.Of(":status", "200", "content-type", "text/event-stream")})
 	for i := range 3 {
-		x.tell(stream.Message{Kind: stream.ResponseBody,
+		x.send(stream.Message{Kind: stream.ResponseBody,
 			Body: fmt.Appendf(nil, "data: {\"choices\":[{\"delta\":{\"content\":\"t%d\"}}]}\n\n", i)})
 	}
-	x.tell(stream.Message{Kind: stream.ResponseBody,
+	x.send(stream.Message{Kind: stream.ResponseBody,
 		Body: []byte("data: {\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":3}}\n\ndata: " +
 			"[DONE]\n\n"), End: true})
 	x.leave()
@@ -230,8 +230,8 @@ func TestPredictionsForManyEndpoints(t *testing.T) {
 	}
 }
 
-// What was predicted and what came of it is told under document 004's names and under
-// today's, which have the plug-in's name.
+// Predicted and measured times are reported under document 004's names and under today's, which contain the plug-in's
+// name.
 func TestPredictionMetrics(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
@@ -243,7 +243,7 @@ func TestPredictionMetrics(t *testing.T) {
 	m := NewPickMetrics(reg, "pool")
 	k := picking(t, "", 3, func(o *PickingOptions) { o.Picker, o.Metrics = p, m })
 	k.waiting(1, 2, 8)
-	x := k.foretold(t, 1)
+	x := k.predictedInTime(t, 1)
 	r := x.s.Request().Request
 	m.measured(p, r, 150*time.Millisecond, 10*time.Millisecond, m.labels.request(r))
 	x.leave()
@@ -352,7 +352,7 @@ func TestPredictorDoesNotAnswer(t *testing.T) {
 				return
 			}
 			f.say(text(secondBest))
-			x = k.foretold(t, 2)
+			x = k.predictedInTime(t, 2)
 			if x.endpoint != "127.0.0.2:8000" {
 				t.Errorf("once it answers again: got %+v, want w1", x)
 			}

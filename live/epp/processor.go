@@ -56,10 +56,10 @@ type served struct {
 	peer    context.Context
 	ended   atomic.Bool // the stream is over, or broken: result knows how
 
-	// The following are for who has the machine in hand.
-	patience context.Context // ends when nobody waits for an answer; nil until somebody has to know
+	// The machine's lock guards the following fields.
+	patience context.Context // ends when nobody waits for an answer; nil until a plug-in asks
 	cancel   context.CancelFunc
-	left     bool // nobody waits any more
+	left     bool // nobody waits for an answer
 	fx       machine.Effects[stream.Effect]
 	broken   error            // what a panic ended the stream with
 	sent     bool             // the decision's metrics are taken
@@ -70,7 +70,7 @@ type served struct {
 	in       stream.Message
 	heard    extproc.In
 	modes    stream.Modes
-	decide   bool // the picker is to be asked
+	decide   bool // the next step asks the picker
 	lastAt   machine.Time
 	evicted  <-chan struct{} // nil when the request cannot be evicted
 	arrivals chan arrival    // nil until receive needs it
@@ -108,7 +108,7 @@ func (c *served) run() error {
 // asks.
 func (c *served) waits() context.Context {
 	var patience context.Context
-	c.told(func(machine.Time, *machine.Effects[stream.Effect]) {
+	c.locked(func(machine.Time, *machine.Effects[stream.Effect]) {
 		if c.patience == nil {
 			if c.patience, c.cancel = context.WithCancel(c.peer); c.left {
 				c.cancel()
@@ -122,8 +122,7 @@ func (c *served) waits() context.Context {
 	return patience
 }
 
-// leave ends what is waited for: a picker that still thinks may stop. The machine
-// is in hand, or stopped.
+// leave cancels the wait: a picker that still computes may stop. The caller holds the machine, or it has stopped.
 func (c *served) leave() {
 	if c.left = true; c.cancel != nil {
 		c.cancel()
@@ -144,14 +143,14 @@ func (c *served) turn(in *extproc.In, err error) (done bool, _ error) {
 	return c.result()
 }
 
-// deciding is what panicked.
+// deciding names the part that panicked.
 const deciding = "the endpoint picker"
 
-// panicked is turn's guard where the machine is in hand, and the timer's.
+// panicked handles a panic while the machine is locked, and in its timer.
 func (c *served) panicked(now machine.Time, v any, rang bool) {
 	logPanic(c.s.o.Log, deciding, c.machine.RequestID(), v)
 	c.breakOff(now, fmt.Sprintf("%s failed: panic: %v", deciding, v))
-	if rang { // who reads waits for Envoy, so Envoy has to end it
+	if rang { // the reader waits for Envoy, so Envoy must end the stream
 		c.leave()
 		a := stream.Answer{Status: 500, Body: []byte(status.Convert(c.broken).Message())}
 		c.out.add(&stream.Effect{Kind: stream.SendAnswer, Answer: a}, c.modes) // or it has ended it already
@@ -169,8 +168,7 @@ func (c *served) rang() {
 	}
 }
 
-// flush sends what is queued. The machine must not be in hand: Envoy may take its
-// time.
+// flush sends the queue. The caller must not hold the machine, since Envoy may take its time.
 func (c *served) flush() error {
 	if c.out.flush() != nil {
 		c.ended.Store(true)
@@ -190,8 +188,8 @@ func (c *served) breakOff(now machine.Time, reason string) {
 	c.fx.Reset()
 }
 
-// step plays what was received, or why nothing was. It says whether the stream
-// is over, and with which gRPC status.
+// step plays a received message, or the error in its place. It reports whether the stream is over, and with which gRPC
+// status.
 func (c *served) step(in *extproc.In, err error) (bool, error) {
 	switch {
 	case errors.Is(err, errEvicted):
@@ -229,7 +227,7 @@ func (c *served) ask() {
 	_ = c.flush()
 	c.drive.With(func(machine.Time, *machine.Effects[stream.Effect]) {
 		c.note()
-		if c.machine.Result() == stream.Left { // nobody looks at the response: Envoy waits for nothing more
+		if c.machine.Result() == stream.Left { // no plug-in looks at the response, so Envoy waits for nothing
 			c.ended.Store(true)
 		}
 	})
@@ -257,7 +255,7 @@ func (c *served) over() {
 	}
 }
 
-// errEvicted is what receive says when the request must end early.
+// errEvicted is receive's error for a request that must end early.
 var errEvicted = errors.New("the request is evicted")
 
 type arrival struct {
@@ -294,7 +292,7 @@ func (c *served) receive() (*extproc.In, error) {
 		return a.in, a.err
 	case <-c.evicted:
 		return nil, errEvicted
-	case <-ctx.Done(): // the goroutine may have heard of it first and left
+	case <-ctx.Done(): // the goroutine may have noticed first and left
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 }
@@ -318,12 +316,12 @@ func (c *served) carry(_ machine.Time, fx *machine.Effects[stream.Effect], i int
 	}
 }
 
-// result tells whether the stream is over, and with which gRPC status.
+// result reports whether the stream is over, and with which gRPC status.
 func (c *served) result() (done bool, err error) {
 	if !c.ended.Load() {
 		return false, nil
 	}
-	c.told(func(now machine.Time, fx *machine.Effects[stream.Effect]) {
+	c.locked(func(now machine.Time, fx *machine.Effects[stream.Effect]) {
 		done, err = true, c.broken
 		if c.broken != nil {
 			return
@@ -346,9 +344,9 @@ func (c *served) result() (done bool, err error) {
 	return done, err
 }
 
-// told has f run with the machine in hand, also where what was due before it
-// panics: that has broken the stream off, and f sees it.
-func (c *served) told(f func(now machine.Time, fx *machine.Effects[stream.Effect])) {
+// locked runs f while it holds the machine, even if effects that were due before panic: that has broken the stream, and
+// f sees it.
+func (c *served) locked(f func(now machine.Time, fx *machine.Effects[stream.Effect])) {
 	ran := false
 	for tries := 0; tries < 2 && !ran; tries++ {
 		c.drive.With(func(now machine.Time, fx *machine.Effects[stream.Effect]) { ran = true; f(now, fx) })
@@ -362,7 +360,7 @@ func (c *served) gone(err error) (result error) {
 		reason = "the stream to Envoy broke: " + s.Message()
 	}
 	result = status.Error(codes.Canceled, "the request was given up")
-	c.told(func(now machine.Time, fx *machine.Effects[stream.Effect]) {
+	c.locked(func(now machine.Time, fx *machine.Effects[stream.Effect]) {
 		switch r := c.machine.Result(); {
 		case c.broken != nil:
 			result = c.broken

@@ -23,8 +23,8 @@ func TestWhoReadsThePages(t *testing.T) {
 		local, elsewhere, withKey int // of /metrics
 	}{{LocalReaders, 200, 403, 200}, {AllReaders, 200, 200, 200}, {KnownReaders, 401, 401, 200}} {
 		o := Options{Registry: prometheus.NewRegistry(),
-			Pages:      map[string]http.Handler{"/debug/pprof/": page, "GET /debug/state": page},
-			MetricsFor: c.readers, MetricsTokens: serve.NewTokens([]string{"secret"})}
+			Pages:   map[string]http.Handler{"/debug/pprof/": page, "GET /debug/state": page},
+			Serving: Serving{MetricsFor: c.readers, MetricsTokens: serve.NewTokens([]string{"secret"})}}
 		h := o.metricsPages()
 		ask := func(path, from, token string) int {
 			r := httptest.NewRequest(http.MethodGet, path, nil)
@@ -61,7 +61,8 @@ func TestDeadListenersAreTold(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"ext_proc", "metrics"} {
 		k := picking(t, evicting, 1)
-		s, err := Start(Options{Address: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0", Pickers: k, Now: k.o.Now})
+		s, err := Start(Options{Serving: Serving{Address: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0"}, Pickers: k,
+			Now: k.o.Now})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,9 +34,9 @@ type Generation struct {
 	closing  sync.Once
 }
 
-// build makes a generation; found is told whether the objects have the pool.
+// build makes a generation. It calls found with whether the objects have the pool.
 func (s *Standalone) build(o StandaloneOptions, found func(exists bool)) (g *Generation, err error) {
-	p, err := BuildPicker(&o)
+	p, err := BuildPicker(&o.PickerOptions)
 	if err != nil {
 		return nil, err
 	}
@@ -76,14 +76,12 @@ func (s *Standalone) build(o StandaloneOptions, found func(exists bool)) (g *Gen
 	if o.Objects == "" {
 		found(true)
 	} else {
-		g.objects, err = OpenObjectsDir(g.Picking,
-			ObjectsOptions{Dir: o.Objects, Namespace: o.Namespace, Pool: o.PoolName,
-				Selector: o.Selector, Ports: o.TargetPorts, KeepEndpoints: discovery != nil}, o.Log, found)
+		g.objects, err = openObjects(g.Picking, o.PoolOptions, discovery != nil, o.Log, found)
 	}
 	return g, err
 }
 
-// Close ends all of it. Requests that it has decided must have ended.
+// Close ends the generation. Requests that it has decided must have ended.
 func (g *Generation) Close() {
 	g.closing.Do(func() {
 		if g.file != nil {
@@ -171,11 +169,10 @@ func (r *Generations) Close() {
 // Describe sends nothing: which series there are depends on the generation.
 func (r *Generations) Describe(chan<- *prometheus.Desc) {}
 
-// Collect tells the current generation's metrics.
+// Collect sends the current generation's metrics.
 func (r *Generations) Collect(out chan<- prometheus.Metric) { r.Current().Registry.Collect(out) }
 
-// Pages are the current generation's, whichever that is when they are asked
-// for.
+// Pages returns pages that show the generation that is current at each request.
 func (r *Generations) Pages() map[string]http.Handler {
 	out := map[string]http.Handler{}
 	for pattern := range r.Current().Pages() {
@@ -194,15 +191,14 @@ type openRequests struct {
 	once    sync.Once
 }
 
-// settled is told of the end of each request that open counted.
+// settled counts the end of a request that open counted.
 func (c *openRequests) settled() {
 	if c.open.Add(-1) == 0 && c.leaving.Load() {
 		c.once.Do(func() { close(c.idle) })
 	}
 }
 
-// retire returns what is closed when the last request has ended. Nothing new
-// may be counted any more.
+// retire returns a channel that is closed when the last request has ended. No request may be counted after the call.
 func (c *openRequests) retire() <-chan struct{} {
 	c.leaving.Store(true)
 	if c.open.Load() == 0 {
@@ -211,8 +207,8 @@ func (c *openRequests) retire() <-chan struct{} {
 	return c.idle
 }
 
-// inherit takes over what outlives a configuration: the numbers of requests,
-// so that no id is made twice, and the remembered decisions.
+// inherit copies the state that outlives a configuration: the numbers of requests, so that no id is made twice, and the
+// remembered decisions.
 func (k *Picking) inherit(old *Picking) {
 	k.number.Store(old.number.Load() + 1<<20)
 	old.With(func(was *core.Machine, _ machine.Time) {
@@ -220,8 +216,8 @@ func (k *Picking) inherit(old *Picking) {
 	})
 }
 
-// watchConfig reads the configuration again whenever its file changes. A bad
-// one is refused and told; the old one stays.
+// watchConfig reads the configuration again whenever its file changes. It refuses and logs a bad one; the old one
+// stays.
 func (s *Standalone) watchConfig() error {
 	path := s.o.ConfigPath
 	var err error

@@ -64,10 +64,10 @@ func startReloadable(t *testing.T, change ...func(*StandaloneOptions)) *reloadRi
 		log: &lockedBuffer{}}
 	r.pods("a")
 	r.write(r.path, r.config("queue-scorer"))
-	o := StandaloneOptions{Config: []byte(r.config("queue-scorer")), ConfigName: r.path, ConfigPath: r.path,
-		PoolName: "pool",
-		Address:  "127.0.0.1:0", HealthAddress: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0", History: 100,
-		RefreshMetrics: time.Hour, Log: slog.New(slog.NewTextHandler(r.log, nil))}
+	o := StandaloneOptions{ConfigPath: r.path, PoolOptions: PoolOptions{PoolName: "pool"},
+		PickerOptions: PickerOptions{Config: []byte(r.config("queue-scorer")), ConfigName: r.path, History: 100,
+			RefreshMetrics: time.Hour, Log: slog.New(slog.NewTextHandler(r.log, nil))},
+		Serving: Serving{Address: "127.0.0.1:0", HealthAddress: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0"}}
 	for _, f := range change {
 		f(&o)
 	}

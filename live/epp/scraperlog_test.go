@@ -31,8 +31,8 @@ func (l *lockedLog) count(text string) int {
 	return strings.Count(l.b.String(), text)
 }
 
-// Who greps the picker's log for "scraper" (document 003) sees of each endpoint
-// that its figures are read, once, and when they are not, and are again.
+// The picker's log has a line with "scraper" (document 003) for each endpoint when its figures become readable, when
+// they cease to be, and when they are again.
 func TestScraperIsLogged(t *testing.T) {
 	t.Parallel()
 	var log lockedLog

@@ -45,13 +45,13 @@ type fetchKey struct {
 type fetch struct {
 	endpoint string // its name: the target itself is the picker's
 	*pageFetch
-	wanted chan struct{} // closed when no page is any more
+	wanted chan struct{} // closed when the endpoint has left
 
 	// These two are the fetching goroutine's.
 	failing bool // the last page could not be had
-	reading bool // one could, and it is told
+	reading bool // a page could be used, and the log has a line about it
 
-	unreadable bool // a page could not be used; for who has the picker in hand
+	unreadable bool // a page could not be used; guarded by the picker's lock
 }
 
 func newScraper(k *Picking) *scraper {
@@ -73,7 +73,7 @@ func newScraper(k *Picking) *scraper {
 	return s
 }
 
-// scrape fetches a page, without waiting for it. The picker is in hand.
+// scrape starts fetching a page. The caller holds the picker.
 func (s *scraper) scrape(t *core.Target, source int) {
 	if s.ctx.Err() != nil {
 		return
@@ -95,7 +95,7 @@ func (s *scraper) scrape(t *core.Target, source int) {
 	f.wanted <- struct{}{} // one at most is on its way, so there is room
 }
 
-// departed forgets an endpoint that has left the pool. The picker is in hand.
+// departed forgets an endpoint that has left the pool. The caller holds the picker.
 func (s *scraper) departed(t *core.Target) {
 	for i := range s.sources {
 		key := fetchKey{t, i}
@@ -122,7 +122,7 @@ func (s *scraper) fetch(f *fetch, key fetchKey) {
 	if src.reader != nil && err == nil {
 		src.mu.Lock()
 		defer src.mu.Unlock()
-		// extractors say what they want of it
+		// extractors choose the families to read
 		msg.Err = guarded(s.k.o.Log, "the reading of a page", "", func() (err error) {
 			msg.Page, err = src.reader.Read(page)
 			return err
@@ -160,8 +160,7 @@ func (s *scraper) failed(f *fetch, key fetchKey, err error, had bool) {
 	f.failing = true
 }
 
-// unread counts and logs a page that an extractor could not use. The picker
-// is in hand.
+// unread counts and logs a page that an extractor could not use. The caller holds the picker.
 func (s *scraper) unread(e *core.Effect) {
 	src := s.sources[e.Source]
 	s.k.o.Metrics.ScrapeFailed(src.Source.Source.Type(), e.Plugin.Type())

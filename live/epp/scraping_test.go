@@ -34,9 +34,8 @@ pluginConfig:
 - {name: GenericPrometheusScraper, args: {endpoint: /custom-metrics, port: %s, ttl: 100ms, metrics: [custom_queue_depth]}}
 `
 
-// The three scrapers of document 003 read what it lists; a page that is
-// malformed or does not come leaves the metrics until their ttl, and then they
-// are forgotten; a metric that a good page does not tell is forgotten at once.
+// The three scrapers of document 003 read the metrics that it lists. A page that is malformed or missing leaves the
+// metrics until their ttl, when they are forgotten. A metric that is missing from a good page is forgotten at once.
 func TestDocumentScrapers(t *testing.T) {
 	t.Parallel()
 	page := func(lines string) *string { return &lines }

@@ -1,13 +1,11 @@
-// Package epp is the endpoint picker on the wire: the ext_proc server that
-// Envoy asks about every request, with its health and metrics.
+// Package epp is the endpoint picker on the wire: the ext_proc server that Envoy calls for every request, with its
+// health and metrics.
 //
-// It decides nothing. Each ext_proc stream is one core/epp Stream: this package
-// translates Envoy's protobuf messages into its inputs and its effects back, and
-// keeps its deadlines. One goroutine reads a stream; a deadline fires on a timer;
-// a lock per stream keeps the two apart, and is not held while Envoy takes its time
-// to read. What the streams share is one core/epp
-// Machine behind a lock (Picking), whose effects are carried out here: pages
-// fetched, KV events heard, questions of plug-ins put.
+// It decides nothing. Each ext_proc stream is one core/epp Stream: this package translates Envoy's protobuf messages
+// into its inputs and its effects back, and keeps its deadlines. One goroutine reads a stream; a deadline fires on a
+// timer; a lock per stream keeps the two apart, and is not held while Envoy reads slowly. The streams share one
+// core/epp Machine behind a lock (Picking). Picking carries out its effects: it fetches pages, receives KV events, and
+// calls the services that plug-ins use.
 package epp
 
 import (
@@ -36,59 +34,57 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// Pickers says which picker serves a stream that begins now; done is called when
-// the stream is over.
+// Pickers returns the picker for a stream that begins now. The server calls done when the stream is over.
 type Pickers interface {
 	Take() (k *Picking, done func())
 }
 
 // Options of a server.
 type Options struct {
-	// Addresses to listen on; empty ones are not opened. The ecosystem's ports
-	// are 9002 (ext_proc and gRPC health), 9003 (gRPC health) and 9090
-	// (metrics over HTTP).
-	Address, HealthAddress, MetricsAddress string
+	Serving
 	// TLS, when not nil, is used on Address; MetricsTLS on MetricsAddress.
 	TLS        credentials.TransportCredentials
 	MetricsTLS *tls.Config
-	// MaxRecvBytes and MaxSendBytes limit one gRPC message; 0 is 64 MiB for
-	// the first and no limit for the other.
-	MaxRecvBytes, MaxSendBytes int
 	// Pickers decide; they are required.
 	Pickers Pickers
 	// Now is the run's clock.
 	Now func() machine.Time
 	// Registry takes the server's metrics; nil makes one.
 	Registry *prometheus.Registry
-	// StreamMetrics adds metrics about ext_proc streams
-	// (--enable-grpc-stream-metrics).
-	StreamMetrics bool
-	// Pages are further handlers of the metrics listener, by pattern. They show
-	// prompts' pieces and the process itself: this machine sees them, and who
-	// shows one of MetricsTokens or the certificate that MetricsTLS asks for.
+	// Pages are further handlers of the metrics listener, by pattern. They show pieces of prompts and the process
+	// itself: to this machine, and to clients with one of MetricsTokens or the certificate that MetricsTLS requires.
 	Pages map[string]http.Handler
-	// MetricsFor says who reads /metrics, MetricsTokens what they show.
-	MetricsFor    Readers
-	MetricsTokens serve.Tokens
-	// Wrap, when not nil, stands around the listener at Address, for who measures
-	// at the socket.
-	Wrap func(net.Listener) net.Listener
-	// Log hears of failures; nil is silent.
+	// Log gets failures; nil is silent.
 	Log *slog.Logger
 }
 
-// Readers are those to whom /metrics is served.
+// Serving configures a server's listeners.
+type Serving struct {
+	// Addresses to listen on; empty ones are not opened. The ecosystem's ports are 9002 (ext_proc and gRPC health),
+	// 9003 (gRPC health) and 9090 (metrics over HTTP).
+	Address, HealthAddress, MetricsAddress string
+	// MaxRecvBytes and MaxSendBytes limit one gRPC message; 0 is 64 MiB for the first and no limit for the other.
+	MaxRecvBytes, MaxSendBytes int
+	// StreamMetrics adds metrics about ext_proc streams (--enable-grpc-stream-metrics).
+	StreamMetrics bool
+	// MetricsFor chooses the readers of /metrics, and MetricsTokens are the tokens that they show.
+	MetricsFor    Readers
+	MetricsTokens serve.Tokens
+	// Wrap, when not nil, wraps the listener at Address, to measure at the socket.
+	Wrap func(net.Listener) net.Listener
+}
+
+// Readers are the clients to which /metrics is served. A client with a token or a certificate is always one.
 type Readers uint8
 
-// The readers. Whoever shows a token or a certificate is always one.
+// The readers.
 const (
 	LocalReaders Readers = iota // and this machine
-	AllReaders                  // everybody
-	KnownReaders                // nobody else
+	AllReaders                  // all clients
+	KnownReaders                // no others
 )
 
-// metricsPages are the pages of the metrics listener, each for whom it may
-// concern.
+// metricsPages returns the pages of the metrics listener, each for its readers.
 func (o *Options) metricsPages() http.Handler {
 	known := func(r *http.Request) bool {
 		return o.MetricsTokens.Allow(r.Header.Get("Authorization")) || r.TLS != nil && len(r.TLS.VerifiedChains) > 0
@@ -124,7 +120,7 @@ type Server struct {
 	listeners map[string]net.Listener // by what is served there
 }
 
-// stuck is how long Stop waits for streams to end that it has cut off.
+// stuck is how long Stop waits for streams after it has cut them off.
 const stuck = time.Second
 
 // ServiceName is the gRPC service whose health Envoy asks for.
@@ -137,12 +133,8 @@ func Start(o Options) (*Server, error) {
 	if o.Pickers == nil || o.Now == nil {
 		return nil, errors.New("epp: Pickers and Now are required")
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Registry == nil {
-		o.Registry = prometheus.NewRegistry()
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	o.Registry = cmp.Or(o.Registry, prometheus.NewRegistry())
 	s := &Server{o: o, health: health.NewServer(), listeners: map[string]net.Listener{},
 		m: newServerMetrics(o.Registry, o.StreamMetrics), serving: serve.Group{Log: o.Log},
 		checks: healthChecks{peers: map[string]*checker{}}}
@@ -220,13 +212,13 @@ func (s *Server) serve(what string, g *grpc.Server, l net.Listener) {
 // Failed has the error of the first listener that ended by itself.
 func (s *Server) Failed() <-chan error { return s.serving.Failed() }
 
-// Addr is where the ext_proc service listens.
+// Addr returns the address of the ext_proc service.
 func (s *Server) Addr() string { return s.addressOf("ext_proc") }
 
-// HealthAddr is where the separate gRPC health service listens, or "".
+// HealthAddr returns the address of the separate gRPC health service, or "".
 func (s *Server) HealthAddr() string { return s.addressOf("health") }
 
-// MetricsAddr is where /metrics is served, or "".
+// MetricsAddr returns the address of /metrics, or "".
 func (s *Server) MetricsAddr() string { return s.addressOf("metrics") }
 
 func (s *Server) addressOf(what string) string {
@@ -251,12 +243,11 @@ func (s *Server) SetReady(ready bool) {
 	}
 }
 
-// Stop takes the server out of service without losing a request: it reports
-// not ready, serves on until everybody who asks for its health has heard that,
-// lets the streams finish until ctx ends, and then closes what is left.
+// Stop takes the server out of service without losing a request. It reports not ready, serves until all clients that
+// check its health have seen that, lets the streams finish until ctx ends, and then closes the rest.
 func (s *Server) Stop(ctx context.Context) error {
 	s.SetReady(false)
-	s.checks.told(ctx, time.Now())
+	s.checks.awaitChecks(ctx, time.Now())
 	done := make(chan struct{})
 	go func() {
 		s.grpc.GracefulStop()

@@ -1,9 +1,9 @@
 package epp
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/pprof"
 	"slices"
@@ -22,85 +22,67 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/watch"
 	"github.com/windtunnel/windtunnel/live/kvevents"
-	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// StandaloneOptions are those of an endpoint picker that runs by itself behind
-// somebody's Envoy: the real EPP's flags.
+// StandaloneOptions configure an endpoint picker that runs by itself behind a user's Envoy: the real EPP's flags.
 type StandaloneOptions struct {
-	// Config is the EndpointPickerConfig's text, nil for the default one;
-	// ConfigName names it in errors.
-	Config     []byte
-	ConfigName string
-	// ConfigPath, when given, is the configuration's file: it is watched, and a
-	// change of it is taken over without losing a request.
+	PickerOptions
+	PoolOptions
+	Serving
+	Certificates
+	// ConfigPath, when given, is the configuration's file: it is watched, and a change of it is taken over without
+	// losing a request.
 	ConfigPath string
-	PoolName   string
-	Namespace  string
 	// Hosts, if not nil, is the address for host:port of a URL that a plug-in asks, "" to ask there. The picker then
 	// runs beside others of other pods, and takes KV events at free ports of 127.0.0.1 instead of its zmqEndpoint.
-	Hosts func(string) string
-	// Objects is a directory of Kubernetes objects (InferencePool, Pod,
-	// InferenceObjective, InferenceModelRewrite); "" is none.
-	Objects string
-	// Endpoints are those of a pool that nothing else names; nil where the
-	// configuration or Objects say which there are.
-	Endpoints []*picker.Endpoint
-	// Selector and TargetPorts are the mode without a pool: endpoints are the
-	// pods that it selects.
-	Selector    picker.Selector
-	TargetPorts []int
-	// Address, HealthAddress and MetricsAddress are listened on.
-	Address, HealthAddress, MetricsAddress string
-	// Secure serves TLS: with tls.crt and tls.key in CertPath, else with a
-	// certificate made for the occasion.
+	Hosts      func(string) string
+	EmitScores bool
+	// PodHeaders and ExplainHeaders are core/epp's DocumentHeaders and ExplainHeaders.
+	PodHeaders, ExplainHeaders bool
+	// Profiling serves Go's profiles under /debug/pprof/ beside the metrics.
+	Profiling bool
+	Errors    stream.ErrorStyle
+	// Hold asks for the held-open flow of document 000.
+	Hold stream.Config
+	// Inputs, if not nil, records the inputs of the picker.
+	Inputs *InputLog
+	// Origin is when its time began, from which the events of Hold.Recorder are timed; zero is now.
+	Origin    time.Time
+	BuildInfo string
+}
+
+// PickerOptions are a configuration and the options of its picker.
+type PickerOptions struct {
+	// Config is the EndpointPickerConfig's text, nil for the default one; ConfigName names it in errors.
+	Config                          []byte
+	ConfigName                      string
+	AllowExperimental, IgnoreSubset bool
+	// ClientHeaders makes the plug-in client-headers act also where the configuration has none: its parameters as
+	// JSON, "" to leave it out.
+	ClientHeaders string
+	// Predictor predicts latencies; nil is none.
+	Predictor *picker.PredictorService
+	Registry  picker.Registry // nil is the built-in one
+	Seed      uint64
+	// History is how many decisions are kept for people.
+	History        int
+	RefreshMetrics time.Duration
+	Log            *slog.Logger
+}
+
+// Certificates configure TLS at the listeners.
+type Certificates struct {
+	// Secure serves ext_proc over TLS: with tls.crt and tls.key in CertPath, else with a generated certificate.
 	Secure   bool
 	CertPath string
 	// CertReload takes over a certificate whose files change.
 	CertReload bool
-	// TLSMinVersion and TLSCipherSuites are crypto/tls'; 0 and nil are TLS 1.2
-	// and Go's choice.
+	// TLSMinVersion and TLSCipherSuites are crypto/tls'; 0 and nil are TLS 1.2 and Go's choice.
 	TLSMinVersion   uint16
 	TLSCipherSuites []uint16
-	// MetricsCertPath serves /metrics over TLS with the certificate in that
-	// directory; MetricsClientCA is a file of the authorities whose
-	// certificates its readers must show.
+	// MetricsCertPath serves /metrics over TLS with the certificate in that directory; MetricsClientCA is a file of
+	// the authorities whose certificates its readers must show.
 	MetricsCertPath, MetricsClientCA string
-	// MetricsFor says who reads /metrics, MetricsTokens what they show.
-	MetricsFor    Readers
-	MetricsTokens serve.Tokens
-	// MaxRecvBytes and MaxSendBytes limit one gRPC message; 0 is the default.
-	MaxRecvBytes, MaxSendBytes int
-
-	// Predictor is who predicts latencies; nil is nobody.
-	Predictor *picker.PredictorService
-
-	AllowExperimental, IgnoreSubset, EmitScores bool
-	// PodHeaders and ExplainHeaders are core/epp's DocumentHeaders and ExplainHeaders.
-	PodHeaders, ExplainHeaders bool
-	// ClientHeaders has the plug-in client-headers act also where the configuration
-	// has none: its parameters as JSON, "" for not.
-	ClientHeaders  string
-	RefreshMetrics time.Duration
-	// Profiling serves Go's profiles under /debug/pprof/ beside the metrics.
-	Profiling bool
-	// StreamMetrics adds metrics about ext_proc streams.
-	StreamMetrics bool
-	Errors        stream.ErrorStyle
-	// Hold asks for the held-open flow of document 000.
-	Hold     stream.Config
-	Registry picker.Registry // nil is the built-in one
-	Seed     uint64
-	History  int
-	// Inputs, if not nil, takes down what enters the picker.
-	Inputs *InputLog
-	// Origin is when its time began, from which the events of Hold.Recorder are timed;
-	// zero is now.
-	Origin time.Time
-	// Wrap is Options.Wrap.
-	Wrap      func(net.Listener) net.Listener
-	Log       *slog.Logger
-	BuildInfo string
 }
 
 // Standalone is a running endpoint picker with everything around it.
@@ -123,7 +105,7 @@ type Standalone struct {
 
 // BuildPicker reads a configuration and builds its picker. The error is every
 // mistake in the configuration.
-func BuildPicker(o *StandaloneOptions) (*picker.Picker, error) {
+func BuildPicker(o *PickerOptions) (*picker.Picker, error) {
 	cfg := config.Default()
 	if o.Config != nil {
 		var err error
@@ -155,7 +137,7 @@ func BuildPicker(o *StandaloneOptions) (*picker.Picker, error) {
 }
 
 // obeyClients adds ClientHeaders' plug-in.
-func (o *StandaloneOptions) obeyClients(c *config.Config) error {
+func (o *PickerOptions) obeyClients(c *config.Config) error {
 	if o.ClientHeaders == "" ||
 		slices.ContainsFunc(c.Plugins, func(p config.Plugin) bool { return p.Type == plugins.TypeClientHeaders }) {
 		return nil
@@ -168,8 +150,8 @@ func (o *StandaloneOptions) obeyClients(c *config.Config) error {
 	return err
 }
 
-// Made is what a log of inputs says of the picker that BuildPicker builds.
-func (o *StandaloneOptions) Made() inputlog.Header {
+// Made describes the picker that BuildPicker builds, for a log of inputs.
+func (o *PickerOptions) Made() inputlog.Header {
 	h := inputlog.Header{Name: o.ConfigName, Seed: o.Seed, AllowExperimental: o.AllowExperimental,
 		IgnoreSubset: o.IgnoreSubset, Detail: o.History > 0,
 		Predictor: o.Predictor != nil, ScrapeInterval: machine.FromDuration(o.RefreshMetrics)}
@@ -182,12 +164,8 @@ func (o *StandaloneOptions) Made() inputlog.Header {
 
 // StartStandalone reads the configuration and the endpoints and serves.
 func StartStandalone(o StandaloneOptions) (*Standalone, error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.RefreshMetrics <= 0 {
-		o.RefreshMetrics = 50 * time.Millisecond
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	o.RefreshMetrics = cmp.Or(max(o.RefreshMetrics, 0), 50*time.Millisecond)
 	began := o.Origin
 	if began.IsZero() {
 		began = time.Now()
@@ -204,19 +182,16 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 		return nil, err
 	}
 	s.generations.Replace(g)
-	server := Options{Address: o.Address, HealthAddress: o.HealthAddress, MetricsAddress: o.MetricsAddress,
-		Pickers: s.generations,
-		Now:     s.now, Registry: reg, Log: o.Log, StreamMetrics: o.StreamMetrics, Pages: s.pages(), Wrap: o.Wrap,
-		MaxRecvBytes: o.MaxRecvBytes, MaxSendBytes: o.MaxSendBytes,
-		MetricsFor: o.MetricsFor, MetricsTokens: o.MetricsTokens}
+	server := Options{Serving: o.Serving, Pickers: s.generations, Now: s.now, Registry: reg, Log: o.Log,
+		Pages: s.pages()}
 	if o.Secure {
-		if server.TLS, err = serverTLS(&o); err != nil {
+		if server.TLS, err = o.serverTLS(o.Log); err != nil {
 			s.close()
 			return nil, err
 		}
 	}
 	if o.MetricsCertPath != "" {
-		if server.MetricsTLS, err = metricsTLS(&o); err != nil {
+		if server.MetricsTLS, err = o.metricsTLS(o.Log); err != nil {
 			s.close()
 			return nil, err
 		}
@@ -236,8 +211,8 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 	return s, nil
 }
 
-// serve tells the health services: without its pool a picker is not ready. A
-// server given takes over; otherwise found is an update.
+// serve updates the health services: without its pool a picker is not ready. A given server takes over; otherwise found
+// is an update.
 func (s *Standalone) serve(server *Server, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -30,7 +30,7 @@ type wireRig struct {
 
 func startWire(t *testing.T, k *Picking, more ...grpc.DialOption) *wireRig {
 	t.Helper()
-	s, err := Start(Options{Address: "127.0.0.1:0", Pickers: k, Now: k.o.Now, Log: k.o.Log})
+	s, err := Start(Options{Serving: Serving{Address: "127.0.0.1:0"}, Pickers: k, Now: k.o.Now, Log: k.o.Log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,8 +115,8 @@ func headMessage(pairs ...string) *extprocv3.HttpHeaders {
 	return &extprocv3.HttpHeaders{Headers: m}
 }
 
-// What only counts tokens is sent on, and its stream is over: nobody looks at the
-// response, and Envoy must not wait until somebody does.
+// A request that only counts tokens is forwarded, and its stream is over: no plug-in looks at the response, and Envoy
+// must not wait for one.
 func TestStreamEndsWhereNobodyLooksAtTheResponse(t *testing.T) {
 	t.Parallel()
 	rig := startWire(t, picking(t, "plugins: [{type: random-picker}]", 1))

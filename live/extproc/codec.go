@@ -194,10 +194,10 @@ func (in *In) readMetadata(b []byte) bool {
 		case namespace == picker.NamespaceSubset:
 			return !in.Hinted && fields(values, in.readSubset)
 		case namespace == picker.NamespaceLB:
-			if in.Served.Told {
+			if in.Served.Given {
 				return false
 			}
-			in.Served.Told = true
+			in.Served.Given = true
 			return fields(values, in.readServed)
 		}
 		return true
@@ -429,9 +429,9 @@ func subsetOf(m map[string]*structpb.Struct) (addresses []string, hinted bool) {
 
 // servedBy returns the endpoint that, according to Envoy, has served the request.
 func servedBy(m map[string]*structpb.Struct) (s picker.Served) {
-	lb, told := m[picker.NamespaceLB]
+	lb, given := m[picker.NamespaceLB]
 	endpoint, known := lb.GetFields()[picker.KeyServed].GetKind().(*structpb.Value_StringValue)
-	s.Told, s.Known = told, known
+	s.Given, s.Known = given, known
 	if known {
 		s.Endpoint = endpoint.StringValue
 	}

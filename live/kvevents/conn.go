@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/go-zeromq/zmq4"
@@ -168,11 +169,11 @@ func (g *guard) follow(p []byte) error {
 // endpointAddress returns the host:port of an endpoint such as tcp://0.0.0.0:5555. As in ZMQ, * stands for every
 // address.
 func endpointAddress(endpoint string) (string, error) {
-	const scheme = "tcp://"
-	if len(endpoint) < len(scheme) || endpoint[:len(scheme)] != scheme {
+	address, ok := strings.CutPrefix(endpoint, "tcp://")
+	if !ok {
 		return "", fmt.Errorf("ZMQ endpoint %q: expected tcp://<address>:<port>", endpoint)
 	}
-	host, port, err := net.SplitHostPort(endpoint[len(scheme):])
+	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return "", fmt.Errorf("ZMQ endpoint %q: %w (expected tcp://<address>:<port>)", endpoint, err)
 	}

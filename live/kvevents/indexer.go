@@ -1,6 +1,7 @@
 package kvevents
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"time"
@@ -49,7 +50,7 @@ type Report struct {
 // ErrNameless is the error of a message whose sender is unknown: neither its topic nor its pod_id names a pod.
 var ErrNameless = errors.New("neither the topic nor pod_id names a pod; expected a topic like kv@<ip>:<port>@<model>")
 
-// Indexer keeps an index of which pod holds which blocks, from the events that a Subscriber receives. View looks
+// Indexer keeps an index from blocks to the pods that hold them, from the events that a Subscriber receives. View looks
 // blocks up without waiting for a lock. The KV-Cache Manager is an HTTP server around an Indexer; an endpoint picker
 // has one in its process.
 type Indexer struct {
@@ -74,18 +75,15 @@ type Indexer struct {
 const (
 	changeEvery = 20 * machine.Millisecond
 	maxPosted   = 64
-	// biteBlocks is how many blocks of a message are applied in one turn. Queries run between turns.
-	biteBlocks = 4096
+	// portionBlocks is how many blocks of a message are applied in one turn. Queries run between turns.
+	portionBlocks = 4096
 )
 
 // NewIndexer starts an indexer. Close stops it.
 func NewIndexer(opts IndexerOptions) (*Indexer, error) {
-	x := &Indexer{opts: opts, log: opts.Subscriber.Log, ix: kvindex.New(opts.Index), began: time.Now(),
-		posted:    make(chan kvindex.Message, maxPosted),
+	x := &Indexer{opts: opts, log: cmp.Or(opts.Subscriber.Log, slog.New(slog.DiscardHandler)),
+		ix: kvindex.New(opts.Index), began: time.Now(), posted: make(chan kvindex.Message, maxPosted),
 		changedAt: -changeEvery, decoder: kvcodec.Decoder{Lenient: opts.Lenient, SGLang: opts.SGLang}}
-	if x.log == nil {
-		x.log = slog.New(slog.DiscardHandler)
-	}
 	x.view = x.ix.View()
 	x.drive = drive.New(drive.Options[kvindex.Message, *kvindex.Effects]{Machine: x.ix, Effects: new(kvindex.Effects),
 		Now: drive.Since(x.began), Carry: x.carry})
@@ -181,65 +179,39 @@ func (x *Indexer) changed(now machine.Time) {
 		x.change = time.AfterFunc(wait.Duration(), func() {
 			x.drive.With(func(now machine.Time, _ *kvindex.Effects) {
 				x.change = nil
-				x.tell(now)
+				x.publish(now)
 			})
 		})
 		return
 	}
-	x.tell(now)
+	x.publish(now)
 }
 
-func (x *Indexer) tell(now machine.Time) {
+func (x *Indexer) publish(now machine.Time) {
 	x.changedAt = now
 	x.opts.OnChange(now, x.ix)
 }
 
 // handle handles one delivery of the subscriber.
 func (x *Indexer) handle(d Delivery) {
-	r := Report{From: d.From, Seq: d.Seq, Lost: d.Lost}
-	if d.Lost != "" {
-		x.Input(kvindex.DropBlocks{Pod: d.From.Pod})
-	} else {
-		began := time.Now()
-		at := x.apply(d, &r)
-		now := time.Now()
-		r.Took = now.Sub(began)
-		if at > 0 && r.Err == nil {
-			r.Lag = max(0, now.Sub(time.UnixMicro(int64(at*1e6))))
-		}
-	}
-	if r.Err != nil {
-		x.log.Warn("KV event message dropped", "pod_id", d.From.Pod, "error", r.Err)
-	}
+	r := Receive(&x.decoder, d, x.log, x.apply)
 	if x.opts.OnMessage != nil {
 		x.opts.OnMessage(r)
 	}
 }
 
-// apply decodes a message and applies its events in bites. It returns the publisher's time in Unix seconds, or 0.
-func (x *Indexer) apply(d Delivery, r *Report) (at float64) {
-	batch, err := Decode(&x.decoder, d)
-	if r.Err = err; err != nil {
-		return 0
+// apply applies a message to the index. It returns false if the index has stopped.
+func (x *Indexer) apply(r *Report) bool {
+	if r.Lost != "" {
+		return x.Input(kvindex.DropBlocks{Pod: r.From.Pod})
 	}
-	r.Events = batch.Events
-	from := d.From
-	if from.Model == "" {
-		from.Model = x.opts.Model
-	}
+	x.events.From = r.From
+	x.events.From.Model = cmp.Or(r.From.Model, x.opts.Model)
 	if x.opts.OnEvents != nil {
-		x.opts.OnEvents(from, batch.Events)
+		x.opts.OnEvents(x.events.From, r.Events)
 	}
-	x.events.From = from
-	for i, more := 0, true; more; more = i < len(batch.Events) {
-		first, blocks := i, 0
-		for ; i < len(batch.Events) && (blocks == 0 || blocks+len(batch.Events[i].Hashes) <= biteBlocks); i++ {
-			blocks += 1 + len(batch.Events[i].Hashes)
-		}
-		x.events.List = batch.Events[first:i] // an empty batch applies no events
-		if !x.Input(&x.events) {
-			return 0
-		}
-	}
-	return batch.At
+	return Portions(r.Events, portionBlocks, func(events []kv.Event) bool {
+		x.events.List = events
+		return x.Input(&x.events)
+	})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
-// The publisher logs each message, because document 003 ("No Events Received") tells operators to look there. Each of
-// several subscribers gets the message.
+// The publisher logs each message, because document 003 ("No Events Received") points operators there. Each of several
+// subscribers gets the message.
 func TestPublisherLogs(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer

@@ -61,11 +61,9 @@ func (p *Publisher) serve(ctx context.Context, c *conn) {
 }
 
 func (p *Publisher) write(c link, o *outbox) {
-	var failed bool
-	for m := range o.messages {
-		if !failed && c.Send(p.topic, kv.EncodeSequence(m.seq), m.payload) != nil {
-			failed = true // drain the rest, which cannot be sent
-		}
+	failed := false
+	for m := range o.messages { // after a failure, drain the rest, which cannot be sent
+		failed = failed || c.Send(p.topic, kv.EncodeSequence(m.seq), m.payload) != nil
 	}
 }
 

@@ -110,21 +110,12 @@ func NewPublisher(opts PublisherOptions) (*Publisher, error) {
 	if opts.Bind == "" && len(opts.Connect) == 0 {
 		return nil, errors.New("a KV event publisher needs an endpoint to bind or to connect to")
 	}
-	orInt := func(v *int, d int) {
-		if *v <= 0 {
-			*v = d
-		}
-	}
-	orInt(&opts.BatchEvents, 1024)
-	orInt(&opts.ReplayMessages, 10000)
-	orInt(&opts.ReplayBytes, 64<<20)
-	orInt(&opts.QueueMessages, 4096)
-	if opts.Interval == 0 {
-		opts.Interval = 100 * time.Millisecond
-	}
-	if opts.Log == nil {
-		opts.Log = slog.New(slog.DiscardHandler)
-	}
+	opts.BatchEvents = cmp.Or(max(opts.BatchEvents, 0), 1024)
+	opts.ReplayMessages = cmp.Or(max(opts.ReplayMessages, 0), 10000)
+	opts.ReplayBytes = cmp.Or(max(opts.ReplayBytes, 0), 64<<20)
+	opts.QueueMessages = cmp.Or(max(opts.QueueMessages, 0), 4096)
+	opts.Interval = cmp.Or(opts.Interval, 100*time.Millisecond)
+	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Publisher{opts: opts, topic: []byte(cmp.Or(opts.TopicText, opts.Topic.String())), cancel: cancel,
 		wake: make(chan struct{}, 1),
@@ -151,10 +142,7 @@ func (p *Publisher) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	own := p.addr
-	if own == nil {
-		own = p.replay
-	}
+	own := cmp.Or(p.addr, p.replay)
 	for _, endpoint := range p.opts.Connect {
 		if err := p.pub.dial(ctx, endpoint, loopbackOf(own, endpoint)); err != nil {
 			return err

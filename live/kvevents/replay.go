@@ -46,18 +46,11 @@ func (p *Publisher) serveReplay(ctx context.Context, c *conn) {
 func (p *Publisher) bufferedFrom(from uint64) (published, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.buffer) == 0 {
+	if len(p.buffer) == 0 || from > p.buffer[len(p.buffer)-1].seq {
 		return published{}, false
 	}
 	first := p.buffer[0].seq
-	at := uint64(0)
-	if from > first {
-		at = from - first
-	}
-	if at >= uint64(len(p.buffer)) {
-		return published{}, false
-	}
-	return p.buffer[at], true
+	return p.buffer[max(from, first)-first], true
 }
 
 // askReplay requests messages from a replay endpoint and passes each to a callback until the end marker. The context

@@ -1,6 +1,7 @@
 package kvevents
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"log/slog"
@@ -103,18 +104,10 @@ func NewSubscriber(opts SubscriberOptions) (*Subscriber, error) {
 	if opts.Prefixes == nil {
 		opts.Prefixes = []string{kv.TopicPrefix}
 	}
-	if opts.MaxMessage <= 0 {
-		opts.MaxMessage = DefaultMaxMessage
-	}
-	if opts.MaxPods <= 0 {
-		opts.MaxPods = DefaultMaxPods
-	}
-	if opts.ReplayTimeout <= 0 {
-		opts.ReplayTimeout = 5 * time.Second
-	}
-	if opts.Log == nil {
-		opts.Log = slog.New(slog.DiscardHandler)
-	}
+	opts.MaxMessage = cmp.Or(max(opts.MaxMessage, 0), DefaultMaxMessage)
+	opts.MaxPods = cmp.Or(max(opts.MaxPods, 0), DefaultMaxPods)
+	opts.ReplayTimeout = cmp.Or(max(opts.ReplayTimeout, 0), 5*time.Second)
+	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Subscriber{opts: opts, ctx: ctx, cancel: cancel, now: drive.Since(time.Now()),
 		dialed: map[string]context.CancelFunc{},
@@ -407,7 +400,7 @@ func (f *feed) replayFrom(ctx context.Context, cancel context.CancelFunc, endpoi
 	s := f.s
 	defer s.replays.Done()
 	defer cancel()
-	tell := func(model string, m kvfeed.Message) {
+	send := func(model string, m kvfeed.Message) {
 		f.drive.With(func(now machine.Time, fx *kvfeed.Effects) {
 			if round != f.round {
 				return
@@ -423,13 +416,13 @@ func (f *feed) replayFrom(ctx context.Context, cancel context.CancelFunc, endpoi
 	err := askReplay(ctx, endpoint, from, s.opts.MaxMessage, func(topic string, seq uint64, payload []byte) {
 		source, _ := kv.ParseTopic(topic)
 		idle.Stop() // handling a message does not count as the sender's silence
-		tell(source.Model, kvfeed.Message{Kind: kvfeed.Replayed, Seq: seq, Payload: payload})
+		send(source.Model, kvfeed.Message{Kind: kvfeed.Replayed, Seq: seq, Payload: payload})
 		idle.Reset(s.opts.ReplayTimeout)
 	})
 	if err != nil && s.ctx.Err() == nil {
 		s.opts.Log.Warn("replay of KV events failed", "pod", f.pod, "endpoint", endpoint, "from", from, "error", err)
 	}
-	tell("", kvfeed.Message{Kind: kvfeed.ReplayEnded, Whole: err == nil})
+	send("", kvfeed.Message{Kind: kvfeed.ReplayEnded, Whole: err == nil})
 }
 
 func (f *feed) endReplay() {

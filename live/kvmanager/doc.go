@@ -1,5 +1,5 @@
-// Package kvmanager is the LLM-D KV-Cache Manager of document 003 (docs/documents.md#document-003). It receives the
-// KV events of many model servers over ZMQ, keeps the index of which pod holds which blocks, and scores pods for a
+// Package kvmanager is the LLM-D KV-Cache Manager of document 003 (docs/documents.md#document-003). It receives the KV
+// events of many model servers over ZMQ, keeps an index from blocks to the pods that hold them, and scores pods for a
 // prompt over HTTP.
 //
 //	POST /api/v1/score           which of these pods holds most of this prompt
@@ -12,6 +12,6 @@
 // waits for the driver.
 //
 // Where the document leaves a choice: a hit is a block in the longest unbroken run from the prompt's first block,
-// because an engine can use no other; rates are truncated, not rounded, to two digits, which gives the document's
-// 0.66 for two of three; a pod's hit rate counts the prompts for which the manager recommended that pod.
+// because an engine can use no other; rates are truncated, not rounded, to two digits, which gives the document's 0.66
+// for two of three; a pod's hit rate counts the prompts for which the manager recommended that pod.
 package kvmanager

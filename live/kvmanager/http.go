@@ -1,6 +1,7 @@
 package kvmanager
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -96,7 +97,7 @@ type (
 		EvictionRatePerSec decimal    `json:"eviction_rate_per_sec"`
 		TopBlocks          []topBlock `json:"top_blocks"`
 		Status             string     `json:"status"`
-		LastHeartbeat      time.Time  `json:"last_heartbeat"` // the document's pod_statistics has it
+		LastHeartbeat      time.Time  `json:"last_heartbeat"` // as in the document's pod_statistics
 	}
 	// blockResponse is an entry of the document's kv_block_index.
 	blockResponse struct {
@@ -127,10 +128,7 @@ type prompt struct {
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (p *prompt) UnmarshalJSON(b []byte) error {
-	if json.Unmarshal(b, &p.text) == nil {
-		return nil
-	}
-	if json.Unmarshal(b, &p.ids) == nil {
+	if json.Unmarshal(b, &p.text) == nil || json.Unmarshal(b, &p.ids) == nil {
 		return nil
 	}
 	return errors.New("prompt: expected a string or an array of token ids from 0 to 4294967295")
@@ -232,10 +230,7 @@ func (m *Manager) keys(req *scoreRequest) ([]kv.Key, error) {
 	if req.Prompt.text == "" && len(req.Prompt.ids) == 0 {
 		return nil, errors.New("neither prompt_blocks nor prompt is there: expected one of them")
 	}
-	model := req.Model
-	if model == "" {
-		model = m.opts.Model
-	}
+	model := cmp.Or(req.Model, m.opts.Model)
 	if models := *m.models.Load(); model == "" && len(models) == 1 {
 		model = models[0]
 	} else if model == "" && len(models) > 1 {
@@ -255,17 +250,25 @@ func (m *Manager) scores(keys []kv.Key, candidates []string, known *snapshot) kv
 	return scorer.Answer(keys, candidates, known.pods)
 }
 
+// read calls f with the index, or answers that the manager is stopping and returns false.
+func (m *Manager) read(w http.ResponseWriter, f func(ix *kvindex.Index)) bool {
+	ok := m.index.Do(func(_ machine.Time, ix *kvindex.Index) { f(ix) })
+	if !ok {
+		fail(w, http.StatusServiceUnavailable, errors.New("stopping"))
+	}
+	return ok
+}
+
 func (m *Manager) state(w http.ResponseWriter, _ *http.Request) {
 	var s kvindex.State
 	updated := machine.Time(0)
-	if !m.index.Do(func(_ machine.Time, ix *kvindex.Index) {
+	if !m.read(w, func(ix *kvindex.Index) {
 		s = ix.State()
 		for _, name := range ix.PodNames() {
 			p, _ := ix.Pod(name)
 			updated = max(updated, p.Heard)
 		}
 	}) {
-		fail(w, http.StatusServiceUnavailable, errors.New("stopping"))
 		return
 	}
 	answer(w, stateResponse{TotalBlocks: s.Pairs, UniqueBlocks: s.Blocks, TotalPods: s.Pods,
@@ -279,11 +282,10 @@ func (m *Manager) pod(w http.ResponseWriter, r *http.Request) {
 	var p kvindex.PodInfo
 	var top []kvindex.Holding
 	known := false
-	if !m.index.Do(func(_ machine.Time, ix *kvindex.Index) {
+	if !m.read(w, func(ix *kvindex.Index) {
 		p, known = ix.Pod(id)
 		top = ix.Top(id, topBlocks)
 	}) {
-		fail(w, http.StatusServiceUnavailable, errors.New("stopping"))
 		return
 	}
 	if !known {
@@ -308,10 +310,9 @@ func (m *Manager) block(w http.ResponseWriter, r *http.Request) {
 	hash := r.PathValue("hash")
 	var held []kvindex.Holding
 	var popularity float64
-	if !m.index.Do(func(_ machine.Time, ix *kvindex.Index) {
+	if !m.read(w, func(ix *kvindex.Index) {
 		held, popularity = ix.Holders(ix.View().Resolve(kv.Named(hash)))
 	}) {
-		fail(w, http.StatusServiceUnavailable, errors.New("stopping"))
 		return
 	}
 	if len(held) == 0 {

@@ -1,6 +1,7 @@
 package kvmanager
 
 import (
+	"cmp"
 	"io"
 	"log/slog"
 	"strings"
@@ -56,16 +57,9 @@ func (l *eventLog) received(now time.Time, pod string, events []kv.Event, took t
 
 // line logs one event. Events is the number of events in its message, and took the time to handle the message.
 func (l *eventLog) line(e *kv.Event, pod string, events int, took time.Duration) {
-	attrs := []any{"event_type", e.Kind.Document(), "pod_id", pod}
-	if e.Pod != "" {
-		attrs[3] = e.Pod
-	}
+	attrs := []any{"event_type", e.Kind.Document(), "pod_id", cmp.Or(e.Pod, pod)}
 	if len(e.Hashes) > 0 {
-		name := e.Name
-		if name == "" {
-			name = e.Hashes[0].Name()
-		}
-		attrs = append(attrs, "block_hash", name)
+		attrs = append(attrs, "block_hash", cmp.Or(e.Name, e.Hashes[0].Name()))
 	}
 	if e.BlockTokens > 0 {
 		attrs = append(attrs, "block_size", e.BlockTokens)

@@ -1,6 +1,7 @@
 package kvmanager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,12 +48,8 @@ const maxModels = 1024
 
 // Start starts a manager. Close stops it.
 func Start(opts Options) (*Manager, error) {
-	if opts.MaxBodyBytes <= 0 {
-		opts.MaxBodyBytes = 8 << 20
-	}
-	if opts.Log == nil {
-		opts.Log = slog.New(slog.DiscardHandler)
-	}
+	opts.MaxBodyBytes = cmp.Or(max(opts.MaxBodyBytes, 0), 8<<20)
+	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
 	if opts.Tokenizer == nil {
 		opts.Tokenizer = tokens.Packed{}
 	}
@@ -172,10 +169,7 @@ func (m *Manager) noteModels(from kv.Topic, events []kv.Event) {
 	known := *m.models.Load()
 	for i := range events {
 		e := &events[i]
-		model := from.Model
-		if e.Model != "" {
-			model = e.Model
-		}
+		model := cmp.Or(e.Model, from.Model)
 		if e.Kind != kv.Stored || model == "" || len(known) >= maxModels || slices.Contains(known, model) {
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -45,7 +46,7 @@ func (i *Injection) Check() error {
 		return fmt.Errorf("failure-injection-rate: expected 0 to 100, got %v", i.Percent)
 	}
 	for _, t := range i.Types {
-		if openai.FailureTypes[t] == 0 {
+		if openai.FailureTypes[t].Status == 0 {
 			return fmt.Errorf("failure-types: unknown type %q, expected rate_limit, invalid_api_key, context_length, "+
 				"server_error, invalid_request or model_not_found", t)
 		}
@@ -130,13 +131,11 @@ func (s *Server) injected(id string) lifecycle.Fault {
 	f := s.injector.fault
 	types := s.injector.Types
 	if len(types) == 0 && s.injector.Injection.Fault == "" {
-		for t := range openai.FailureTypes {
-			types = append(types, t)
-		}
-		slices.Sort(types)
+		types = slices.Sorted(maps.Keys(openai.FailureTypes))
 	}
 	if at := &f[lifecycle.AtAnswer]; len(types) > 0 && at.Do != lifecycle.Answer {
-		*at = lifecycle.Strike{Do: lifecycle.Answer, N: openai.FailureTypes[types[d.Intn(len(types))]]}
+		kind := types[d.Intn(len(types))]
+		*at = lifecycle.Strike{Do: lifecycle.Answer, N: openai.FailureTypes[kind].Status, Failure: kind}
 	}
 	return f
 }

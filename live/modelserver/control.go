@@ -42,7 +42,11 @@ func (s *Server) sleep(w http.ResponseWriter, r *http.Request) {
 		}
 		level = n
 	}
-	s.engine.Control(&enginecore.Control{Control: engine.Control{Op: engine.OpSleep}, Level: level})
+	if s.opts.IgnoreSleep {
+		s.log.Info("POST /sleep does nothing without --enable-sleep-mode", "server", s.name)
+	} else {
+		s.engine.Control(&enginecore.Control{Control: engine.Control{Op: engine.OpSleep}, Level: level})
+	}
 	wire.Empty(w)
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net/http"
 	"regexp"
@@ -215,6 +216,44 @@ func TestAsleep(t *testing.T) {
 	if resp, body := b.post("/v1/completions", completion(1)); resp.StatusCode != 200 {
 		t.Errorf("awake: %d %s", resp.StatusCode, body)
 	}
+}
+
+// logBuffer holds what a server logs, line by line.
+type logBuffer struct {
+	mu    sync.Mutex
+	lines strings.Builder
+}
+
+func (b *logBuffer) Write(line []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.lines.Write(line)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.lines.String()
+}
+
+// Without llm-d-inference-sim's --enable-sleep-mode, /sleep is accepted and does nothing; --log-http logs it.
+func TestSleepIgnored(t *testing.T) {
+	t.Parallel()
+	var logged logBuffer
+	o := batched()
+	o.IgnoreSleep, o.LogHTTP = true, true
+	b := startWith(t, Options{Servers: []ServerOptions{o}, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+	if resp, body := b.post("/sleep", ""); resp.StatusCode != 200 {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+	if resp, body := b.post("/v1/completions", completion(1)); resp.StatusCode != 200 {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+	b.until("both are logged", func() bool {
+		text := logged.String()
+		return strings.Contains(text, "method=POST uri=/sleep") && strings.Contains(text, "uri=/v1/completions") &&
+			strings.Count(text, "status=200") == 2
+	})
 }
 
 // What a prompt finds in the cache is the longest beginning of it that the KV

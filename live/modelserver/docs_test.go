@@ -17,7 +17,9 @@ func TestDocumentedPaths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := newServer(&Options{Logger: discard()}, fast(), 0, nil)
+	o := fast()
+	o.StoreResponses = true
+	s, err := newServer(&Options{Logger: discard()}, o, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,9 @@
 package modelserver
 
 import (
+	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -112,6 +114,34 @@ func TestEngineFaults(t *testing.T) {
 		}
 		if resp, body := b.post("/v1/completions", `{"prompt":"x","max_tokens":1}`); resp.StatusCode != 200 {
 			t.Errorf("after %s and a restart: %d %s", fault, resp.StatusCode, body)
+		}
+	}
+}
+
+// Each injected failure has llm-d-inference-sim's status, type, field and words.
+func TestFailureWords(t *testing.T) {
+	t.Parallel()
+	b := start(t, fast())
+	for kind, want := range map[string]string{
+		"rate_limit": `{"message":"Rate limit reached for m in organization org-xxx on requests per min (RPM): Limit 3, ` +
+			`Used 3, Requested 1.","type":"RateLimitError","param":null,"code":429}`,
+		"invalid_api_key": `{"message":"Incorrect API key provided.","type":"AuthenticationError","param":null,` +
+			`"code":401}`,
+		"context_length": `{"message":"This model's maximum context length is 4096 tokens. However, your messages ` +
+			`resulted in 4500 tokens.","type":"BadRequestError","param":"messages","code":400}`,
+		"server_error": `{"message":"The server is overloaded or not ready yet.","type":"InternalServerError",` +
+			`"param":null,"code":503}`,
+		"invalid_request": `{"message":"Invalid request: missing required parameter 'model'.","type":"BadRequestError",` +
+			`"param":"model","code":400}`,
+		"model_not_found": `{"message":"The model 'm-nonexistent' does not exist","type":"NotFoundError",` +
+			`"param":"model","code":404}`,
+	} {
+		if err := b.Inject(Injection{Percent: 100, Types: []string{kind}}); err != nil {
+			t.Fatal(err)
+		}
+		resp, body := b.post("/v1/chat/completions", chatBody+"}")
+		if body != `{"error":`+want+"}" || !strings.HasSuffix(want, fmt.Sprintf(`"code":%d}`, resp.StatusCode)) {
+			t.Errorf("%s: %d %s, expected %s", kind, resp.StatusCode, body, want)
 		}
 	}
 }

@@ -51,6 +51,7 @@ func New(o Options) (*Fleet, error) {
 	for _, s := range f.servers {
 		engines = append(engines, s.engine)
 	}
+	o.Transfer.Seed = o.Seed
 	n, err := kvtransfer.NewNetwork(o.Transfer, engines, clock)
 	if err != nil {
 		return nil, errors.Join(append(errs, err)...)

@@ -9,8 +9,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -209,34 +211,34 @@ func TestTemplatesEndWithTheirClient(t *testing.T) {
 	b := start(t, o)
 	for _, path := range []string{"/v1/chat/completions", "/v1/messages"} {
 		ctx, leave := context.WithCancel(t.Context())
-		answered := make(chan struct{})
+		client := &watchedClient{Context: ctx}
+		ended := make(chan struct{})
 		go func() {
-			defer close(answered)
-			_ = b.postUntil(ctx, path, `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"a"}]}`)
+			defer close(ended)
+			defer func() { _ = recover() }() // http.ErrAbortHandler: the client is gone
+			b.inference(modelserver.APIOf(path))(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path,
+				strings.NewReader(`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"a"}]}`)).
+				WithContext(client))
 		}()
-		b.until("the template is rendered", func() bool { return b.inFlight.value() > 0 })
-		time.Sleep(50 * time.Millisecond) // the server has read the body
+		b.until("the template asks for its client", func() bool { return client.asked.Load() > 0 })
 		leave()
-		<-answered
-		left := time.Now()
-		b.until("nothing runs", b.idle)
-		if took := time.Since(left); took > 5*time.Second {
-			t.Errorf("%s: the server worked on for %v after its client had left, expected less than 5s", path, took)
+		before := client.asked.Load()
+		<-ended
+		if after := client.asked.Load() - before; after > 100 {
+			t.Errorf("%s: the template asked %d times more for a client that had left", path, after)
 		}
 	}
 }
 
-// postUntil sends a request whose client leaves when ctx ends.
-func (b *bench) postUntil(ctx context.Context, path, body string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, b.URL()+path, strings.NewReader(body))
-	if err != nil {
-		return err
-	}
-	resp, err := b.Do(req)
-	if err != nil {
-		return err
-	}
-	return resp.Body.Close()
+// watchedClient is a request's context that counts how often the server asks whether the client has left.
+type watchedClient struct {
+	context.Context
+	asked atomic.Int64
+}
+
+func (c *watchedClient) Err() error {
+	c.asked.Add(1)
+	return c.Context.Err()
 }
 
 // quiet is a publisher that tells nobody.

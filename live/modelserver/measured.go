@@ -33,6 +33,10 @@ func (s *Server) measured(next http.Handler) http.Handler {
 			s.traffic.mu.Lock()
 			s.traffic.counts.Observe(&x)
 			s.traffic.mu.Unlock()
+			if s.opts.LogHTTP {
+				s.log.Info("HTTP request", "server", s.name, "method", r.Method, "uri", r.RequestURI, "from",
+					r.RemoteAddr, "status", m.status, "bytes", m.bytes, "seconds", x.Seconds)
+			}
 		}()
 		next.ServeHTTP(&m, r)
 	})

@@ -159,13 +159,26 @@ type ServerOptions struct {
 	// PodName and PodNamespace are told in X-Inference-Pod and
 	// X-Inference-Namespace; an empty PodName tells neither.
 	PodName, PodNamespace string
+	// PromptTokensDetails puts cached tokens into usage (vLLM: --enable-prompt-tokens-details).
+	PromptTokensDetails bool
+	APIOptions
+}
+
+// APIOptions switch parts of a server's HTTP interface. The zero value is vLLM's default.
+type APIOptions struct {
 	// TimingHeaders answers document 003's x-prefill-time-ms and their like.
 	TimingHeaders bool
 	// RequestIDHeaders answers X-Request-Id (vLLM: --enable-request-id-headers).
 	RequestIDHeaders bool
-	// PromptTokensDetails tells cached tokens in usage (vLLM:
-	// --enable-prompt-tokens-details).
-	PromptTokensDetails bool
+	// IgnoreSleep has POST /sleep do nothing (llm-d-inference-sim without --enable-sleep-mode).
+	IgnoreSleep bool
+	// LogHTTP logs each HTTP request with its answer's status and length.
+	LogHTTP bool
+	// SGLang has the server be SGLang's: its metrics, /generate, /get_model_info and the like, beside OpenAI's API.
+	SGLang bool
+	// StoreResponses keeps the responses of /v1/responses, for previous_response_id, GET and DELETE (vLLM:
+	// VLLM_ENABLE_RESPONSES_API_STORE).
+	StoreResponses bool
 }
 
 // FaultOptions say which requests a server spoils. The zero value spoils those alone whose FaultHeader asks for it.

@@ -15,6 +15,9 @@ func (s *Server) routes() http.Handler {
 		mux.HandleFunc("POST "+api.Path, s.inference(api))
 	}
 	s.store.Routes(mux)
+	if s.opts.SGLang {
+		s.sglang(mux)
+	}
 	mux.HandleFunc("POST /v1/messages/count_tokens", s.countTokens)
 	mux.HandleFunc("POST /v1/chat/completions/render", s.render(modelserver.Chat, false))
 	mux.HandleFunc("POST /v1/completions/render", s.render(modelserver.Completions, true))

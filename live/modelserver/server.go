@@ -125,16 +125,19 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 		Content:    so.Content, Dataset: so.Dataset, Tools: so.Tools, IgnoreFaultHeader: so.Faults.IgnoreHeader,
 		CacheHitThreshold: so.CacheHitThreshold,
 		Dimensions:        so.Dimensions, EncoderOnly: so.EncoderOnly, Omni: so.Omni, ImageTime: so.ImageTime,
-		PromptTokensDetails: so.PromptTokensDetails,
-		FullStatus:          so.FullStatus, KVRole: so.KVRole, KVPeers: so.KVPeers, EngineID: engineID,
+		PromptTokensDetails: so.PromptTokensDetails, StoreResponses: so.StoreResponses,
+		FullStatus: so.FullStatus, KVRole: so.KVRole, KVPeers: so.KVPeers, EngineID: engineID,
 		TensorParallel: so.TensorParallel,
 		Forms:          &forms{kept: modelserver.NewForms()},
 	}}
 	s.told = stats.Server{Engine: s.cfg, Model: so.Models[0], MemoryBytes: so.MemoryBytes,
 		TensorParallel: so.TensorParallel, SpeculativeTokens: so.SpeculativeTokens,
 		Transfers: o.Transfer.Profile.Metrics, KVConsumer: so.KVRole != connector.RoleProducer}
+	if so.SGLang {
+		s.told.SGLang = sglangType(so.KVRole)
+	}
 	s.adapters.known, s.adapters.next = known.known, known.next
-	s.store, s.leaving = stored.New(so.MaxBodyBytes), make(chan struct{})
+	s.store, s.leaving = stored.New(so.MaxBodyBytes, so.StoreResponses), make(chan struct{})
 	s.watches = newBodyWatches(s.leaving)
 	if so.KVEvents != nil {
 		s.feed = new(grpcapi.Feed)

@@ -29,6 +29,7 @@ func TestWire(t *testing.T) {
 		o.Adapters = []Adapter{{Name: "french", Path: "/adapters/french"}}
 		o.Engine.MaxLoRAs = 2
 		o.PromptTokensDetails = strings.Contains(path, "details")
+		o.StoreResponses, o.SGLang = !strings.Contains(path, "unstored"), strings.Contains(path, "sglang")
 		if strings.Contains(path, "echo") {
 			o.Content = modelserver.ContentEcho
 		}

@@ -76,15 +76,16 @@ func page(status int, f func(w http.ResponseWriter, r *http.Request) (any, error
 	}
 }
 
-// body reads a JSON object.
-func body(r *http.Request) (map[string]json.RawMessage, error) {
+func body(r *http.Request) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
-	if err != nil {
-		return nil, err
+	if err == nil && len(text) > maxBody {
+		err = &fault{http.StatusRequestEntityTooLarge, fmt.Sprintf("a body of more than %d bytes", maxBody)}
 	}
-	if len(text) > maxBody {
-		return nil, &fault{http.StatusRequestEntityTooLarge, fmt.Sprintf("a body of more than %d bytes", maxBody)}
-	}
+	return text, err
+}
+
+// object reads a JSON object.
+func object(text []byte) (map[string]json.RawMessage, error) {
 	var x map[string]json.RawMessage
 	if err := json.Unmarshal(text, &x); err != nil || x == nil {
 		return nil, invalid("json_invalid", "JSON decode error", map[string]any{}, 0)
@@ -164,17 +165,14 @@ func sound(list []core.Sample) bool {
 // list reads a field that is a list of entries. Valid lists take a fast path. For all others, the slow path below
 // finds the mistake and its place.
 func list(r *http.Request, field string, least, most int, observed bool) ([]core.Sample, error) {
-	all, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	all, err := body(r)
 	if err != nil {
 		return nil, err
 	}
-	if len(all) <= maxBody {
-		if out, ok := core.ReadRows(all, field, observed); ok && len(out) >= least && len(out) <= most && sound(out) {
-			return out, nil
-		}
+	if out, ok := core.ReadRows(all, field, observed); ok && len(out) >= least && len(out) <= most && sound(out) {
+		return out, nil
 	}
-	r.Body = io.NopCloser(bytes.NewReader(all))
-	x, err := body(r)
+	x, err := object(all)
 	if err != nil {
 		return nil, err
 	}
@@ -280,32 +278,32 @@ func (s *Server) prediction() http.Handler {
 	}))
 	mux.HandleFunc("GET "+core.PathStatus, page(200, func(http.ResponseWriter, *http.Request) (any, error) {
 		m := s.models.Load()
-		kind, alpha := s.objective()
-		return map[string]any{"is_ready": true, "model_type": modelType, "objective_type": kind, "quantile": alpha,
-			"last_model_load":     loaded(m, "+00:00"),
+		return s.about(map[string]any{"is_ready": true, "last_model_load": loaded(m, "+00:00"),
 			"training_server_url": "http://" + s.TrainingAddress(), "ensemble_active": m.Gated(),
 			"models_exist": map[string]bool{"ttft_model": true, "tpot_model": true, "ttft_gated": m.Gated(),
-				"tpot_gated": m.Gated()}}, nil
+				"tpot_gated": m.Gated()}}), nil
 	}))
 	mux.HandleFunc("POST /reload", page(200, func(http.ResponseWriter, *http.Request) (any, error) {
-		kind, alpha := s.objective()
-		return map[string]any{"synced": false, "loaded": true, "is_ready": true, "model_type": modelType,
-			"objective_type": kind, "quantile": alpha, "last_load_time": loaded(s.models.Load(), "+00:00")}, nil
+		return s.about(map[string]any{"synced": false, "loaded": true, "is_ready": true,
+			"last_load_time": loaded(s.models.Load(), "+00:00")}), nil
 	}))
 	mux.HandleFunc("GET /healthz", constant(map[string]any{"status": "ok", "service": "http-based-latency-predictor"}))
 	mux.HandleFunc("GET /readyz", page(200, func(http.ResponseWriter, *http.Request) (any, error) {
-		kind, alpha := s.objective()
-		return map[string]any{"status": "ready", "model_type": modelType, "objective_type": kind, "quantile": alpha},
-			nil
+		return s.about(map[string]any{"status": "ready"}), nil
 	}))
 	mux.HandleFunc("GET /{$}", page(200, func(http.ResponseWriter, *http.Request) (any, error) {
-		kind, alpha := s.objective()
-		return map[string]any{"message": "HTTP-based latency predictor is running", "model_type": modelType,
-			"objective_type": kind, "quantile": alpha, "is_ready": true,
-			"sync_interval": 0, "training_server": "http://" + s.TrainingAddress()}, nil
+		return s.about(map[string]any{"message": "HTTP-based latency predictor is running", "is_ready": true,
+			"sync_interval": 0, "training_server": "http://" + s.TrainingAddress()}), nil
 	}))
 	mux.HandleFunc("/", nowhere)
 	return mux
+}
+
+// about adds the models' type and objective to an answer.
+func (s *Server) about(answer map[string]any) map[string]any {
+	answer["model_type"] = modelType
+	answer["objective_type"], answer["quantile"] = s.objective()
+	return answer
 }
 
 func constant(v any) http.HandlerFunc {
@@ -319,11 +317,10 @@ func nowhere(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) one(r *http.Request) (core.Features, error) {
-	x, err := body(r)
-	if err != nil {
-		return core.Features{}, err
+	text, err := body(r)
+	if err == nil {
+		_, err = object(text)
 	}
-	text, err := json.Marshal(x)
 	if err != nil {
 		return core.Features{}, err
 	}

@@ -1,6 +1,7 @@
 package predictor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,10 +59,7 @@ type models struct {
 
 // Start starts a predictor. Stop stops it.
 func Start(o Options) (*Server, error) {
-	s := &Server{o: o, log: o.Log}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
+	s := &Server{o: o, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler))}
 	if o.Now == nil {
 		began := time.Now()
 		s.o.Now = func() machine.Time { return machine.FromDuration(time.Since(began)) }
@@ -128,8 +126,7 @@ func (s *Server) fit(f core.Fit) {
 			s.o.Trained(s.o.Now(), st)
 		}
 		if st.Failed != "" {
-			s.log.Error("the latency predictor's training failed; it keeps its models", "error",
-				st.Failed)
+			s.log.Error("the latency predictor's training failed; it keeps its models", "error", st.Failed)
 		} else {
 			s.log.Info("the latency predictor was trained", "ttft_samples", st.Train[0], "tpot_samples", st.Train[1],
 				"took", time.Since(began))

@@ -2,6 +2,7 @@ package predictor
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/binary"
@@ -131,11 +132,7 @@ func (t *Trainer) Fit(ctx context.Context, f core.Fit) core.Fitted {
 		}
 	}
 	p := t.proc
-	timeout := t.Timeout
-	if timeout <= 0 {
-		timeout = DefaultTimeout
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(max(t.Timeout, 0), DefaultTimeout))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { child.Kill(p.cmd) }) // this ends the reads below
 	var refused bool

@@ -47,9 +47,8 @@ func (s *Server) training() http.Handler {
 	mux.HandleFunc("GET /healthz", constant(map[string]any{"status": "ok"}))
 	mux.HandleFunc("GET /readyz", constant(map[string]any{"status": "ready"}))
 	mux.HandleFunc("GET /{$}", page(200, func(http.ResponseWriter, *http.Request) (any, error) {
-		kind, alpha := s.objective()
-		return map[string]any{"message": "Latency Predictor is running.", "model_type": modelType,
-			"objective_type": kind, "quantile": alpha, "description": "trees that the XGBoost library fits"}, nil
+		return s.about(map[string]any{"message": "Latency Predictor is running.",
+			"description": "trees that the XGBoost library fits"}), nil
 	}))
 	mux.HandleFunc("GET /metrics", s.metrics)
 	mux.HandleFunc("POST /flush", page(200, s.flush))
@@ -153,7 +152,6 @@ func (s *Server) dataStatus(http.ResponseWriter, *http.Request) (any, error) {
 // dumps of trees lack.
 func (s *Server) info(http.ResponseWriter, *http.Request) (any, error) {
 	m := s.models.Load()
-	kind, alpha := s.objective()
 	bases := map[string]any{}
 	for _, t := range []core.Target{core.TTFT, core.TPOT} {
 		if x, err := xgboost.Read(m.Text(core.Name(t.String()))); err == nil {
@@ -161,12 +159,11 @@ func (s *Server) info(http.ResponseWriter, *http.Request) (any, error) {
 		}
 	}
 	st := s.Status()
-	return map[string]any{"model_type": modelType, "quantile": alpha, "objective_type": kind, "library": m.Library(),
-		"base_scores": bases,
+	return s.about(map[string]any{"library": m.Library(), "base_scores": bases,
 		"available_endpoints": map[string]any{
 			"trees": map[string]string{"ttft_trees": "/model/ttft/xgb/json", "tpot_trees": "/model/tpot/xgb/json"}},
 		"model_status":    map[string]bool{"ttft_model_ready": true, "tpot_model_ready": true},
-		"evaluation_info": map[string]any{"last_retrain_failed": st.Failed, "trainings": st.Trainings}}, nil
+		"evaluation_info": map[string]any{"last_retrain_failed": st.Failed, "trainings": st.Trainings}}), nil
 }
 
 // dump returns the trees as Booster.get_dump writes them. That form has no base_score, so the header x-base-score has
@@ -212,12 +209,18 @@ func (s *Server) fileOf(name string) ([]byte, error) {
 	return json.Marshal(out)
 }
 
-func (s *Server) modelInfo(_ http.ResponseWriter, r *http.Request) (any, error) {
-	name := r.PathValue("name")
-	text, err := s.fileOf(name)
+// named returns the name and the file of the model in a request's path.
+func (s *Server) named(r *http.Request) (name string, text []byte, err error) {
+	name = r.PathValue("name")
+	text, err = s.fileOf(name)
 	if err == nil && text == nil {
 		err = notFound("Model %s not found", name)
 	}
+	return name, text, err
+}
+
+func (s *Server) modelInfo(_ http.ResponseWriter, r *http.Request) (any, error) {
+	name, text, err := s.named(r)
 	if err != nil {
 		return nil, err
 	}
@@ -231,11 +234,7 @@ func (s *Server) modelInfo(_ http.ResponseWriter, r *http.Request) (any, error) 
 }
 
 func (s *Server) download(w http.ResponseWriter, r *http.Request) (any, error) {
-	name := r.PathValue("name")
-	text, err := s.fileOf(name)
-	if err == nil && text == nil {
-		err = notFound("Model %s not found", name)
-	}
+	name, text, err := s.named(r)
 	if err != nil {
 		return nil, err
 	}

@@ -32,8 +32,10 @@ func servePicker(servers []string) {
 		panic(err)
 	}
 	s, err := epp.StartStandalone(
-		epp.StandaloneOptions{Config: []byte(config.RoundRobin), ConfigName: "round robin", Endpoints: endpoints,
-			Address: anyPort, Hold: stream.Config{Hold: true, MetadataBytes: 8}})
+		epp.StandaloneOptions{
+			PickerOptions: epp.PickerOptions{Config: []byte(config.RoundRobin), ConfigName: "round robin"},
+			PoolOptions:   epp.PoolOptions{Endpoints: endpoints}, Serving: epp.Serving{Address: anyPort},
+			Hold: stream.Config{Hold: true, MetadataBytes: 8}})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

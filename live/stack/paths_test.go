@@ -22,7 +22,8 @@ func TestEveryPathThroughEnvoy(t *testing.T) {
 		{"/v1/completions", `{"model":"m","max_tokens":2,"prompt":"hi"}`, `"text_completion"`},
 		{"/v1/messages", messages, `"type":"message"`},
 		{"/v1/messages/count_tokens", messages, `"input_tokens":`},
-		{"/v1/responses", `{"model":"m","max_output_tokens":2,"input":"hi"}`, `"object":"response"`},
+		{"/v1/responses", `{"model":"m","max_output_tokens":2,"input":"hi","metadata":{"a":"b"}}`,
+			`"metadata":{"a":"b"}`},
 		{"/v1/embeddings", `{"model":"m","input":"hi"}`, `"embedding"`},
 		{"/v1/models", "", `"object":"model"`},
 	}

@@ -76,8 +76,8 @@ func (s *Pool) startPickers(ctx context.Context) error {
 // start starts the picker at these addresses, without any knowledge.
 func (k *Picker) start(extProc, health, metrics string) error {
 	s := k.pool
-	o := epp.Options{Address: extProc, HealthAddress: health, MetricsAddress: metrics, Now: s.Now, Log: s.o.Log,
-		Registry: prometheus.NewRegistry()}
+	o := epp.Options{Serving: epp.Serving{Address: extProc, HealthAddress: health, MetricsAddress: metrics},
+		Now: s.Now, Log: s.o.Log, Registry: prometheus.NewRegistry()}
 	k.metrics, k.stream = epp.NewPickMetrics(o.Registry, s.pool.Name), s.streams(k)
 	generations := epp.NewGenerations()
 	g, err := s.generation(k, s.pool.Picker.File, s.text)
@@ -125,9 +125,8 @@ func (k *Picker) revive() error {
 
 // generation is the picker of one configuration, with the parts that keep its view of the model servers fresh.
 func (s *Pool) generation(k *Picker, file string, config []byte) (g *epp.Generation, err error) {
-	o := epp.StandaloneOptions{Config: config, ConfigName: file, PoolName: s.pool.Name,
-		Seed: k.plan.Seed, AllowExperimental: true, Predictor: s.predicts(),
-		History: remembered, Registry: s.o.Plugins, Log: s.o.Log}
+	o := epp.PickerOptions{Config: config, ConfigName: file, Seed: k.plan.Seed, AllowExperimental: true,
+		Predictor: s.predicts(), History: remembered, Registry: s.o.Plugins, Log: s.o.Log}
 	built, err := epp.BuildPicker(&o)
 	if err != nil {
 		return nil, &ConfigError{err}

@@ -66,7 +66,7 @@ func (s *Pool) findPlaces() error {
 // be the same as in a cluster.
 func (s *Pool) scrapesPort() bool {
 	built, err := epp.BuildPicker(
-		&epp.StandaloneOptions{Config: s.pool.Picker.Config, ConfigName: s.pool.Picker.File,
+		&epp.PickerOptions{Config: s.pool.Picker.Config, ConfigName: s.pool.Picker.File,
 			AllowExperimental: true, Registry: s.o.Plugins, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return false // the start of the picker reports it

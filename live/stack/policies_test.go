@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
@@ -116,7 +115,7 @@ func sameSends(t *testing.T, text string) map[string]string {
 		events := o.Recorder.(*recording)
 		// Envoy must see an answer's beginning before its end: a server cuts no answer that the client has nothing of.
 		o.Faults = func(server *modelserver.ServerOptions) {
-			server.Faults.BeforeCut = func() { awaitFirstTokens(events) }
+			server.Faults.BeforeCut = func() { awaitFirstTokens(t, events) }
 		}
 	})
 	a, b := sends(live), sends(played)
@@ -129,20 +128,19 @@ func sameSends(t *testing.T, text string) map[string]string {
 }
 
 // awaitFirstTokens waits until the clients have the first token of every answer that a server has begun.
-func awaitFirstTokens(events *recording) {
-	begun := func(hop record.Hop, step record.Step) (n int) {
-		for _, e := range events.all() {
-			if e.Hop == hop && e.Step == step {
-				n++
+func awaitFirstTokens(t *testing.T, events *recording) {
+	events.await(t, "the first token of each answer that a server has begun", func(all []record.Event) bool {
+		missing := 0
+		for _, e := range all {
+			switch {
+			case e.Hop == record.Server && e.Step == record.FirstTokenSent:
+				missing++
+			case e.Hop == record.Client && e.Step == record.FirstTokenReceived:
+				missing--
 			}
 		}
-		return n
-	}
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if begun(record.Server, record.FirstTokenSent) == begun(record.Client, record.FirstTokenReceived) {
-			return
-		}
-	}
+		return missing == 0
+	})
 }
 
 // met is how many requests ended in a way, after so many attempts at the least.

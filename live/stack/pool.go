@@ -127,9 +127,10 @@ func (s *Pool) startServers(ctx context.Context) error {
 
 // serverOptions are those of a model server of the plan.
 func (s *Pool) serverOptions(x *plan.Server) modelserver.ServerOptions {
-	so := modelserver.ServerOptions{TimingHeaders: true, PromptTokensDetails: true,
-		Body: serve.BodyLimits{Idle: s.pool.Picker.BodyIdle, Total: s.pool.Picker.BodyTotal},
-		Name: x.Name, Listen: fixed(x.ListenPort, ""), Models: s.pool.Models, Engine: x.Engine,
+	so := modelserver.ServerOptions{PromptTokensDetails: true,
+		APIOptions: modelserver.APIOptions{TimingHeaders: true, StoreResponses: s.pool.StoreResponses},
+		Body:       serve.BodyLimits{Idle: s.pool.Picker.BodyIdle, Total: s.pool.Picker.BodyTotal},
+		Name:       x.Name, Listen: fixed(x.ListenPort, ""), Models: s.pool.Models, Engine: x.Engine,
 		Prefill: x.Draws.Prefill, TokenTime: x.Draws.TokenTime, OutputTokens: x.Draws.OutputTokens,
 		MaxBodyBytes: max(modelserver.DefaultMaxBody, int64(s.pool.Picker.MaxBodyBytes)+1<<16),
 		Tokenizer:    s.pool.Tokens.Tokenizer, TokenizerJSON: s.pool.Tokens.JSON, ChatTemplate: s.pool.Tokens.Template,

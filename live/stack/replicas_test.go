@@ -62,8 +62,9 @@ func (r *replicated) startPicker(t *testing.T, address string, hold stream.Confi
 	t.Helper()
 	hold.MaxBodyBytes = 1 << 20
 	p, err := epp.StartStandalone(
-		epp.StandaloneOptions{Config: r.config, ConfigName: "epp.yaml", PoolName: "pool", Address: address,
-			MetricsAddress: "127.0.0.1:0", History: 100, Hold: hold, Log: slog.New(slog.DiscardHandler)})
+		epp.StandaloneOptions{PickerOptions: epp.PickerOptions{Config: r.config, ConfigName: "epp.yaml", History: 100,
+			Log: slog.New(slog.DiscardHandler)}, PoolOptions: epp.PoolOptions{PoolName: "pool"},
+			Serving: epp.Serving{Address: address, MetricsAddress: "127.0.0.1:0"}, Hold: hold})
 	if err != nil {
 		t.Fatal(err)
 	}

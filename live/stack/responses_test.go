@@ -23,6 +23,10 @@ func TestResponsesThroughReplicas(t *testing.T) {
 			Text: []byte(`plugins: [{type: single-profile-handler}, {type: session-affinity-filter, parameters: {strategy: session_id}}, {type: round-robin-picker}]
 schedulingProfiles: [{name: default, plugins: [{pluginRef: session-affinity-filter}, {pluginRef: round-robin-picker}]}]`)}
 	}
+	kept := func(s *scenario.Scenario) *scenario.Scenario {
+		s.Pools[0].ModelServer.StoreResponses = true
+		return s
+	}
 	for name, c := range map[string]struct {
 		s     *scenario.Scenario
 		found []int // how many of four times it may be
@@ -34,7 +38,7 @@ schedulingProfiles: [{name: default, plugins: [{pluginRef: session-affinity-filt
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := start(t, c.s, nil)
+			r := start(t, kept(c.s), nil)
 			body := func(more string) string {
 				return `{"model":"m","input":"hi","max_output_tokens":4` + more + `}`
 			}

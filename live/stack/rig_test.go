@@ -45,12 +45,41 @@ const chat = `{"model":"m","stream":true,"messages":[{"role":"user","content":"h
 type recording struct {
 	mu     sync.Mutex
 	events []record.Event
+	more   chan struct{} // closed at the next event; nil while nobody waits
 }
 
 func (r *recording) Record(e record.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = append(r.events, e)
+	if r.more != nil {
+		close(r.more)
+		r.more = nil
+	}
+}
+
+// await waits until the events meet a condition. If they do not, it fails the test; what names the condition. Any
+// goroutine may call it.
+func (r *recording) await(t *testing.T, what string, ok func([]record.Event) bool) {
+	end := time.NewTimer(patience)
+	defer end.Stop()
+	for {
+		r.mu.Lock()
+		if r.more == nil {
+			r.more = make(chan struct{})
+		}
+		more, events := r.more, slices.Clone(r.events)
+		r.mu.Unlock()
+		if ok(events) {
+			return
+		}
+		select {
+		case <-more:
+		case <-end.C:
+			t.Errorf("waited %v for: %s", patience, what)
+			return
+		}
+	}
 }
 
 func (r *recording) all() []record.Event {

@@ -31,7 +31,7 @@ func liveAsVirtual(t *testing.T, text string, but ...record.Hop) (live, played [
 func liveInStep(t *testing.T, text string, but ...record.Hop) (live, played []record.Event) {
 	t.Helper()
 	live, played = bothTimes(t, text, func(o *Options) {
-		o.Recorder = inStep{o.Recorder.(*recording), playVirtually(t, text)}
+		o.Recorder = inStep{o.Recorder.(*recording), t, playVirtually(t, text)}
 	})
 	sameRecord(t, live, played, but...)
 	return live, played
@@ -42,6 +42,7 @@ func liveInStep(t *testing.T, text string, but ...record.Hop) (live, played []re
 // On a machine that stalls, requests would else overtake each other, or an incident come too late.
 type inStep struct {
 	*recording
+	t      *testing.T
 	played []record.Event
 }
 
@@ -52,16 +53,16 @@ func (r inStep) Record(e record.Event) {
 			return x.Hop == e.Hop && x.Step == e.Step && x.Request == e.Request
 		})
 		want := progress(r.played[:max(0, i)])
-		for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
-			have := progress(r.all())
-			reached := true
-			for what, n := range want {
-				reached = reached && have[what] >= n
-			}
-			if reached {
-				break
-			}
-		}
+		r.await(r.t, fmt.Sprintf("what virtual time has before %s of %s", e.Step, e.Request),
+			func(all []record.Event) bool {
+				have := progress(all)
+				for what, n := range want {
+					if have[what] < n {
+						return false
+					}
+				}
+				return true
+			})
 	}
 	r.recording.Record(e)
 }

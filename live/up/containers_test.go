@@ -1,11 +1,19 @@
 package up
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	core "github.com/windtunnel/windtunnel/core/epp/predictor"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/eventually"
+	"github.com/windtunnel/windtunnel/live/epp"
+	"github.com/windtunnel/windtunnel/live/predictor"
 )
 
 // A Pod that no workload makes runs: its command line has variables that are not set, its flags stand in a ConfigMap,
@@ -44,8 +52,92 @@ spec:
 	if !strings.Contains(string(models.body), `"max_model_len":12288`) {
 		t.Errorf("%s", models.body)
 	}
-	const told = "given-a.yaml:34: container vllm: flags without effect: --hash-salt"
+	const told = "given-a.yaml:34: Pod default/alone: container vllm: flags without effect: --hash-salt"
 	if n := len(slices.DeleteFunc(slices.Clone(r.notes), func(s string) bool { return s != told })); n != 1 {
 		t.Errorf("%d notes are %q:\n%s", n, told, strings.Join(r.notes, "\n"))
 	}
+}
+
+// Manifests without a Gateway, such as a simulator's alone, come up, and their pods are reached at their addresses.
+func TestPodsWithoutGateway(t *testing.T) {
+	t.Parallel()
+	r := bring(t, objectsOf(t, servers("a", 1, "")))
+	at := r.Addresses().Pods[0].Ports["8000"]
+	if a := r.do(http.MethodGet, "http://"+at+"/health", ""); a.status != http.StatusOK {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	led := oneGateway() + servers("a", 1, "") + leadTo("/v1", pool("a"))
+	if err := r.Apply(t.Context(), objectsOf(t, led)); err != nil {
+		t.Fatal(err)
+	}
+	a := r.post(r.url(80)+"/v1/chat/completions", fmt.Sprintf(ask, "a"), "Content-Type", "application/json")
+	if a.status != http.StatusOK {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// The two servers of llm-d's latency predictor beside a picker run in its pod, with the environment of their ConfigMap,
+// and the picker trains them at localhost.
+func TestLatencyPredictorBesideThePicker(t *testing.T) {
+	t.Parallel()
+	const containers = `
+      - name: training-server
+        image: ghcr.io/llm-d/llm-d-latency-predictor-training-server-dev:latest
+        ports: [{containerPort: 8000}]
+        envFrom: [{configMapRef: {name: training}}]
+      - name: prediction-server-1
+        image: ghcr.io/llm-d/llm-d-latency-predictor-prediction-server-dev:latest
+        command: [uvicorn]
+        args: ["llm_d_latency_predictor.prediction_server:app", --host, 0.0.0.0, --port, "8001"]
+        env: [{name: OBJECTIVE, valueFrom: {configMapKeyRef: {name: training, key: LATENCY_OBJECTIVE_TYPE}}}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: training}
+data: {LATENCY_OBJECTIVE_TYPE: quantile}
+`
+	const config = `
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- {type: predicted-latency-producer, parameters: {streamingMode: true}}
+- {type: latency-scorer}
+- {type: max-score-picker}
+schedulingProfiles:
+- {name: default, plugins: [{pluginRef: latency-scorer}, {pluginRef: max-score-picker}]}
+`
+	var predicting *predictor.Server
+	objective := ""
+	r := bringWith(t, Options{
+		Objects: objectsOf(t, oneGateway()+servers("a", 1, "")+leadTo("/v1", pool("a"))+
+			pickerWith("a", config, containers)),
+		Picker: func([]string, func(string) (string, bool)) (o epp.StandaloneOptions, err error) {
+			o.Predictor = &picker.PredictorService{Training: "http://localhost:8000",
+				Prediction: []string{"http://localhost:8001"}, Poll: machine.Second}
+			return o, nil
+		},
+		Predictor: func(env func(string) (string, bool)) (StartPredictor, error) {
+			objective, _ = env("LATENCY_OBJECTIVE_TYPE")
+			return func(_ context.Context, training string, prediction []string) ([]string, func(context.Context),
+				error) {
+				s, err := predictor.Start(predictor.Options{Training: training, Prediction: prediction,
+					Machine: core.New(core.DefaultOptions(), nil)})
+				predicting = s
+				return append([]string{s.TrainingAddress()}, s.PredictionAddresses()...),
+					func(ctx context.Context) { _ = s.Stop(ctx) }, err
+			}, nil
+		},
+	})
+	if objective != "quantile" {
+		t.Errorf("the training server's objective is %q", objective)
+	}
+	eventually.Is(t, "the training server gets samples", func() bool {
+		a := r.post(r.url(80)+"/v1/chat/completions", `{"model":"a","max_tokens":4,"stream":true,"messages":`+
+			`[{"role":"user","content":"hi"}]}`, "Content-Type", "application/json")
+		if a.status != http.StatusOK {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+		st := predicting.Status()
+		return st.Train[0]+st.Test[0] > 0
+	})
 }

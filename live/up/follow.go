@@ -17,6 +17,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/manifests"
 	"github.com/windtunnel/windtunnel/internal/watch"
+	"github.com/windtunnel/windtunnel/live/cluster"
 )
 
 // Manifests are files and directories ("-" is input) that are read again after each edit. Those
@@ -110,13 +111,17 @@ func (u *Up) Follow(ctx context.Context, m *Manifests, told func(at string, err 
 	}
 }
 
-// Dry says what would be brought up: the Program, with its notes and conditions.
-func Dry(s *gateway.Set) (*gateway.Program, error) {
+// Dry says what would be brought up with these Options: the Program, with its notes and conditions. Its mistakes are
+// all that Start refuses before it listens anywhere.
+func Dry(s *gateway.Set, o Options) (*gateway.Program, error) {
 	p := gateway.Build(s, gateway.Options{Supply: true})
 	_, notes, err := rulesOf(s)
-	p.Notes, p.Mistakes = append(p.Notes, notes...), errors.Join(p.Mistakes, err)
+	p.Notes = append(p.Notes, notes...)
+	o.Note = func(text string) { p.Notes = append(p.Notes, text) }
+	u := &Up{o: o, log: discard, noted: map[string]bool{}, addresses: &cluster.Addresses{}}
+	p.Mistakes = errors.Join(p.Mistakes, err, u.check(s, p))
 	switch {
-	case len(p.Gateways) == 0:
+	case nothingServed(s, p):
 		return p, &InvalidError{errNoGateway}
 	case p.Mistakes != nil:
 		return p, &InvalidError{p.Mistakes}
@@ -126,6 +131,22 @@ func Dry(s *gateway.Set) (*gateway.Program, error) {
 
 var errNoGateway = errors.New(
 	"there is no Gateway that can be served; expected one with a listener of protocol HTTP or HTTPS")
+
+// nothingServed reports whether there is no Gateway to serve. Objects without any Gateway and route are served by their
+// pods alone, which is noted.
+func nothingServed(s *gateway.Set, p *gateway.Program) bool {
+	if len(p.Gateways) > 0 {
+		return false
+	}
+	if len(s.Gateways)+len(s.Routes) > 0 || !slices.ContainsFunc(s.Workloads, func(w gateway.Workload) bool {
+		c, _ := w.Serves()
+		return c != nil
+	}) {
+		return true
+	}
+	p.Notes = append(p.Notes, "there is no Gateway and no route: the pods answer at their own addresses alone")
+	return false
+}
 
 // Replicas says how many pods there are to be, and which container is taken for what, for a plan.
 func Replicas(s *gateway.Set) (out []string) {

@@ -2,7 +2,6 @@ package up
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
@@ -23,26 +22,34 @@ func (u *Up) eventsOf(p *pod, c *gateway.Container, r *dropin.Result) string {
 		case len(at) > 0:
 			all[i] = "tcp://" + at[p.replica%len(at)]
 		case named:
-			u.note(fmt.Sprintf("%s:%d: container %s: its KV events reach nobody: nothing listens at %s",
-				p.workload.File, c.At.Line(), c.Name, one))
+			u.note(containerAt(p.workload, c) + ": its KV events reach nobody: nothing listens at " + one)
 		}
 	}
 	return strings.Join(all, ",")
 }
 
-// startManager starts the pod's KV-Cache Manager as document 003's variables have it.
-func (u *Up) startManager(p *pod, c *gateway.Container) error {
+// readManager reads the environment of a KV-Cache Manager, document 003's variables.
+func (u *Up) readManager(p *pod, c *gateway.Container) (kvmanager.Options, error) {
+	o := kvmanager.DefaultOptions()
 	args, env, err := started(c, p)
 	if err != nil {
-		return err
+		return o, err
 	}
-	o := kvmanager.DefaultOptions()
 	if err := o.FromEnv(env.lookup); err != nil {
-		return &InvalidError{err}
+		return o, &InvalidError{err}
 	}
 	if len(args) > 0 {
-		u.note(fmt.Sprintf("%s:%d: container %s: its command line has no effect: a KV-Cache Manager goes by its "+
-			"environment", p.workload.File, c.At.Line(), c.Name))
+		u.note(containerAt(p.workload, c) + ": its command line has no effect: a KV-Cache Manager goes by its " +
+			"environment")
+	}
+	return o, nil
+}
+
+// startManager starts the pod's KV-Cache Manager.
+func (u *Up) startManager(p *pod, c *gateway.Container) error {
+	o, err := u.readManager(p, c)
+	if err != nil {
+		return err
 	}
 	asked, told := atoi(portOf(o.HTTPAddress)), atoi(portOf(strings.TrimPrefix(o.ZMQBind, "tcp://")))
 	o.HTTPAddress, o.Log = u.addresses.On(p.ip, asked), u.log

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,13 +54,12 @@ func pickersOf(all map[string]*poolPicker, b *gateway.Backend) (out []*poolPicke
 }
 
 // pickerOptions are those that its container's own flags ask for. Where it listens,
-// and the name of its pool, come from the manifests.
+// the name of its pool, and its configuration come from the manifests.
 func (u *Up) pickerOptions(s *gateway.Set, b *gateway.Backend) (o epp.StandaloneOptions, err error) {
 	w, c := s.PickerOf(b)
 	if c != nil && u.o.Picker != nil {
-		at := fmt.Sprintf("%s:%d: %s %s/%s: container %s", w.File, c.At.Line(), w.Kind, w.Namespace, w.Name, c.Name)
-		loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-		args, env, err := flagsOf(c, &pod{namespace: w.Namespace, name: w.PodName(0), ip: loopback})
+		at := containerAt(w, c)
+		args, env, err := flagsOf(c, planned(w))
 		if err != nil {
 			return o, fmt.Errorf("%s: %w", at, err)
 		}
@@ -76,6 +74,9 @@ func (u *Up) pickerOptions(s *gateway.Set, b *gateway.Backend) (o epp.Standalone
 	o.Origin, o.Hold.Recorder, o.Hold.Trace = u.origin, u.o.Recorder, u.o.Trace
 	o.AllowExperimental, o.PodHeaders, o.ExplainHeaders, o.EmitScores, o.History, o.Log = true, true, true, true,
 		remembered, u.log
+	if o.Config, o.ConfigName, err = u.pickerConfig(s, b); err != nil {
+		return o, err
+	}
 	o.ClientHeaders, o.Hosts = clientLimits(b), u.address(b.Namespace, w)
 	return o, nil
 }
@@ -120,7 +121,7 @@ func (c *change) scraped(w *gateway.Workload) []int {
 		if err != nil || text == nil {
 			continue // the picker's start says what is wrong with it
 		}
-		o := epp.StandaloneOptions{Config: text, ConfigName: from, AllowExperimental: true, Log: discard}
+		o := epp.PickerOptions{Config: text, ConfigName: from, AllowExperimental: true, Log: discard}
 		built, err := epp.BuildPicker(&o)
 		if err != nil {
 			continue // likewise
@@ -136,15 +137,10 @@ func (c *change) scraped(w *gateway.Workload) []int {
 
 // startPicker starts a replica of a pool's picker.
 func (u *Up) startPicker(s *gateway.Set, b *gateway.Backend, i int) (*poolPicker, error) {
-	text, from, err := u.pickerConfig(s, b)
-	if err != nil {
-		return nil, err
-	}
 	o, err := u.pickerOptions(s, b)
 	if err != nil {
 		return nil, err
 	}
-	o.Config, o.ConfigName = text, from
 	server, err := epp.StartStandalone(o)
 	if err != nil {
 		return nil, &InvalidError{err}
@@ -154,7 +150,7 @@ func (u *Up) startPicker(s *gateway.Set, b *gateway.Backend, i int) (*poolPicker
 	if w != nil {
 		name = w.PodName(i)
 	}
-	return &poolPicker{name: name, workload: w, server: server, config: string(text),
+	return &poolPicker{name: name, workload: w, server: server, config: string(o.Config),
 		line: pickerLine(s, b)}, nil
 }
 

@@ -30,7 +30,7 @@ type pod struct {
 	ip        netip.Addr
 	// at are the places where its ports listen, by the ports' numbers.
 	at map[int]string
-	// beside are the places where render servers in the pod listen, by their ports' numbers.
+	// beside are the places where the pod's render servers and latency predictor listen, by their ports' numbers.
 	beside map[int]string
 	// also is a port besides them where its model server answers scrapers, 0 for none.
 	also  int
@@ -103,8 +103,7 @@ func (u *Up) startPod(s *gateway.Set, w *gateway.Workload, i int, ports []int) (
 	}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("%s:%d: %s %s/%s: container %s: %w", w.File, c.At.Line(), w.Kind, w.Namespace, w.Name,
-				c.Name, err)
+			err = fmt.Errorf("%s: %w", containerAt(w, c), err)
 			u.stopPod(context.Background(), p)
 		}
 	}()
@@ -120,6 +119,9 @@ func (u *Up) startPod(s *gateway.Set, w *gateway.Workload, i int, ports []int) (
 		if x := &w.Containers[k]; err == nil && x.Role() == gateway.RoleRenderer {
 			c, err = x, u.startRenderer(s, p, x)
 		}
+	}
+	if x := predictorOf(w); err == nil && x != nil {
+		c, err = x, u.startPredictor(p, x)
 	}
 	return p, err
 }
@@ -176,12 +178,11 @@ func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.R
 	if err != nil {
 		return nil, o, err
 	}
-	at := fmt.Sprintf("%s:%d: container %s: ", p.workload.File, c.At.Line(), c.Name)
 	for _, note := range r.Notes {
-		u.note(at + note)
+		u.note(containerAt(p.workload, c) + ": " + note)
 	}
 	if len(r.Ignored) > 0 {
-		u.note(at + "flags without effect: " + strings.Join(r.Ignored, ", "))
+		u.note(containerAt(p.workload, c) + ": flags without effect: " + strings.Join(r.Ignored, ", "))
 	}
 	if o, err = r.Fleet(); err != nil {
 		return nil, o, &InvalidError{err}
@@ -214,8 +215,8 @@ func (u *Up) startServer(s *gateway.Set, p *pod, c *gateway.Container, ports []i
 		break
 	}
 	if r.KVEvents != nil && !r.KVEvents.Connect && !u.addresses.Own() {
-		u.note(fmt.Sprintf("%s:%d: container %s: no KV events: this machine has one loopback address, and pods meet "+
-			"on their ports", p.workload.File, c.At.Line(), c.Name))
+		u.note(containerAt(p.workload, c) + ": no KV events: this machine has one loopback address, and pods meet on " +
+			"their ports")
 	} else {
 		r.Publish(&options)
 	}

@@ -364,7 +364,7 @@ func TestHeldPoolsAreNotCut(t *testing.T) {
 		policy("HTTPRoute", "r-v1",
 			dict{"retry": dict{"numRetries": 3, "perTryTimeout": "20s", "retryOn": []string{"5xx", "connect-failure"},
 				"retriableStatusCodes": []int{503}}}))
-	p, err := Dry(s)
+	p, err := Dry(s, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

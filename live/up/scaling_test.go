@@ -212,7 +212,7 @@ func TestScalingPlan(t *testing.T) {
 			"ScaledObject default/other: no effect: ScaledObject a-scaler scales Deployment a already"},
 	} {
 		s := objectsOf(t, c.text)
-		p, err := Dry(s)
+		p, err := Dry(s, Options{})
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -250,7 +250,7 @@ func TestBadScaledObject(t *testing.T) {
 				want = strings.Replace(want, "LINE", fmt.Sprint(i+1), 1)
 			}
 		}
-		if _, err := Dry(objectsOf(t, all)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Dry(objectsOf(t, all), Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; expected %q", c.name, err, want)
 		}
 		if err := r.Apply(t.Context(), objectsOf(t, all)); err == nil || !strings.Contains(err.Error(), want) {

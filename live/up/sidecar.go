@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -16,47 +15,53 @@ import (
 	"github.com/windtunnel/windtunnel/live/sidecar"
 )
 
-// startSidecar puts the pod's routing sidecar before its model server, with its
-// own command line. TLS inside a pod and between pods is left out: no manifest
-// tells the gateway of it.
-func (u *Up) startSidecar(s *gateway.Set, p *pod) error {
+// readSidecar reads the command line of the pod's routing sidecar, nil where it has none. TLS inside a pod and between
+// pods is left out: no manifest says so to the gateway.
+func (u *Up) readSidecar(p *pod) (*sidecar.Options, error) {
 	c := p.workload.With(gateway.RoleSidecar)
-	if c == nil {
-		return nil
+	if c == nil || u.o.Sidecar == nil {
+		return nil, nil
 	}
-	at := fmt.Sprintf("%s:%d: %s %s/%s: container %s", p.workload.File, c.At.Line(), p.workload.Kind,
-		p.workload.Namespace, p.workload.Name, c.Name)
+	at := containerAt(p.workload, c)
 	args, env, err := flagsOf(c, p)
 	if err != nil {
-		return fmt.Errorf("%s: %w", at, err)
+		return nil, fmt.Errorf("%s: %w", at, err)
 	}
 	args = append(args, "--endpoints-file="+u.endpointsFile(p.namespace))
 	o, err := u.o.Sidecar(args, env.lookup)
 	if err != nil {
-		return &InvalidError{fmt.Errorf("%s: %w", at, err)}
+		return nil, &InvalidError{fmt.Errorf("%s: %w", at, err)}
 	}
-	_, port, err := net.SplitHostPort(o.Listen)
-	number, _ := strconv.Atoi(port)
 	decoder, found := p.at[atoi(portOf(o.Decoder))]
-	if err != nil || !found {
-		return &InvalidError{fmt.Errorf("%s: the decode server's port is %s, and the pod's model server listens on %s",
-			at, portOf(o.Decoder), portsOf(p))}
+	if !found {
+		return nil, &InvalidError{fmt.Errorf("%s: the decode server's port is %s, and the pod's model server listens "+
+			"on %s", at, portOf(o.Decoder), portsOf(p))}
 	}
 	if o.Serve.On || o.Prefiller.On || o.DecoderTLS.On {
 		u.note(at + ": TLS of the sidecar is left out: inside the pool everything goes in the clear")
 	}
 	o.Serve.On, o.Prefiller.On, o.DecoderTLS.On = false, false, false
-	for i, to := range o.Prefillers {
-		o.Prefillers[i] = service(s, sorted(u.starting), p.namespace, to)
-	}
-	o.Listen, o.Decoder, o.Namespace, o.PodName, o.Recorder, o.Log = u.addresses.On(p.ip, number), decoder, p.namespace,
-		p.name, u.o.Recorder, u.log
+	o.Decoder, o.Namespace, o.PodName, o.Recorder, o.Log = decoder, p.namespace, p.name, u.o.Recorder, u.log
 	o.Ranks, o.Disagg.Trace = 1, u.o.Trace
 	// A pod is ready when all of its containers are: a dead engine is no endpoint.
 	o.DecoderHealth, o.BlockBytes = true, cmp.Or(o.BlockBytes, p.blockBytes)
-	x, err := sidecar.Start(o)
+	return &o, nil
+}
+
+// startSidecar puts the pod's routing sidecar before its model server, with its own command line.
+func (u *Up) startSidecar(s *gateway.Set, p *pod) error {
+	o, err := u.readSidecar(p)
+	if err != nil || o == nil {
+		return err
+	}
+	for i, to := range o.Prefillers {
+		o.Prefillers[i] = service(s, sorted(u.starting), p.namespace, to)
+	}
+	number := atoi(portOf(o.Listen))
+	o.Listen = u.addresses.On(p.ip, number)
+	x, err := sidecar.Start(*o)
 	if err != nil {
-		return fmt.Errorf("%s: %w", at, err)
+		return fmt.Errorf("%s: %w", containerAt(p.workload, p.workload.With(gateway.RoleSidecar)), err)
 	}
 	p.at[number], p.sidecar = x.Addr(), x.Addr()
 	p.stops = append(p.stops, func(ctx context.Context) { _ = x.Stop(ctx) }) // nobody asks it any more

@@ -59,10 +59,12 @@ type Options struct {
 	OwnAddresses bool
 	// Admin is Envoy's own pages' address; empty is a free port of loopback.
 	Admin string
-	// Sidecar reads a routing sidecar's command line and environment.
+	// Sidecar reads a routing sidecar's command line and environment; nil starts none.
 	Sidecar func(args []string, env func(string) (string, bool)) (sidecar.Options, error)
 	// Picker reads an endpoint picker's, without its configuration; nil takes no flag.
 	Picker func(args []string, env func(string) (string, bool)) (epp.StandaloneOptions, error)
+	// Predictor reads the environment of a latency predictor; nil leaves predictors out.
+	Predictor func(env func(string) (string, bool)) (StartPredictor, error)
 	// Recorder takes the flow events of Envoy, endpoint pickers, sidecars and model servers, of pods
 	// that come and go and of edits; nil
 	// records nothing.
@@ -81,6 +83,11 @@ type Options struct {
 	// Log hears what a person who debugs wants to know; nil is silent.
 	Log *slog.Logger
 }
+
+// StartPredictor starts a latency predictor's training server and prediction servers at these addresses. It returns
+// where they listen, in this order, and what ends them.
+type StartPredictor func(ctx context.Context, training string, prediction []string) (at []string,
+	stop func(context.Context), err error)
 
 // Up is running manifests.
 type Up struct {
@@ -200,7 +207,7 @@ func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 	defer cancel()
 	defer context.AfterFunc(u.life, cancel)()
 	program := gateway.Build(s, gateway.Options{Controller: u.o.Controller, Supply: u.o.Controller == ""})
-	if len(program.Gateways) == 0 {
+	if nothingServed(s, program) {
 		return &InvalidError{errors.Join(errNoGateway, told(program.Notes))}
 	}
 	if program.Mistakes != nil {
@@ -214,6 +221,11 @@ func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 	}
 	for _, text := range program.Notes {
 		u.note(text)
+	}
+	if s != u.objects { // and not other replicas of them
+		if err := u.check(s, program); err != nil {
+			return err
+		}
 	}
 	next := &change{u: u, s: s, program: program, pods: map[string]*pod{}, pickers: map[string]*poolPicker{},
 		routers: map[string]*bbr.Server{}}

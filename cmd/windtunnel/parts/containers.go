@@ -1,6 +1,8 @@
 package parts
 
 import (
+	"io"
+
 	"github.com/alecthomas/kong"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
@@ -20,8 +22,31 @@ func line(o *console.Console, part any, name string, args []string, env func(str
 	return &inner, err
 }
 
+// once passes each text on once: command lines are read when manifests are checked, and at the start of each pod.
+type once struct {
+	to   io.Writer
+	seen map[string]bool
+}
+
+// Write implements io.Writer.
+func (w once) Write(text []byte) (int, error) {
+	if w.seen[string(text)] {
+		return len(text), nil
+	}
+	w.seen[string(text)] = true
+	return w.to.Write(text)
+}
+
+// reader is the console of what reads containers.
+func reader(o *console.Console) *console.Console {
+	inner := *o
+	inner.Stderr = once{o.Stderr, map[string]bool{}}
+	return &inner
+}
+
 // SidecarOptions returns a function that parses the arguments and the environment of a sidecar's container.
 func SidecarOptions(o *console.Console) func(args []string, env func(string) (string, bool)) (sidecar.Options, error) {
+	o = reader(o)
 	return func(args []string, env func(string) (string, bool)) (sidecar.Options, error) {
 		var c Sidecar
 		inner, err := line(o, &c, "sidecar", args, env)
@@ -35,6 +60,7 @@ func SidecarOptions(o *console.Console) func(args []string, env func(string) (st
 // PickerOptions returns a function that parses the arguments and the environment of an endpoint picker's container.
 func PickerOptions(o *console.Console) func(args []string, env func(string) (string, bool)) (epp.StandaloneOptions,
 	error) {
+	o = reader(o)
 	return func(args []string, env func(string) (string, bool)) (epp.StandaloneOptions, error) {
 		var c EPP
 		inner, err := line(o, &c, "epp", args, env)

@@ -182,12 +182,14 @@ func (c *EPP) Run(o *console.Console) error {
 
 // options returns the options of the flags, without the configuration.
 func (c *EPP) options(log *slog.Logger) (epp.StandaloneOptions, error) {
-	opts := epp.StandaloneOptions{PoolName: c.PoolName, Namespace: c.PoolNamespace, Secure: c.SecureServing,
-		AllowExperimental: c.AllowExperimental, IgnoreSubset: c.DisableSubset, EmitScores: c.EmitEndpointScores,
-		PodHeaders: c.PodHeaders, ExplainHeaders: c.ExplainHeaders,
-		Objects: c.Objects, RefreshMetrics: c.RefreshMetricsInterval, StreamMetrics: c.EnableStreamMetrics,
-		Seed: c.Seed, History: c.DecisionsKept, Log: log,
-		BuildInfo: version.Text(), Profiling: c.EnablePprof, Hold: stream.Config{MaxBodyBytes: 64 << 20}}
+	opts := epp.StandaloneOptions{
+		PickerOptions: epp.PickerOptions{AllowExperimental: c.AllowExperimental, IgnoreSubset: c.DisableSubset,
+			RefreshMetrics: c.RefreshMetricsInterval, Seed: c.Seed, History: c.DecisionsKept, Log: log},
+		PoolOptions:  epp.PoolOptions{PoolName: c.PoolName, Namespace: c.PoolNamespace, Objects: c.Objects},
+		Serving:      epp.Serving{StreamMetrics: c.EnableStreamMetrics},
+		Certificates: epp.Certificates{Secure: c.SecureServing}, EmitScores: c.EmitEndpointScores,
+		PodHeaders: c.PodHeaders, ExplainHeaders: c.ExplainHeaders, BuildInfo: version.Text(),
+		Profiling: c.EnablePprof, Hold: stream.Config{MaxBodyBytes: 64 << 20}}
 	if err := c.take(&opts, c.MetricsAuth); err != nil {
 		return opts, err
 	}

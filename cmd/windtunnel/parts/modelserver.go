@@ -30,7 +30,7 @@ type ModelServer struct {
 	List    string `placeholder:"models|accelerators|flags" help:"List the simulated models or accelerators, or the flags after -- that act."`
 	spans.To
 	Verbose bool     `short:"v" help:"Log what the servers do, to stderr."`
-	Args    []string `arg:"" optional:"" passthrough:"" name:"flags" help:"After --: the real server's flags, of vllm serve or of llm-d-inference-sim."`
+	Args    []string `arg:"" optional:"" passthrough:"" name:"flags" help:"After --: the real server's flags, of vllm serve, SGLang or llm-d-inference-sim."`
 }
 
 func (ModelServer) Help() string {
@@ -42,6 +42,7 @@ Examples:
   windtunnel modelserver -- vllm serve meta-llama/Llama-3.1-8B-Instruct --accelerator H100 --max-num-seqs 128
   windtunnel modelserver --servers 8 -- --model m --time-to-first-token 200ms --inter-token-latency 20ms
   windtunnel modelserver -- --config simulator.yaml                     # llm-d-inference-sim's
+  windtunnel modelserver -- python3 -m sglang.launch_server --model-path m --enable-metrics
   windtunnel modelserver --list flags                                   # that act
   curl -sN localhost:8000/v1/chat/completions -H 'Content-Type: application/json' \
     -d '{"messages":[{"role":"user","content":"Hello"}],"stream":true}'
@@ -53,7 +54,7 @@ Flags after -- that are windtunnel's own:
   --accelerator NAME
   --batching continuous|static|none|independent
   --output-tokens DISTRIBUTION
-  --profile document|vllm|sim                     whose defaults apply
+  --profile document|vllm|sglang|sim              whose defaults apply
   --lora-load-time, --lora-activate-time DURATION
   --advertise HOST                                its address for others, if --host is 0.0.0.0; else POD_IP
   --kv-peers ADDRESS|NETWORK|NAME|local|any       servers that a request may fetch KV caches from; local: this machine's

@@ -20,6 +20,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/live/predictor"
 	"github.com/windtunnel/windtunnel/live/serve"
+	"github.com/windtunnel/windtunnel/live/up"
 )
 
 // Predictor runs the latency predictor alone. It reads the real servers' environment variables; flags take precedence.
@@ -248,6 +249,37 @@ func predictorService(env func(string) (string, bool)) (*picker.PredictorService
 	}
 	return &picker.PredictorService{Prediction: predictions, Training: strings.Join(training, ""), Together: together,
 		Poll: poll}, nil
+}
+
+// PredictorOptions reads the environment of a latency predictor's containers. Where this machine lacks the library that
+// fits models, the predictor takes samples, says so and learns nothing.
+func PredictorOptions(o *console.Console) func(env func(string) (string, bool)) (up.StartPredictor, error) {
+	return func(env func(string) (string, bool)) (up.StartPredictor, error) {
+		opts, err := predictorOptions(env)
+		if err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context, training string, prediction []string) ([]string, func(context.Context),
+			error) {
+			po := predictor.Options{Training: training, Prediction: prediction, Machine: core.New(opts, nil)}
+			trainer, err := Trainer(ctx, o)
+			if err != nil {
+				fmt.Fprintf(o.Stderr, "windtunnel: the latency predictor learns nothing: %v\n", err)
+			} else {
+				po.Fit = trainer.Fit
+			}
+			s, err := predictor.Start(po)
+			if err != nil {
+				return nil, nil, err
+			}
+			return append([]string{s.TrainingAddress()}, s.PredictionAddresses()...), func(ctx context.Context) {
+				_ = s.Stop(ctx) // of closing what nobody asks any more
+				if trainer != nil {
+					trainer.Close()
+				}
+			}, nil
+		}, nil
+	}
 }
 
 // Trainer returns a trainer with the library that it finds or installs. Its error names what this machine lacks.

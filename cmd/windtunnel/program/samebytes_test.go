@@ -1,18 +1,44 @@
 package program
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 )
 
+// storedConversations has turns whose prompts the decode servers find in the external cache of a prefill server.
+const storedConversations = `
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+seed: 953708947
+pools:
+  - name: default
+    model: llama-3.1-8b
+    replicas: 2
+    sidecar: routing
+    disaggregation: {prefillReplicas: 1, connector: shared-storage}
+    modelServer: {batching: continuous}
+workload:
+  requests: 40
+  rate: 9
+  conversations: {turns: 1..8}
+`
+
 // The same seed gives the same bytes, with any other outputs and ways of playing, and another seed gives others.
 func TestSameSeedSameBytes(t *testing.T) {
 	t.Parallel()
-	for _, example := range []string{"plain", "pd", "kv-aware", "classes", "incidents", "conversations"} {
+	for _, example := range []string{"plain", "pd", "kv-aware", "classes", "incidents", "conversations", "stored"} {
 		t.Run(example, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			command := []string{"sim", "../../../examples/" + example + ".yaml", "-n", "60", "--output", "csv"}
+			file := "../../../examples/" + example + ".yaml"
+			if example == "stored" {
+				file = filepath.Join(dir, "stored.yaml")
+				if err := os.WriteFile(file, []byte(storedConversations), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			command := []string{"sim", file, "-n", "60", "--output", "csv"}
 			want := printed(t, command...)
 			summary := printed(t, append(command[:4:4], "--output", "json", "--view", "progress")...)
 			for _, more := range [][]string{

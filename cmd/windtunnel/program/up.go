@@ -80,7 +80,7 @@ func (c *upCmd) Run(o *outside) (err error) {
 		fmt.Fprintf(o.Stderr, "windtunnel: %s\n", w)
 	}
 	if c.DryRun {
-		return plan(o.Stdout, set)
+		return plan(o, set)
 	}
 	dir, err := rundir.New(os.TempDir(), rundir.Up, c.log(o))
 	if err != nil {
@@ -97,7 +97,8 @@ func (c *upCmd) Run(o *outside) (err error) {
 	defer stop()
 	note := func(text string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", text) }
 	options := up.Options{Objects: set, EnvoyPath: c.EnvoyPath, Dir: dir.Path, Host: host, Note: note, Tell: note,
-		Log: c.log(o), Sidecar: parts.SidecarOptions(o), Picker: parts.PickerOptions(o)}
+		Log: c.log(o), Sidecar: parts.SidecarOptions(o), Picker: parts.PickerOptions(o),
+		Predictor: parts.PredictorOptions(o)}
 	if c.AdminPort > 0 {
 		options.Admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(c.AdminPort))
 	}
@@ -205,9 +206,16 @@ func (c *upCmd) ready(o *outside, u *up.Up) error {
 	return err
 }
 
+// dry returns the program of the manifests, with the parts that up starts.
+func dry(o *outside, s *gateway.Set) (*gateway.Program, error) {
+	return up.Dry(s, up.Options{Sidecar: parts.SidecarOptions(o), Picker: parts.PickerOptions(o),
+		Predictor: parts.PredictorOptions(o)})
+}
+
 // plan prints the gateways, routes and replicas of the manifests.
-func plan(w io.Writer, s *gateway.Set) error {
-	p, err := up.Dry(s)
+func plan(o *outside, s *gateway.Set) error {
+	p, err := dry(o, s)
+	w := o.Stdout
 	for _, g := range p.Gateways {
 		fmt.Fprintf(w, "Gateway %s/%s\n", g.Namespace, g.Name)
 		if r := g.Router; r != nil {
@@ -265,7 +273,7 @@ func (c *manifestsCheckCmd) Run(o *outside) error {
 	if err != nil {
 		return exit.ByCause(exit.Input, err)
 	}
-	p, _ := up.Dry(s)
+	p, _ := dry(o, s)
 	if p.Mistakes != nil {
 		return exit.With(exit.Input, p.Mistakes)
 	}
@@ -289,8 +297,8 @@ func (c *manifestsShowCmd) Run(o *outside) error {
 	if err != nil {
 		return exit.ByCause(exit.Input, err)
 	}
-	p, _ := up.Dry(s)
-	_ = plan(o.Stdout, s) // manifests without a Gateway are no mistake here
+	p, _ := dry(o, s)
+	_ = plan(o, s) // without a Gateway there is nothing to serve, and that is no mistake here
 	for _, x := range p.Status {
 		fmt.Fprint(o.Stdout, x)
 	}

@@ -23,7 +23,7 @@ func (Policy) Values() []string { return []string{string(KV), string(LMetric)} }
 
 // Cost is a worker's cost and its parts, in KV blocks.
 type Cost struct {
-	// Overlap is how many of the prompt's first blocks the worker has cached.
+	// Overlap is the number of the prompt's first blocks that the worker has cached.
 	Overlap float64
 	// Prefill is the worker's blocks to compute, the prompt included; Credit is the overlap's deduction.
 	Prefill, Credit float64

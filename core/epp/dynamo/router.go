@@ -13,7 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// MaxTokens is how much of a prompt the router compares.
+// MaxTokens limits the tokens of a prompt that the router compares.
 const MaxTokens = 131072
 
 // Limits of a Router's memory.

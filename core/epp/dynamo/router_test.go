@@ -24,11 +24,11 @@ type bench struct {
 
 func newBench() *bench { return &bench{Router: NewRouter(DefaultConfig(), 1, machine.Second)} }
 
-func (b *bench) tell(at machine.Time, m Message) { b.Input(at, m, &b.fx) }
+func (b *bench) send(at machine.Time, m Message) { b.Input(at, m, &b.fx) }
 
 func (b *bench) route(at machine.Time, id string, tokens []uint32) Routed {
 	b.fx.Reset()
-	b.tell(at, Route{ID: id, Prompt: PromptOf("m", tokens, 16)})
+	b.send(at, Route{ID: id, Prompt: PromptOf("m", tokens, 16)})
 	return b.fx.List[0]
 }
 
@@ -39,14 +39,14 @@ func TestRouterFollowsWorkers(t *testing.T) {
 	if e := b.route(0, "a", tokensOf(1, 64)); e.Worker != 0 {
 		t.Fatalf("%+v: nobody has announced itself", e)
 	}
-	b.tell(0, Worker{ID: 7, Role: Decode})
-	b.tell(0, Worker{ID: 8, Role: Prefill})
+	b.send(0, Worker{ID: 7, Role: Decode})
+	b.send(0, Worker{ID: 8, Role: Prefill})
 	for i := range 8 {
 		if e := b.route(1, fmt.Sprint(i), tokensOf(uint32(i), 64)); e.Worker != 7 {
 			t.Fatalf("%+v: want the one that decodes", e)
 		}
 	}
-	b.tell(2*machine.Second, Worker{ID: 8, Role: Prefill, Requests: 1})
+	b.send(2*machine.Second, Worker{ID: 8, Role: Prefill, Requests: 1})
 	if e := b.route(3*machine.Second, "late", tokensOf(1, 64)); e.Worker != 0 || len(b.Workers()) != 1 ||
 		b.Running() != 0 {
 		t.Fatalf("%+v, %d workers, %d booked: the one that decodes has been silent for 3 s", e, len(b.Workers()),
@@ -58,10 +58,10 @@ func TestRouterFollowsWorkers(t *testing.T) {
 // the other; what is over weighs nothing.
 func TestRouterBooks(t *testing.T) {
 	b := newBench()
-	b.tell(0, Worker{ID: 1, Role: Decode, Requests: 1})
-	b.tell(0, Worker{ID: 2, Role: Decode, Requests: 1})
+	b.send(0, Worker{ID: 1, Role: Decode, Requests: 1})
+	b.send(0, Worker{ID: 2, Role: Decode, Requests: 1})
 	first := b.route(0, "a", tokensOf(1, 640))
-	b.tell(1, Progress{ID: "a", Over: true})
+	b.send(1, Progress{ID: "a", Over: true})
 	if e := b.route(2, "b", tokensOf(1, 640)); e.Worker != first.Worker || e.Cost.Overlap != 40 {
 		t.Fatalf("%+v: want worker %d, which has all 40 blocks", e, first.Worker)
 	}
@@ -71,46 +71,45 @@ func TestRouterBooks(t *testing.T) {
 	if b.Running() != 2 {
 		t.Fatalf("%d are booked, want 2", b.Running())
 	}
-	b.tell(4, Progress{ID: "b", Over: true})
-	b.tell(4, Progress{ID: "b", Over: true})
-	b.tell(4, Progress{ID: "never heard of", Over: true})
+	b.send(4, Progress{ID: "b", Over: true})
+	b.send(4, Progress{ID: "b", Over: true})
+	b.send(4, Progress{ID: "never heard of", Over: true})
 	if b.Running() != 1 {
 		t.Fatalf("%d are booked, want 1", b.Running())
 	}
 }
 
-// TestRouterForgetsLostBookings: a request of which nobody tells the end is freed when its
-// worker has nothing in hand a period later, and not before.
+// The router frees a request whose end nobody reports once its worker has held no request for a period, and not before.
 func TestRouterForgetsLostBookings(t *testing.T) {
 	b := newBench()
-	b.tell(0, Worker{ID: 1, Role: Decode})
+	b.send(0, Worker{ID: 1, Role: Decode})
 	b.route(machine.Second/2, "a", tokensOf(1, 64))
-	b.tell(machine.Second, Worker{ID: 1, Role: Decode})
+	b.send(machine.Second, Worker{ID: 1, Role: Decode})
 	if b.Running() != 1 {
 		t.Fatal("it may be on its way yet")
 	}
-	b.tell(2*machine.Second, Worker{ID: 1, Role: Decode, Requests: 1})
+	b.send(2*machine.Second, Worker{ID: 1, Role: Decode, Requests: 1})
 	if b.Running() != 1 {
 		t.Fatal("the worker has something in hand")
 	}
-	b.tell(3*machine.Second, Worker{ID: 1, Role: Decode})
+	b.send(3*machine.Second, Worker{ID: 1, Role: Decode})
 	if b.Running() != 0 {
 		t.Fatal("nobody has it any more")
 	}
 }
 
-// TestRouterPrefillWorkers: where there are workers that only prefill, one of these computes the
-// prompt, the one that has most of it; who decodes is chosen by load alone. A prompt of which that
-// one has nearly all stays with it. Every booking ends, whoever falls silent.
+// Among workers that only prefill, the router chooses the one that holds most of the prompt. It chooses the decode
+// worker by load alone. A prompt that the decode worker holds almost entirely stays there. Every booking ends, even if
+// a worker falls silent.
 func TestRouterPrefillWorkers(t *testing.T) {
 	c := DefaultConfig()
 	c.PrefillThreshold = 100
 	b := &bench{Router: NewRouter(c, 1, machine.Second)}
 	push := func(at machine.Time, requests int) {
-		b.tell(at, Worker{ID: 1, Role: Decode, Requests: requests})
-		b.tell(at, Worker{ID: 2, Role: Decode, Requests: requests})
-		b.tell(at, Worker{ID: 11, Role: Prefill, Requests: requests})
-		b.tell(at, Worker{ID: 12, Role: Prefill, Requests: requests})
+		b.send(at, Worker{ID: 1, Role: Decode, Requests: requests})
+		b.send(at, Worker{ID: 2, Role: Decode, Requests: requests})
+		b.send(at, Worker{ID: 11, Role: Prefill, Requests: requests})
+		b.send(at, Worker{ID: 12, Role: Prefill, Requests: requests})
 	}
 	push(0, 1)
 	first := b.route(0, "a", tokensOf(1, 640))
@@ -124,9 +123,9 @@ func TestRouterPrefillWorkers(t *testing.T) {
 		t.Fatalf("%+v: 64 tokens are below the threshold of 100", e)
 	}
 	for _, id := range []string{"a", "b", "short"} {
-		b.tell(3, Progress{ID: id})
-		b.tell(3, Progress{ID: id})
-		b.tell(3, Progress{ID: id, Over: true})
+		b.send(3, Progress{ID: id})
+		b.send(3, Progress{ID: id})
+		b.send(3, Progress{ID: id, Over: true})
 	}
 	if b.Running() != 0 || len(b.load.workers) != 0 {
 		t.Fatalf("%d are booked at %d workers, all are over", b.Running(), len(b.load.workers))
@@ -156,11 +155,11 @@ func TestWorkerCheck(t *testing.T) {
 	b := newBench()
 	for _, w := range []Worker{{Role: Decode}, {ID: 1}, {ID: 1, Role: "x"}, {ID: 1, Role: Decode, Requests: -1},
 		{ID: 1, Role: Decode, Blocks: -1}} {
-		if b.tell(0, w); w.Check() == nil || len(b.Workers()) > 0 {
+		if b.send(0, w); w.Check() == nil || len(b.Workers()) > 0 {
 			t.Errorf("%+v was taken", w)
 		}
 	}
-	b.tell(0, Worker{ID: 5, Role: Decode, Blocks: 3})
+	b.send(0, Worker{ID: 5, Role: Decode, Blocks: 3})
 	if w := b.Workers(); !slices.Equal(w, []Worker{{ID: 5, Role: Decode, Blocks: 3}}) {
 		t.Errorf("%+v", w)
 	}

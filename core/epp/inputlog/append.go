@@ -18,25 +18,19 @@ import (
 )
 
 type answer struct {
-	Plugin  string   `json:"plugin"`
-	Key     string   `json:"key"`
-	Value   []byte   `json:"value"`
+	picker.Answer
 	Error   *string  `json:"error"`
 	Prompts []prompt `json:"prompts"`
-	// Endpoints are those of which Latencies, in milliseconds, were predicted.
-	Endpoints []string     `json:"endpoints"`
+	// Latencies, in milliseconds, are the predictions for Endpoints.
 	Latencies [][2]float64 `json:"latencies"`
 }
 
-// appendAnswers writes answers. What a renderer said is in its prompts.
+// appendAnswers writes answers. A renderer's answer is in its prompts.
 func (o *Options) appendAnswers(b []byte, list []picker.Answer) []byte {
 	b = append(field(b, "answered"), '[')
 	for i := range list {
 		a := &list[i]
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, '{')
+		b = append(comma(b), '{')
 		b = appendText(b, "plugin", a.Plugin)
 		b = appendText(b, "key", a.Key)
 		if a.Endpoints != nil {
@@ -62,8 +56,8 @@ func (o *Options) appendAnswers(b []byte, list []picker.Answer) []byte {
 }
 
 func (x *answer) answer() picker.Answer {
-	a := picker.Answer{Plugin: x.Plugin, Key: x.Key, Value: x.Value, Prompts: prompts(x.Prompts),
-		Endpoints: x.Endpoints}
+	a := x.Answer
+	a.Prompts = prompts(x.Prompts)
 	for _, l := range x.Latencies {
 		a.Latencies = append(a.Latencies, picker.Latency{TTFTMs: l[0], TPOTMs: l[1]})
 	}
@@ -73,7 +67,7 @@ func (x *answer) answer() picker.Answer {
 	return a
 }
 
-// response is what the headers of a response say.
+// response holds the headers of a response.
 type response struct {
 	Headers headers      `json:"headers"`
 	Hidden  headers      `json:"hidden"`
@@ -87,8 +81,8 @@ type response struct {
 func appendResponse(b []byte, r *picker.Response) []byte {
 	b = appendHeaders(append(b, '{'), r.Headers, nil)
 	b = appendInt(b, "started", r.StartedAt)
-	if s := r.Served; s.Told {
-		b = append(field(b, "served"), '{')
+	if s := r.Served; s.Given {
+		b = object(b, "served")
 		b = appendTrue(b, "known", s.Known)
 		b = appendText(b, "endpoint", s.Endpoint)
 		b = append(b, '}')
@@ -99,26 +93,16 @@ func appendResponse(b []byte, r *picker.Response) []byte {
 func (x *response) response(p *picker.Picker, d *picker.Decision) *picker.Response {
 	r := p.NewResponse(x.Started, d, x.Headers.list(x.Hidden))
 	if x.Served != nil {
-		r.Served = picker.Served{Told: true, Known: x.Served.Known, Endpoint: x.Served.Endpoint}
+		r.Served = picker.Served{Given: true, Known: x.Served.Known, Endpoint: x.Served.Endpoint}
 	}
 	return r
 }
 
-// progress is what was read of a response's body.
+// progress is the part of a response's body that was read.
 type progress struct {
-	Response   *response    `json:"response"` // where its headers did not enter by themselves
-	First      bool         `json:"first"`
-	End        bool         `json:"end"`
-	Bytes      int64        `json:"bytes"`
-	Chunks     int          `json:"chunks"`
-	FirstAt    machine.Time `json:"firstAt"`
-	LastAt     machine.Time `json:"lastAt"`
-	Events     int          `json:"events"`
-	Usage      bool         `json:"usage"`
-	Prompt     int          `json:"prompt"`
-	Completion int          `json:"completion"`
-	Total      int          `json:"total"`
-	Cached     *int         `json:"cached"`
+	picker.Progress
+	Response *response `json:"response"` // if its headers did not enter by themselves
+	Cached   *int      `json:"cached"`
 }
 
 func appendProgress(b []byte, p *picker.Progress) []byte {
@@ -140,9 +124,7 @@ func appendProgress(b []byte, p *picker.Progress) []byte {
 }
 
 func (x *progress) progress() picker.Progress {
-	p := picker.Progress{First: x.First, End: x.End, Bytes: x.Bytes, Chunks: x.Chunks, FirstAt: x.FirstAt,
-		LastAt: x.LastAt, HasUsage: x.Usage, Events: x.Events,
-		Usage: parse.Usage{PromptTokens: x.Prompt, CompletionTokens: x.Completion, TotalTokens: x.Total}}
+	p := x.Progress
 	if x.Cached != nil {
 		p.Usage.CachedTokens, p.Usage.HasCached = *x.Cached, true
 	}
@@ -151,53 +133,26 @@ func (x *progress) progress() picker.Progress {
 
 // done is the end of a request's stream.
 type done struct {
-	Response *response `json:"response"` // where its headers did not enter by themselves
-	Read     *progress `json:"read"`     // nil where there was no response
-	Told     bool      `json:"told"`     // its client was told of an error
+	Response *response `json:"response"` // if its headers did not enter by themselves
+	Read     *progress `json:"read"`     // nil if there was no response
+	Told     bool      `json:"told"`     // its client got an error
 }
 
-type endpoint struct {
-	Namespace string            `json:"namespace"`
-	Name      string            `json:"name"`
-	Address   string            `json:"address"`
-	Port      string            `json:"port"`
-	Labels    map[string]string `json:"labels,omitempty"`
-	Rank      int               `json:"rank,omitempty"`
-}
-
-func endpointsOf(list []*picker.Endpoint) []endpoint {
-	out := make([]endpoint, len(list))
-	for i, e := range list {
-		out[i] = endpoint{e.Namespace, e.Name, e.Address, e.Port, e.Labels, e.Rank}
-	}
-	return out
-}
-
-func (x *endpoint) endpoint() *picker.Endpoint {
-	e := picker.NewEndpoint(x.Namespace, x.Name, x.Address, x.Port, x.Labels)
-	e.Rank = x.Rank
-	return e
-}
-
-// selection is Kubernetes objects.
+// selection holds the Kubernetes objects of a pool.
 type selection struct {
 	Objects       picker.Objects               `json:"objects"`
 	Priorities    []int                        `json:"priorities"`
 	KeepEndpoints bool                         `json:"keepEndpoints"`
-	Endpoints     []endpoint                   `json:"endpoints"`
+	Endpoints     []picker.SavedAddress        `json:"endpoints"`
 	Announced     map[string]*picker.Announced `json:"serving"`
 }
 
 func (x *selection) objects() epp.Objects {
-	o := epp.Objects{Selection: objects.Selection{Objects: x.Objects, Priorities: x.Priorities, Announced: x.Announced},
-		KeepEndpoints: x.KeepEndpoints}
-	for i := range x.Endpoints {
-		o.Endpoints = append(o.Endpoints, x.Endpoints[i].endpoint())
-	}
-	return o
+	return epp.Objects{Selection: objects.Selection{Objects: x.Objects, Priorities: x.Priorities,
+		Announced: x.Announced, Endpoints: picker.LoadAddresses(x.Endpoints)}, KeepEndpoints: x.KeepEndpoints}
 }
 
-// appendJSON is for what comes rarely.
+// appendJSON writes rare values.
 func appendJSON(b []byte, name string, v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -214,39 +169,24 @@ type kvEvents struct {
 }
 
 type kvEvent struct {
-	Kind   kv.Kind       `json:"kind"`
+	kv.Event
 	Hashes machine.Words `json:"hashes"`
-	Medium string        `json:"medium"`
 	Group  *int          `json:"group"`
 	Parent machine.Words `json:"parent"`
-	Count  int           `json:"tokens"`
-	Block  int           `json:"block"`
 	Keys   machine.Words `json:"keys"`
-	LoRA   string        `json:"lora"`
-	Spec   string        `json:"spec"`
-	Window int           `json:"window"`
-	Pod    string        `json:"pod"`
-	Name   string        `json:"name"`
-	Model  string        `json:"model"`
-	ByName bool          `json:"byName"`
-	Bytes  int64         `json:"blockBytes"`
-	Blocks int           `json:"capacity"`
 	IDs    []byte        `json:"ids"` // with Options.Bodies: the tokens
 	Extra  [][]string    `json:"extra"`
 }
 
 func (o *Options) appendKVEvents(b []byte, x *epp.KVEvents) []byte {
-	b = append(field(b, "kvEvents"), '{')
+	b = object(b, "kvEvents")
 	b = appendInt(b, "index", x.Index)
 	b = appendText(b, "pod", x.From.Pod)
 	b = appendText(b, "model", x.From.Model)
 	b = append(field(b, "events"), '[')
 	for i := range x.Events {
 		e := &x.Events[i]
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, '{')
+		b = append(comma(b), '{')
 		b = appendInt(b, "kind", int(e.Kind))
 		if len(e.Hashes) > 0 {
 			b = appendList(b, "hashes", e.Hashes)
@@ -284,15 +224,13 @@ func (o *Options) appendKVEvents(b []byte, x *epp.KVEvents) []byte {
 	return append(b, ']', '}')
 }
 
-// events makes the events again. With its tokens an index may make its own keys.
+// events returns the events. With its tokens an index may make its own keys.
 func (x *kvEvents) events() epp.KVEvents {
 	out := epp.KVEvents{Index: x.Index, From: kv.Topic{Pod: x.Pod, Model: x.Model}}
 	for i := range x.Events {
 		e := &x.Events[i]
-		y := kv.Event{Kind: e.Kind, Medium: e.Medium, Group: kv.NoGroup, BlockTokens: e.Block, LoRAName: e.LoRA,
-			SpecKind: e.Spec, SlidingWindow: e.Window,
-			Pod: e.Pod, Name: e.Name, Model: e.Model, ByName: e.ByName, BlockBytes: e.Bytes, Capacity: e.Blocks,
-			TokenCount: e.Count}
+		y := e.Event
+		y.Group = kv.NoGroup
 		for _, w := range e.Hashes {
 			y.Hashes = append(y.Hashes, kv.EngineHash(w))
 		}
@@ -318,8 +256,7 @@ type kvLost struct {
 	Pod   string `json:"pod"`
 }
 
-// appendFloat writes a number with all its digits. What is no number in JSON is
-// a text.
+// appendFloat writes a number with all its digits. NaN and infinities, which JSON lacks, are texts.
 func appendFloat(b []byte, v float64) []byte {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		b = strconv.AppendFloat(append(b, '"'), v, 'g', -1, 64)
@@ -329,7 +266,7 @@ func appendFloat(b []byte, v float64) []byte {
 }
 
 func appendError(b []byte, name string, e *apierror.Error) []byte {
-	b = append(field(b, name), '{')
+	b = object(b, name)
 	b = appendInt(b, "status", e.Status)
 	b = appendText(b, "message", e.Message)
 	b = appendText(b, "reason", e.Reason)
@@ -349,10 +286,7 @@ func appendPairs(b []byte, name string, list header.List) []byte {
 
 // appendPair writes the next pair of a list.
 func appendPair(b []byte, h header.Header) []byte {
-	if b[len(b)-1] != '[' {
-		b = append(b, ',')
-	}
-	b = openai.AppendString(append(b, '['), h.Name)
+	b = openai.AppendString(append(comma(b), '['), h.Name)
 	b = openai.AppendString(append(b, ','), h.Value)
 	return append(b, ']')
 }

@@ -13,17 +13,17 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Difference is where something else came of the same inputs.
+// Difference is the first place at which the same inputs had another effect.
 type Difference struct {
 	At      machine.Time `json:"at"`
 	Request string       `json:"request,omitempty"` // its x-request-id
 	Serial  uint64       `json:"serial,omitempty"`  // its number in the log
-	// Field is the first one that differs: "decided.profiles.default.picked".
-	// Recorded and Now are its values; "" is that it is not there.
+	// Field is the first one that differs: "decided.profiles.default.picked". Recorded and Now are its values, "" for a
+	// missing field.
 	Field    string `json:"field"`
 	Recorded string `json:"recorded"`
 	Now      string `json:"now"`
-	// Plugin is the plug-in that answered differently, where that can be told.
+	// Plugin is the plug-in that answered differently, "" if that is unknown.
 	Plugin string `json:"plugin,omitempty"`
 }
 
@@ -40,14 +40,10 @@ func (d *Difference) String() string {
 	return b.String()
 }
 
-// effect compares one with the next that came of what was played.
+// effect compares a recorded effect with the next one of the played machine.
 func (p *Player) effect(text []byte) error {
 	var x struct {
-		Effect struct {
-			Picker  int          `json:"picker"`
-			At      machine.Time `json:"at"`
-			Decided *struct{}    `json:"decided"`
-		} `json:"effect"`
+		Effect effect `json:"effect"`
 	}
 	if err := json.Unmarshal(text, &x); err != nil {
 		return fmt.Errorf("not a line of a log of inputs: %w", err)
@@ -60,7 +56,7 @@ func (p *Player) effect(text []byte) error {
 	if p.Until != 0 && x.Effect.At > p.Until {
 		return ErrEnough
 	}
-	if len(k.got) == 0 { // it came by itself, when its time had come
+	if len(k.got) == 0 { // it was due without an input
 		k.strayed = false
 		k.m.Advance(x.Effect.At, &k.fx)
 		if err := p.effects(x.Effect.Picker, k); err != nil {
@@ -81,7 +77,7 @@ func (p *Player) effect(text []byte) error {
 	return nil
 }
 
-// leftOver is called when an input has had all its effects.
+// leftOver reports effects of the last input that the log lacks.
 func (p *Player) leftOver(k *played) error {
 	if len(k.got) > 0 && !k.strayed {
 		p.differs(k, nil, k.got[0])
@@ -90,11 +86,10 @@ func (p *Player) leftOver(k *played) error {
 	return nil
 }
 
-// differs notes a difference. What else comes of the same input is not looked
-// at.
+// differs notes a difference. The Player then ignores the other effects of the same input.
 func (p *Player) differs(k *played, recorded, now []byte) {
 	d := differ(recorded, now)
-	if d == nil { // the same, said in another way: control characters are written out
+	if d == nil { // the same in another form: control characters are escaped
 		return
 	}
 	k.strayed, k.got = true, nil
@@ -103,15 +98,12 @@ func (p *Player) differs(k *played, recorded, now []byte) {
 		return
 	}
 	var of struct {
-		Effect struct {
-			At      machine.Time `json:"at"`
-			Request uint64       `json:"request"`
-		} `json:"effect"`
+		Effect effect `json:"effect"`
 	}
 	if recorded != nil {
 		now = recorded
 	}
-	_ = json.Unmarshal(now, &of) // it was read, or is ours
+	_ = json.Unmarshal(now, &of) // it was read before, or Log wrote it
 	d.At, d.Serial = of.Effect.At, of.Effect.Request
 	d.Field = strings.TrimPrefix(d.Field, "effect.")
 	if r := k.requests[d.Serial]; r != nil && r.Request != nil {
@@ -126,8 +118,7 @@ func (p *Player) differs(k *played, recorded, now []byte) {
 	p.First = d
 }
 
-// differ finds the first place at which two JSON values differ, nil if there is
-// none: causes before what follows from them.
+// differ finds the first place at which two JSON values differ, nil if there is none: causes before their consequences.
 func differ(recorded, now []byte) *Difference {
 	var a, b any
 	if len(recorded) > 0 && json.Unmarshal(recorded, &a) != nil || len(now) > 0 && json.Unmarshal(now, &b) != nil {
@@ -182,7 +173,7 @@ func differAt(path string, a, b any) *Difference {
 	return &Difference{Field: path, Recorded: p, Now: q}
 }
 
-// causes are fields that others follow from, in their order.
+// causes are fields that determine later ones, in their order.
 var causes = []string{"screened", "profiles", "removed", "left", "of", "scores", "picked", "total"}
 
 func rank(field string) int {

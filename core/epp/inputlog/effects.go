@@ -10,50 +10,34 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// appendEffect writes what an effect says. What a person would want to read is
-// there as it is; of what is only compared (all endpoints' scores, those that a
-// filter left) a hash.
+// appendEffect writes an effect. Values for people are written as they are. Values that are only compared (all
+// endpoints' scores, the endpoints that a filter left) become a hash.
 func appendEffect(b []byte, e *epp.Effect) []byte {
 	switch e.Kind {
 	case epp.Ask:
 		b = append(field(b, "asked"), '[')
 		for i := range e.Request.Needs {
 			n := &e.Request.Needs[i]
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = openai.AppendString(b, n.Plugin+"/"+n.Key)
+			b = openai.AppendString(comma(b), n.Plugin+"/"+n.Key)
 		}
 		return append(b, ']')
 	case epp.Decided:
-		b = appendDecided(append(field(b, "decided"), '{'), e.Request)
-	case epp.Evict:
-		b = append(field(b, "evicted"), '{')
+		b = appendDecided(object(b, "decided"), e.Request)
 	case epp.Failed:
-		b = appendError(append(field(b, "failed"), '{'), "error", e.Request.Err)
+		b = appendError(object(b, "failed"), "error", e.Request.Err)
 	case epp.Hooked:
-		b = append(field(b, "hooked"), '{')
+		b = object(b, "hooked")
 		b = appendPairs(b, "headers", e.Request.Response.HookHeaders())
 		if m := e.Request.Response.Metadata(); m != nil {
 			b = appendJSON(b, "metadata", m)
 		}
-	case epp.Departed:
-		b = append(field(b, "departed"), '{')
 	case epp.Unread:
-		b = append(field(b, "unread"), '{')
+		b = object(b, "unread")
 		b = appendText(b, "plugin", e.Plugin.Name())
 		b = appendText(b, "error", e.Err.Error())
-	case epp.Forgotten:
-		b = append(field(b, "forgotten"), '{')
-	case epp.Dial:
-		b = append(field(b, "dial"), '{')
-	case epp.Hangup:
-		b = append(field(b, "hangup"), '{')
 	case epp.Mismatch:
-		b = append(field(b, "mismatch"), '{')
+		b = object(b, "mismatch")
 		b = appendInt(b, "tokens", e.Count)
-	case epp.Queued:
-		b = append(field(b, "queued"), '{')
 	case epp.Left, epp.Revoked:
 		b = append(field(b, [...]string{"left", "revoked"}[e.Kind-epp.Left]), '{')
 		b = appendInt(b, "kind", int(e.Flow.Kind))
@@ -63,6 +47,8 @@ func appendEffect(b []byte, e *epp.Effect) []byte {
 		b = appendInt(b, "bytes", e.Flow.Bytes)
 		b = appendInt(b, "wait", e.Flow.Wait)
 		b = appendTrue(b, "poolEmpty", e.Flow.PoolEmpty)
+	default:
+		b = object(b, plainEffects[e.Kind])
 	}
 	if e.Target != nil {
 		b = appendText(b, "endpoint", e.Target.ID())
@@ -70,6 +56,10 @@ func appendEffect(b []byte, e *epp.Effect) []byte {
 	}
 	return append(b, '}')
 }
+
+// plainEffects are the names of effects that have no fields of their own.
+var plainEffects = [...]string{epp.Evict: "evicted", epp.Departed: "departed", epp.Forgotten: "forgotten",
+	epp.Dial: "dial", epp.Hangup: "hangup", epp.Queued: "queued"}
 
 func appendDecided(b []byte, r *epp.Request) []byte {
 	if r.Err != nil {
@@ -87,10 +77,10 @@ func appendDecided(b []byte, r *epp.Request) []byte {
 		b = appendRemoved(b, "screened", d.Screened)
 	}
 	if len(d.Profiles) > 0 {
-		b = append(field(b, "profiles"), '{')
+		b = object(b, "profiles")
 		for i := range d.Profiles {
 			p := &d.Profiles[i]
-			b = appendProfile(append(field(b, p.Name), '{'), d, p)
+			b = appendProfile(object(b, p.Name), d, p)
 			b = append(b, '}')
 		}
 		b = append(b, '}')
@@ -112,7 +102,7 @@ func appendProfile(b []byte, d *picker.Decision, p *picker.ProfileResult) []byte
 	b = appendInt(b, "left", len(p.Left))
 	b = appendHash(b, "of", hashOf(p.Left, func(i int32) uint64 { return uint64(i) }))
 	if len(p.Raw) > 0 {
-		b = append(field(b, "scores"), '{')
+		b = object(b, "scores")
 		for i, raw := range p.Raw {
 			b = appendHash(b, p.Scorers[i].Scorer.Name(), hashOf(raw, math.Float64bits))
 		}
@@ -125,26 +115,20 @@ func appendProfile(b []byte, d *picker.Decision, p *picker.ProfileResult) []byte
 		b = appendText(b, "by", p.Picker.Name())
 	}
 	b = append(field(b, "picked"), '[')
-	for i, n := range p.Picked {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = openai.AppendString(b, d.View.States[n].ID())
+	for _, n := range p.Picked {
+		b = openai.AppendString(comma(b), d.View.States[n].ID())
 	}
 	b = append(b, ']')
-	b = append(field(b, "total"), '[') // of each that was picked
-	for i, n := range p.Picked {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendFloat(b, p.Total(n))
+	b = append(field(b, "total"), '[') // of each picked endpoint
+	for _, n := range p.Picked {
+		b = appendFloat(comma(b), p.Total(n))
 	}
 	return append(b, ']')
 }
 
-// appendRemoved writes how many endpoints each plug-in took out, and which.
+// appendRemoved writes a hash of the endpoints that each plug-in removed.
 func appendRemoved(b []byte, name string, list []picker.Removal) []byte {
-	b = append(field(b, name), '{')
+	b = object(b, name)
 	for i := range list {
 		b = appendHash(b, list[i].By.Name(), hashOf(list[i].Removed, func(i int32) uint64 { return uint64(i) }))
 	}

@@ -1,26 +1,23 @@
 package inputlog
 
 import (
-	"encoding/json"
-
 	"github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Format is the version of the log's lines. A log of another one is refused.
+// Format is the version of the log's lines. A Player refuses a log of another one.
 const Format = 1
 
-// Header is what a picker is made of.
+// Header describes a picker's parts and options.
 type Header struct {
 	Format  int    `json:"format"`
-	Version string `json:"windtunnel"` // that wrote it
+	Version string `json:"windtunnel"` // the one that wrote the log
 	Picker  int    `json:"picker"`     // its number in this log
-	// Pool is the pool that it picks for, and Replica what this one is called, where
-	// there are several.
+	// Pool is the picker's pool, and Replica its name if there are several.
 	Pool    string `json:"pool,omitempty"`
 	Replica string `json:"replica,omitempty"`
-	// Config is the EndpointPickerConfig's text, nil for the default one, and Name
-	// what errors call it.
+	// Config is the EndpointPickerConfig's text, nil for the default one; errors call it Name.
 	Config *string `json:"config"`
 	Name   string  `json:"name"`
 	// The picker's options (picker.Options, epp.Config).
@@ -28,13 +25,13 @@ type Header struct {
 	AllowExperimental bool         `json:"allowExperimental,omitempty"`
 	IgnoreSubset      bool         `json:"ignoreSubset,omitempty"`
 	Detail            bool         `json:"detail,omitempty"`
-	Predictor         bool         `json:"predictor,omitempty"` // there was one to ask
+	Predictor         bool         `json:"predictor,omitempty"` // the picker had one
 	ScrapeInterval    machine.Time `json:"scrapeInterval"`
-	// Bodies says that requests have their bodies.
+	// Bodies states that requests have their bodies.
 	Bodies bool `json:"bodies,omitempty"`
 }
 
-// line is any line of a log. Exactly one field is there.
+// line is any line of a log. Exactly one field is set.
 type line struct {
 	Log      *Header   `json:"log"`
 	Snapshot *snapshot `json:"snapshot"`
@@ -48,13 +45,13 @@ type snapshot struct {
 	State  *epp.State `json:"state"`
 }
 
-// gap says that lines of all pickers are missing.
+// gap marks missing lines of all pickers.
 type gap struct {
 	Lines int64  `json:"lines"`
 	Why   string `json:"why"`
 }
 
-// input is a message. Exactly one of the fields behind Request is there.
+// input is a message. Exactly one of the fields behind Request is set.
 type input struct {
 	Picker   int          `json:"picker"`
 	At       machine.Time `json:"at"`
@@ -66,21 +63,19 @@ type input struct {
 	Piece    *progress    `json:"piece"`
 	Done     *done        `json:"done"`
 
-	Endpoints   []endpoint `json:"endpoints"`
-	Objects     *selection `json:"objects"`
-	Scraped     *scraped   `json:"scraped"`
-	KVEvents    *kvEvents  `json:"kvEvents"`
-	KVLost      *kvLost    `json:"kvLost"`
-	LoseIndexes *struct{}  `json:"loseIndexes"`
-	Shutdown    *struct{}  `json:"shutdown"`
+	Endpoints   []picker.SavedAddress `json:"endpoints"`
+	Objects     *selection            `json:"objects"`
+	Scraped     *scraped              `json:"scraped"`
+	KVEvents    *kvEvents             `json:"kvEvents"`
+	KVLost      *kvLost               `json:"kvLost"`
+	LoseIndexes *struct{}             `json:"loseIndexes"`
+	Shutdown    *struct{}             `json:"shutdown"`
 }
 
-// effect is what came of messages. Which fields there are depends on its kind;
-// Player compares lines, and looks into them for names.
+// effect holds the fields of an effect that a Player reads. It compares the rest as text.
 type effect struct {
-	Picker  int             `json:"picker"`
-	At      machine.Time    `json:"at"`
-	Request uint64          `json:"request"`
-	Kind    string          `json:"kind"`
-	What    json.RawMessage `json:"what"`
+	Picker  int          `json:"picker"`
+	At      machine.Time `json:"at"`
+	Request uint64       `json:"request"`
+	Decided *struct{}    `json:"decided"`
 }

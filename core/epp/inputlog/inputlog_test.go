@@ -256,7 +256,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// A log is what somebody says: it may be played or refused, and nothing else.
+// Anyone may have written a log: a Player plays or refuses it, and never panics.
 func FuzzPlayer(f *testing.F) {
 	w := newWorld(f, false)
 	for i := range 40 {
@@ -296,7 +296,7 @@ func FuzzPlayer(f *testing.F) {
 	})
 }
 
-// firstLines are what a log begins with.
+// firstLines returns a log's header and snapshot.
 func firstLines(text []byte) []byte {
 	i := bytes.IndexByte(text, '\n') + 1
 	return text[:i+bytes.IndexByte(text[i:], '\n')+1]

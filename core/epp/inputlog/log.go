@@ -10,18 +10,18 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Options say what is written of a request.
+// Options choose the parts of a request that a log has.
 type Options struct {
 	// Bodies adds requests' bodies and token ids.
 	Bodies bool
-	// Cookies are those that plug-ins read, and Secrets headers which may carry
-	// credentials; of these digests are written.
+	// Cookies are the cookies that plug-ins read, and Secrets headers that may carry credentials. The log has digests
+	// of both.
 	Cookies, Secrets []string
 }
 
 // Log writes the inputs and effects of one Machine. It is an epp.Log.
 type Log struct {
-	// Out takes whole lines. They are its own only until it returns.
+	// Out takes whole lines. It must not keep them.
 	Out func(lines []byte)
 
 	Options
@@ -31,8 +31,7 @@ type Log struct {
 	pages map[pageKey]*lastPage
 }
 
-// New makes a log of a machine, which it is not told of yet: Begin does it, in
-// the Machine's turn.
+// New makes a log of a machine. Begin starts it, in the Machine's turn.
 func New(m *epp.Machine, h Header, out func(lines []byte)) *Log {
 	l := &Log{Out: out, h: h, m: m}
 	l.h.Format = Format
@@ -48,13 +47,11 @@ func New(m *epp.Machine, h Header, out func(lines []byte)) *Log {
 	return l
 }
 
-// Begin writes what the picker is made of and its state: from here on the log
-// can be played.
+// Begin writes the picker's header and its state: from here on the log can be played.
 func (l *Log) Begin() { l.out(l.Snapshot()(l.buf[:0])) }
 
-// Snapshot copies the state with which the log begins, or begins anew. The
-// function that it returns appends the lines that say so, which come before all
-// that Out takes from now on. It needs nothing that changes, and may take long.
+// Snapshot copies the state with which the log begins, or restarts. The function that it returns appends the lines with
+// that state, which must precede all that Out takes from now on. It reads nothing that changes, and may take long.
 func (l *Log) Snapshot() (lines func(b []byte) []byte) {
 	l.pages = map[pageKey]*lastPage{}
 	state := l.m.Save(l.content)
@@ -62,14 +59,14 @@ func (l *Log) Snapshot() (lines func(b []byte) []byte) {
 	return func(b []byte) []byte {
 		b = appendJSON(append(b, '{'), "log", &l.h)
 		b = append(b, '}', '\n', '{')
-		b = append(field(b, "snapshot"), '{')
+		b = object(b, "snapshot")
 		b = appendInt(b, "picker", l.h.Picker)
 		b = appendJSON(b, "state", state)
 		return append(b, '}', '}', '\n')
 	}
 }
 
-// flight is what a snapshot says of a request that is under way.
+// flight is a request under way in a snapshot.
 type flight struct {
 	Request  *request  `json:"request"`
 	Answered []answer  `json:"answered"`
@@ -77,7 +74,7 @@ type flight struct {
 }
 
 func (l *Log) content(r *epp.Request) []byte {
-	b := append(field([]byte{'{'}, "request"), '{')
+	b := object([]byte{'{'}, "request")
 	b = append(l.appendRequest(b, r.Request, !r.Placed()), '}')
 	if !r.Placed() && len(r.Answers) > 0 {
 		b = l.appendAnswers(b, r.Answers)
@@ -88,14 +85,14 @@ func (l *Log) content(r *epp.Request) []byte {
 	return append(b, '}')
 }
 
-// read reads it.
+// read reads a flight.
 func (k *played) read(text []byte) (c epp.Content, err error) {
 	var x flight
 	if err = json.Unmarshal(text, &x); err != nil {
 		return c, err
 	}
 	if x.Request == nil {
-		return c, errors.New("nothing is said of it")
+		return c, errors.New("the snapshot has nothing about it")
 	}
 	if c.Request, err = x.Request.request(k.m.Picker()); err != nil {
 		return c, err
@@ -118,7 +115,7 @@ func (l *Log) out(b []byte) {
 	}
 }
 
-func (l *Log) begin(kind string, at machine.Time) []byte {
+func (l *Log) start(kind string, at machine.Time) []byte {
 	b := append(l.buf[:0], `{"`...)
 	b = append(append(b, kind...), `":{`...)
 	b = appendInt(b, "picker", l.h.Picker)
@@ -127,9 +124,9 @@ func (l *Log) begin(kind string, at machine.Time) []byte {
 
 // Input implements epp.Log.
 func (l *Log) Input(now machine.Time, msg epp.Message) {
-	b := l.begin("input", now)
+	b := l.start("input", now)
 	of := func(r *epp.Request) { b = strconv.AppendUint(field(b, "request"), r.Serial, 10) }
-	none := func(name string) { b = append(field(b, name), '{', '}') }
+	none := func(name string) { b = append(object(b, name), '}') }
 	switch x := msg.(type) {
 	case epp.Arrive:
 		of(x.Request)
@@ -150,24 +147,20 @@ func (l *Log) Input(now machine.Time, msg epp.Message) {
 		b = appendResponse(field(b, "headers"), x.Response)
 	case epp.Piece:
 		of(x.Request)
-		b = append(field(b, "piece"), '{')
-		b = l.appendRead(b, x.Request)
-		b = append(b, '}')
+		b = append(l.appendRead(object(b, "piece"), x.Request), '}')
 	case epp.Done:
 		of(x.Request)
-		b = append(field(b, "done"), '{')
+		b = object(b, "done")
 		if x.Response != nil {
-			b = append(field(b, "read"), '{')
-			b = l.appendRead(b, x.Request)
-			b = append(b, '}')
+			b = append(l.appendRead(object(b, "read"), x.Request), '}')
 		}
 		b = appendTrue(b, "told", x.ErrSent)
 		b = append(b, '}')
 	case epp.Endpoints:
-		b = appendJSON(b, "endpoints", endpointsOf(x.List))
+		b = appendJSON(b, "endpoints", picker.SaveAddresses(x.List))
 	case epp.Objects:
 		b = appendJSON(b, "objects",
-			&selection{x.Objects, x.Priorities, x.KeepEndpoints, endpointsOf(x.Endpoints), x.Announced})
+			&selection{x.Objects, x.Priorities, x.KeepEndpoints, picker.SaveAddresses(x.Endpoints), x.Announced})
 	case epp.Scraped:
 		b = l.appendScraped(b, &x)
 	case epp.KVEvents:
@@ -182,8 +175,8 @@ func (l *Log) Input(now machine.Time, msg epp.Message) {
 	l.out(append(b, '}', '}', '\n'))
 }
 
-// appendRead writes what was read of a response: of its headers, unless they
-// entered before, and of its body.
+// appendRead writes the parts of a response that were read: its headers, unless they entered before, and the progress
+// of its body.
 func (l *Log) appendRead(b []byte, r *epp.Request) []byte {
 	if !r.Seen() {
 		b = appendResponse(field(b, "response"), r.Response)
@@ -193,7 +186,7 @@ func (l *Log) appendRead(b []byte, r *epp.Request) []byte {
 
 // Effect implements epp.Log.
 func (l *Log) Effect(e *epp.Effect) {
-	b := l.begin("effect", e.At)
+	b := l.start("effect", e.At)
 	if e.Request != nil {
 		b = strconv.AppendUint(field(b, "request"), e.Request.Serial, 10)
 	}

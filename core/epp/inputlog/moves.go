@@ -10,18 +10,15 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 )
 
-// Moves counts what another configuration would have decided otherwise; Look is
-// for Other.
+// Moves counts the decisions that another configuration would have made differently; Look is for Other.
 type Moves struct {
-	// Decisions are those that were compared: of requests with a body that both
-	// could decide, or one could. Moved are those with another destination, and
-	// Prefill those with another endpoint, or none or one, for prefill.
+	// Decisions are the compared decisions: about requests with a body that at least one of the two could decide. Moved
+	// are those with another destination, and Prefill those with another prefill endpoint, or none in place of one.
 	Decisions int `json:"decisions"`
 	Moved     int `json:"moved"`
 	Prefill   int `json:"prefillMoved"`
-	// Refused are requests that only the other configuration refuses, and Admitted
-	// those that only the recorded one did when it picked. Queue are those that flow
-	// control refused: nobody was asked about them.
+	// Refused are requests that only the other configuration refuses, and Admitted those that only the recorded one
+	// refused when it picked. Queue are requests that flow control refused without a decision.
 	Refused  int `json:"refused"`
 	Admitted int `json:"admitted"`
 	Queue    int `json:"refusedInQueue"`
@@ -31,7 +28,7 @@ type Moves struct {
 	scores    map[string]*MovedScore
 }
 
-// MovedEndpoint is how many requests an endpoint had, and would have had.
+// MovedEndpoint counts the requests that an endpoint had, and would have had.
 type MovedEndpoint struct {
 	Endpoint string `json:"endpoint"` // namespace/name
 	Recorded int    `json:"recorded"`
@@ -39,14 +36,13 @@ type MovedEndpoint struct {
 	Moved    int    `json:"moved"` // from it to others
 }
 
-// MovedReason is how many requests moved for one reason.
+// MovedReason counts the requests that moved for one reason.
 type MovedReason struct {
 	Reason   string `json:"reason"`
 	Requests int    `json:"requests"`
 }
 
-// MovedScore is how far the scores of a scorer lie apart that both configurations
-// have.
+// MovedScore is the distance between the scores of a scorer that both configurations have.
 type MovedScore struct {
 	Scorer   string  `json:"scorer"`
 	Compared int     `json:"compared"` // scores: one for each request and endpoint
@@ -55,7 +51,7 @@ type MovedScore struct {
 	sum      float64
 }
 
-// Endpoints are the endpoints by name.
+// Endpoints returns the endpoints by name.
 func (m *Moves) Endpoints() []MovedEndpoint {
 	out := make([]MovedEndpoint, 0, len(m.endpoints))
 	for _, id := range slices.Sorted(maps.Keys(m.endpoints)) {
@@ -64,7 +60,7 @@ func (m *Moves) Endpoints() []MovedEndpoint {
 	return out
 }
 
-// Reasons are the reasons, the most frequent first.
+// Reasons returns the reasons, the most frequent first.
 func (m *Moves) Reasons() []MovedReason {
 	out := make([]MovedReason, 0, len(m.reasons))
 	for _, why := range slices.Sorted(maps.Keys(m.reasons)) {
@@ -74,7 +70,7 @@ func (m *Moves) Reasons() []MovedReason {
 	return out
 }
 
-// Scores are the scorers by name.
+// Scores returns the scorers by name.
 func (m *Moves) Scores() []MovedScore {
 	out := make([]MovedScore, 0, len(m.scores))
 	for _, name := range slices.Sorted(maps.Keys(m.scores)) {
@@ -85,7 +81,7 @@ func (m *Moves) Scores() []MovedScore {
 	return out
 }
 
-// Look takes a decision.
+// Look compares a recorded decision with the other configuration's own.
 func (m *Moves) Look(r *epp.Request, own *picker.Decision) {
 	was := r.Decision
 	switch {
@@ -130,12 +126,10 @@ func (m *Moves) Look(r *epp.Request, own *picker.Decision) {
 }
 
 func (m *Moves) endpoint(id string) *MovedEndpoint {
-	e := m.endpoints[id]
-	if e == nil {
-		e = &MovedEndpoint{Endpoint: id}
-		m.endpoints[id] = e
+	if m.endpoints[id] == nil {
+		m.endpoints[id] = &MovedEndpoint{Endpoint: id}
 	}
-	return e
+	return m.endpoints[id]
 }
 
 func destination(d *picker.Decision) string {
@@ -152,7 +146,7 @@ func prefiller(d *picker.Decision) string {
 	return ""
 }
 
-// compareScores adds up how far the scores lie apart of what both have.
+// compareScores adds the distances between the scores of scorers and endpoints that both decisions have.
 func (m *Moves) compareScores(was, own *picker.Decision) {
 	a, b := was.PrimaryProfile(), own.PrimaryProfile()
 	if a == nil || b == nil {
@@ -180,7 +174,7 @@ func (m *Moves) compareScores(was, own *picker.Decision) {
 	}
 }
 
-// score is what a profile's scorer gave an endpoint.
+// score returns a profile's score of an endpoint.
 func score(d *picker.Decision, r *picker.ProfileResult, scorer int, endpoint string) (float64, bool) {
 	for k, n := range r.Left {
 		if d.View.States[n].ID() == endpoint {
@@ -190,7 +184,7 @@ func score(d *picker.Decision, r *picker.ProfileResult, scorer int, endpoint str
 	return 0, false
 }
 
-// reason says what made another configuration choose to and not from.
+// reason returns the reason for which another configuration chose to and not from.
 func reason(was, own *picker.Decision, from, to string) string {
 	if by := remover(own, from); by != "" {
 		return by + " takes the recorded endpoint out"
@@ -205,8 +199,7 @@ func reason(was, own *picker.Decision, from, to string) string {
 	if b.Total(index(own, from)) == b.Total(index(own, to)) {
 		return "a tie, which is drawn"
 	}
-	// Of all scorers the one that speaks for the other endpoint most, compared
-	// with what it said before.
+	// The reason is the scorer whose preference for the other endpoint grew most.
 	change := map[string]float64{}
 	add := func(d *picker.Decision, r *picker.ProfileResult, sign float64) {
 		for i := range r.Raw {
@@ -234,7 +227,7 @@ func reason(was, own *picker.Decision, from, to string) string {
 
 func index(d *picker.Decision, id string) int32 { return int32(d.View.Find(id)) }
 
-// remover is the screener or filter that took an endpoint out, "" where none did.
+// remover returns the screener or filter that removed an endpoint, "" if none did.
 func remover(d *picker.Decision, id string) string {
 	removed := func(kind string, list []picker.Removal) string {
 		for i := range list {

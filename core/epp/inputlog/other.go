@@ -10,25 +10,23 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker/parse"
 )
 
-// Other is a picker of another configuration that hears all that the recorded one
-// heard. It is asked about each decision, and then has the recorded one, so that
-// what it remembers came of what was really decided: each of its answers stands
+// Other is a picker of another configuration that gets all inputs of the recorded one. It decides each request too, and
+// then adopts the recorded decision, so that its state results from the real decisions: each of its answers stands
 // alone.
 type Other struct {
-	// Config is the EndpointPickerConfig's text, and Name what errors call it.
+	// Config is the EndpointPickerConfig's text; errors call it Name.
 	Config, Name string
-	// Look, if not nil, is told what was decided and what this one would have
-	// decided. own is good until Look returns.
+	// Look, if not nil, gets each recorded decision and this picker's own, which is valid until Look returns.
 	Look func(r *epp.Request, own *picker.Decision)
-	// Change, if not nil, changes what this one's picker knows of endpoints before it is
-	// asked about a request; undo is called behind that.
+	// Change, if not nil, changes the endpoints' state in this picker's pool before it decides about a request; undo is
+	// called after that.
 	Change func(r *epp.Request, pool *picker.Pool) (undo func())
-	// Notes are what the recording cannot tell this configuration.
+	// Notes list the facts that this configuration needs and the recording lacks.
 	Notes []string
 
 	machines map[int]*played
 	sources  map[int][]int // of the recorded data sources, in this configuration
-	unlike   []bool        // indexes of KV blocks whose keys are others than the recorded ones
+	unlike   []bool        // indexes of KV blocks whose keys differ from the recorded ones
 }
 
 func (o *Other) note(format string, args ...any) {
@@ -37,10 +35,10 @@ func (o *Other) note(format string, args ...any) {
 	}
 }
 
-// begin makes the machine that goes on from a snapshot, beside k.
-func (o *Other) begin(p *Player, k *played, x *snapshot) error {
+// start makes the machine that continues from a snapshot, beside k.
+func (o *Other) start(p *Player, k *played, x *snapshot) error {
 	if was := o.machines[x.Picker]; was != nil && !was.broken {
-		return nil // it knows more than the snapshot
+		return nil // its state is more complete than the snapshot
 	}
 	h := k.h
 	h.Config, h.Name = &o.Config, o.Name
@@ -66,8 +64,7 @@ func (o *Other) begin(p *Player, k *played, x *snapshot) error {
 	return nil
 }
 
-// compare finds out which of the recorded inputs mean something to this
-// configuration, and what it lacks.
+// compare finds the recorded inputs that this configuration can use, and the missing ones.
 func (o *Other) compare(k, own *played, s *epp.State) {
 	o.sources = map[int][]int{}
 	for j, theirs := range own.m.Sources() {
@@ -104,7 +101,7 @@ func (o *Other) compare(k, own *played, s *epp.State) {
 	}
 }
 
-// input has the machine hear what the recorded one heard.
+// input passes an input of the recorded machine to this one.
 func (o *Other) input(x *input) error {
 	own := o.machines[x.Picker]
 	if own == nil {
@@ -129,7 +126,7 @@ func (o *Other) input(x *input) error {
 	return nil
 }
 
-// scraped gives a page to all data sources that ask for it.
+// scraped passes a page to all data sources that request it.
 func (o *Other) scraped(own *played, x *input) error {
 	t := own.m.Target(x.Scraped.Endpoint)
 	page, failed, err := own.page(x.Scraped)
@@ -142,8 +139,8 @@ func (o *Other) scraped(own *played, x *input) error {
 	return nil
 }
 
-// kvEvents gives events to the index of the same number. Keys are those of the
-// recorded configuration: where this one has others they are made of the tokens.
+// kvEvents passes events to the index of the same number. The events have the recorded configuration's keys. If this
+// one's keys differ, the index computes them from the tokens.
 func (o *Other) kvEvents(own *played, x *input) error {
 	if x.KVEvents.Index >= len(o.unlike) {
 		return nil
@@ -160,7 +157,7 @@ func (o *Other) kvEvents(own *played, x *input) error {
 	return nil
 }
 
-// decided asks the machine about a request that has been decided, and tells it how.
+// decided makes the machine decide a request, and then adopt the recorded decision.
 func (o *Other) decided(number int, e *epp.Effect) (err error) {
 	own := o.machines[number]
 	if own == nil || own.requests[e.Request.Serial] == nil {

@@ -9,19 +9,19 @@ import (
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/wire/header"
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// scraped is what came of a scrape: a whole page, what changed since the last
-// one of the same endpoint and source, or an error. Without any of them nothing
-// changed.
+// scraped is the result of a scrape: a whole page, the changes since the last one of the same endpoint and source, or
+// an error. Without any of them nothing changed.
 type scraped struct {
 	Endpoint string       `json:"endpoint"`
 	Source   int          `json:"source"`
 	Page     []family     `json:"page"`
 	Changes  [][2]float64 `json:"changes"` // place among all samples, new value
-	Odd      [][2]string  `json:"odd"`     // the same, of values that JSON has no number for
+	Odd      [][2]string  `json:"odd"`     // the same, of values that are no numbers in JSON
 	Error    *string      `json:"error"`
 }
 
@@ -33,12 +33,11 @@ type family struct {
 
 type sample struct {
 	Labels    [][2]string `json:"labels"`
-	Value     any         `json:"value"` // a number, or the text of one that JSON does not have
+	Value     any         `json:"value"` // a number, or the text of NaN or an infinity
 	Timestamp int64       `json:"timestamp"`
 }
 
-// lastPage is the page that the log had last of an endpoint and source. The
-// order of its families is that of their names.
+// lastPage is the last page of an endpoint and source in the log. Its families are in the order of their names.
 type lastPage struct {
 	known    bool
 	names    []string
@@ -50,8 +49,7 @@ type pageKey struct {
 	source int
 }
 
-// same says whether a page has the same samples as this one, whatever their
-// values.
+// same reports whether a page has the same samples as this one, whatever their values.
 func (l *lastPage) same(p metrics.Page) bool {
 	if !l.known || len(p) != len(l.names) {
 		return false
@@ -84,7 +82,7 @@ func (l *lastPage) keep(p metrics.Page) {
 }
 
 func (l *Log) appendScraped(b []byte, x *epp.Scraped) []byte {
-	b = append(field(b, "scraped"), '{')
+	b = object(b, "scraped")
 	b = appendText(b, "endpoint", x.Target.ID())
 	b = appendInt(b, "source", x.Source)
 	if x.Err != nil {
@@ -101,80 +99,67 @@ func (l *Log) appendScraped(b []byte, x *epp.Scraped) []byte {
 		last.keep(x.Page)
 		return append(last.appendWhole(b), '}')
 	}
-	place, changes, odd := 0, 0, 0
+	place, changes, odd := 0, false, false
 	for i, name := range last.names {
 		was := last.families[i].Samples
 		for j, s := range x.Page[name].Samples {
 			if math.Float64bits(s.Value) != math.Float64bits(was[j].Value) {
-				was[j].Value = s.Value
-				if math.IsNaN(s.Value) || math.IsInf(s.Value, 0) {
-					odd++
+				if was[j].Value = s.Value; !plain(s.Value) {
+					odd = true
 				} else {
-					changes++
-					if changes == 1 {
-						b = append(field(b, "changes"), '[')
-					} else {
-						b = append(b, ',')
+					if !changes {
+						b, changes = append(field(b, "changes"), '['), true
 					}
-					b = strconv.AppendInt(append(b, '['), int64(place), 10)
-					b = appendFloat(append(b, ','), s.Value)
-					b = append(b, ']')
+					b = strconv.AppendInt(append(comma(b), '['), int64(place), 10)
+					b = append(appendFloat(append(b, ','), s.Value), ']')
 				}
 			}
 			place++
 		}
 	}
-	if changes > 0 {
+	if changes {
 		b = append(b, ']')
 	}
-	if odd > 0 { // all of those that are odd now
-		b = append(field(b, "odd"), '[')
-		place, first := 0, true
-		for i := range last.families {
-			for _, s := range last.families[i].Samples {
-				if math.IsNaN(s.Value) || math.IsInf(s.Value, 0) {
-					if !first {
-						b = append(b, ',')
-					}
-					first = false
-					b = strconv.AppendInt(append(b, '[', '"'), int64(place), 10)
-					b = appendFloat(append(b, '"', ','), s.Value)
-					b = append(b, ']')
-				}
-				place++
-			}
-		}
-		b = append(b, ']')
+	if odd {
+		b = last.appendOdd(b)
 	}
 	return append(b, '}')
+}
+
+// plain reports whether a value is a number in JSON.
+func plain(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+
+// appendOdd writes all values that are no numbers in JSON, with their places.
+func (l *lastPage) appendOdd(b []byte) []byte {
+	b = append(field(b, "odd"), '[')
+	place := 0
+	for i := range l.families {
+		for _, s := range l.families[i].Samples {
+			if !plain(s.Value) {
+				b = strconv.AppendInt(append(comma(b), '[', '"'), int64(place), 10)
+				b = append(appendFloat(append(b, '"', ','), s.Value), ']')
+			}
+			place++
+		}
+	}
+	return append(b, ']')
 }
 
 func (l *lastPage) appendWhole(b []byte) []byte {
 	b = append(field(b, "page"), '[')
 	for i, name := range l.names {
 		f := &l.families[i]
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, '{')
+		b = append(comma(b), '{')
 		b = appendText(b, "name", name)
 		b = appendTrue(b, "typed", f.Typed)
 		b = append(field(b, "samples"), '[')
 		for j := range f.Samples {
 			s := &f.Samples[j]
-			if j > 0 {
-				b = append(b, ',')
-			}
-			b = append(b, '{')
+			b = append(comma(b), '{')
 			if len(s.Labels) > 0 {
 				b = append(field(b, "labels"), '[')
-				for k, label := range s.Labels {
-					if k > 0 {
-						b = append(b, ',')
-					}
-					b = openai.AppendString(append(b, '['), label.Name)
-					b = openai.AppendString(append(b, ','), label.Value)
-					b = append(b, ']')
+				for _, label := range s.Labels {
+					b = appendPair(b, header.Header(label))
 				}
 				b = append(b, ']')
 			}
@@ -187,8 +172,7 @@ func (l *lastPage) appendWhole(b []byte) []byte {
 	return append(b, ']')
 }
 
-// page is the page that a scrape brought, as it is told by differences from the
-// last one.
+// page returns the page of a scrape, from its differences to the last one.
 func (l *lastPage) page(x *scraped) (metrics.Page, error) {
 	if x.Page != nil {
 		l.known, l.names, l.families = true, nil, nil
@@ -233,7 +217,7 @@ func (l *lastPage) page(x *scraped) (metrics.Page, error) {
 	return p, nil
 }
 
-// at is the sample at a place among all.
+// at returns the sample at a place among all, nil if there is none.
 func (l *lastPage) at(place int) *metrics.Sample {
 	for i := range l.families {
 		list := l.families[i].Samples

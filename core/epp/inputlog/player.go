@@ -16,27 +16,24 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// Player plays a log, line by line, into Machines of its own, and compares what
-// comes of it with what the log says.
+// Player plays a log, line by line, into Machines of its own, and compares their effects with the log's.
 type Player struct {
-	// Registry has the types of plug-ins.
+	// Registry holds the types of plug-ins.
 	Registry picker.Registry
-	// Pool, if not empty, is the pool, or the replica of a picker, that Machine and Of
-	// are asked about, of a log that has several.
+	// Pool, if not empty, chooses the pool, or the replica of a picker, for Machine and Of in a log of several.
 	Pool string
-	// Until, if not 0, is when to stop: later lines are not played.
+	// Until, if not 0, is the time of the last line to play.
 	Until machine.Time
-	// Options, if not nil, changes those of the pickers, before they are made.
+	// Options, if not nil, changes the pickers' options before they are made.
 	Options func(o *picker.Options)
-	// Others are pickers of other configurations that are asked about each decision.
+	// Others are pickers of other configurations that decide each request, too.
 	Others []*Other
-	// Watch, if not nil, is told of each effect but scrapes.
+	// Watch, if not nil, gets each effect but scrapes.
 	Watch func(e *epp.Effect)
-	// Scraped, if not nil, is told of the picker's endpoints after each page that one of
-	// them brought; the View is good until it returns.
+	// Scraped, if not nil, gets the picker's endpoints after each page of one of them. The View is valid until it
+	// returns.
 	Scraped func(now machine.Time, endpoint string, v *picker.View)
-	// CheckStates compares each snapshot with the state that has been played to,
-	// where that is complete.
+	// CheckStates compares each snapshot with the played state, where that is complete.
 	CheckStates bool
 
 	Counts
@@ -44,23 +41,22 @@ type Player struct {
 	First *Difference
 
 	pickers map[int]*played
-	newest  int // picker that a snapshot began
+	newest  int // the picker of the last snapshot
 }
 
-// Counts are what was played.
+// Counts count the played lines.
 type Counts struct {
 	Pickers   int `json:"pickers"`
 	Snapshots int `json:"snapshots"`
 	Inputs    int `json:"inputs"`
-	Effects   int `json:"effects"` // that were compared
+	Effects   int `json:"effects"` // compared ones
 	Requests  int `json:"requests"`
 	Decisions int `json:"decisions"`
-	// Different are inputs of which something else came than what was recorded.
+	// Different are inputs with other effects than the recorded ones.
 	Different int `json:"different"`
-	// Skipped are lines that could not be played: before a snapshot, or behind a
-	// gap.
+	// Skipped are lines that could not be played: before a snapshot, or behind a gap.
 	Skipped int `json:"skipped"`
-	// Gaps are places where lines are missing, Lost how many those said.
+	// Gaps counts the places where lines are missing, and Lost the missing lines.
 	Gaps int   `json:"gaps"`
 	Lost int64 `json:"lost"`
 }
@@ -73,13 +69,13 @@ type played struct {
 	fx       epp.Effects
 	requests map[uint64]*epp.Request
 	pages    map[pageKey]*lastPage
-	refused  []uint64 // requests that may still be named, and nothing else
-	got      [][]byte // effects that the log has yet to say
-	strayed  bool     // what follows of this input is not compared
+	refused  []uint64 // refused requests, kept for their names
+	got      [][]byte // effects that the log has not shown yet
+	strayed  bool     // the rest of this input is not compared
 	broken   bool     // lines are missing
 }
 
-// Lacking says that a plug-in needed something that the log does not have.
+// Lacking is the error of a plug-in that needed something that the log lacks.
 type Lacking struct {
 	Request string
 	Err     error
@@ -94,7 +90,7 @@ func (e *Lacking) Error() string {
 
 func (e *Lacking) Unwrap() error { return e.Err }
 
-// FormatError says that a log was written by a version with another format.
+// FormatError is the error of a log that a version with another format wrote.
 type FormatError struct {
 	Format  int
 	Version string
@@ -105,11 +101,11 @@ func (e *FormatError) Error() string {
 		"play it with that version", e.Format, e.Version, Format)
 }
 
-// ErrEnough is what Line returns when the time has come until which it plays.
+// ErrEnough is Line's error for a line after Player.Until.
 var ErrEnough = errors.New("enough")
 
-// Line plays one line. An error ends it. A log is what somebody says: one that
-// no picker has written may have a Machine panic, which is an error here.
+// Line plays one line. An error ends the Player. A log that no picker wrote may make a Machine panic, which is an error
+// here.
 func (p *Player) Line(text []byte) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -157,9 +153,8 @@ func (p *Player) Line(text []byte) (err error) {
 	return nil
 }
 
-// build makes a picker of a header's configuration. With told it has what is
-// decided elsewhere.
-func (h *Header) build(reg picker.Registry, change func(*picker.Options), told bool) (*epp.Machine, error) {
+// build makes a picker of a header's configuration. With follows it adopts decisions of another one.
+func (h *Header) build(reg picker.Registry, change func(*picker.Options), follows bool) (*epp.Machine, error) {
 	cfg := config.Default()
 	if h.Config != nil {
 		var err error
@@ -169,7 +164,7 @@ func (h *Header) build(reg picker.Registry, change func(*picker.Options), told b
 	}
 	o := picker.Options{Seed: h.Seed, AllowExperimental: h.AllowExperimental, IgnoreSubset: h.IgnoreSubset,
 		Detail: h.Detail}
-	if h.Predictor { // whose answers are in the log
+	if h.Predictor { // its answers are in the log
 		o.Predictor = &picker.PredictorService{Prediction: []string{"http://recorded"}}
 	}
 	if change != nil {
@@ -179,7 +174,7 @@ func (h *Header) build(reg picker.Registry, change func(*picker.Options), told b
 	if err != nil {
 		return nil, err
 	}
-	m, err := epp.New(epp.Config{Picker: p, ScrapeInterval: h.ScrapeInterval, Follows: told, Quiet: true})
+	m, err := epp.New(epp.Config{Picker: p, ScrapeInterval: h.ScrapeInterval, Follows: follows, Quiet: true})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", h.Name, err)
 	}
@@ -189,7 +184,7 @@ func (h *Header) build(reg picker.Registry, change func(*picker.Options), told b
 func (p *Player) snapshot(x *snapshot) error {
 	k := p.pickers[x.Picker]
 	if k == nil || x.State == nil {
-		return fmt.Errorf("a snapshot of picker %d, of which nothing is known", x.Picker)
+		return fmt.Errorf("a snapshot of picker %d without its header", x.Picker)
 	}
 	if p.Until != 0 && x.State.At > p.Until {
 		return ErrEnough
@@ -223,15 +218,14 @@ func (p *Player) snapshot(x *snapshot) error {
 	k.log.pages = map[pageKey]*lastPage{}
 	m.SetLog(k.log)
 	for _, o := range p.Others {
-		if err := o.begin(p, k, x); err != nil {
+		if err := o.start(p, k, x); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Pools are the names of the pools that the log has pickers of; none where it does not
-// say.
+// Pools returns the names of the pools whose pickers the log has; none if it has no names.
 func (p *Player) Pools() []string {
 	names := map[string]bool{}
 	for _, k := range p.pickers {
@@ -242,13 +236,12 @@ func (p *Player) Pools() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Machine is a picker as it was at a time: the last one that was played; nil where
-// there is none. Of is the same one of one of Others.
+// Machine returns the last played picker as it was at a time, nil if there is none. Of returns the same one of Others.
 func (p *Player) Machine(at machine.Time) *epp.Machine {
 	return p.last(at, p.pickers)
 }
 
-// Of is the picker of another configuration, as Machine is the recorded one.
+// Of returns the picker of another configuration, as Machine returns the recorded one.
 func (p *Player) Of(o *Other, at machine.Time) *epp.Machine { return p.last(at, o.machines) }
 
 func (p *Player) last(at machine.Time, of map[int]*played) *epp.Machine {
@@ -262,7 +255,7 @@ func (p *Player) last(at machine.Time, of map[int]*played) *epp.Machine {
 	return k.m
 }
 
-// same holds a snapshot against the state that was played to.
+// same compares a snapshot with the played state.
 func (k *played) same(s *epp.State) error {
 	k.m.Advance(s.At, &k.fx)
 	got, err := json.Marshal(k.m.Save(k.log.content))
@@ -274,7 +267,7 @@ func (k *played) same(s *epp.State) error {
 		return err
 	}
 	if d := differ(want, got); d != nil {
-		return fmt.Errorf("the state at %s is another one than what was played to: %s: recorded %s, now %s", s.At,
+		return fmt.Errorf("the state at %s differs from the played one: %s: recorded %s, now %s", s.At,
 			d.Field, d.Recorded, d.Now)
 	}
 	return nil
@@ -294,7 +287,7 @@ func (p *Player) input(x *input) error {
 		return err
 	}
 	k.strayed = false
-	if len(p.Others) > 0 { // what was due before it is decided without it
+	if len(p.Others) > 0 { // effects that were due before it do not depend on it
 		k.m.Advance(x.At, &k.fx)
 		if err := p.effects(x.Picker, k); err != nil {
 			return err
@@ -320,7 +313,7 @@ func (p *Player) input(x *input) error {
 	return p.effects(x.Picker, k)
 }
 
-// take has a message enter.
+// take passes a message to the machine.
 func (k *played) take(x *input, msg epp.Message) {
 	r := k.requests[x.Request]
 	late := x.Arrive != nil && r.Over() // its end was here before it was
@@ -330,8 +323,7 @@ func (k *played) take(x *input, msg epp.Message) {
 	}
 }
 
-// effects looks through what came of something: for a plug-in that needed what is
-// not there, and for decisions.
+// effects looks through the effects of an input: for a plug-in that needed missing data, and for decisions.
 func (p *Player) effects(number int, k *played) error {
 	defer k.fx.Reset()
 	for i := range k.fx.List {
@@ -359,7 +351,7 @@ func (p *Player) effects(number int, k *played) error {
 	return nil
 }
 
-// refuse forgets a request that was refused, after a while.
+// refuse forgets the oldest refused requests.
 func (k *played) refuse(serial uint64) {
 	k.refused = append(k.refused, serial)
 	if len(k.refused) > maxRefused {
@@ -368,35 +360,25 @@ func (k *played) refuse(serial uint64) {
 	}
 }
 
-// maxRefused is how many refused requests are remembered for their names.
+// maxRefused is the number of refused requests that are kept for their names.
 const maxRefused = 1000
 
-// message makes a message again.
+// message returns the message of an input.
 func (k *played) message(x *input) (epp.Message, error) {
 	if x.Request > 0 {
 		return k.about(x)
 	}
 	switch {
 	case x.Endpoints != nil:
-		var list []*picker.Endpoint
-		for i := range x.Endpoints {
-			list = append(list, x.Endpoints[i].endpoint())
-		}
-		return epp.Endpoints{List: list}, nil
+		return epp.Endpoints{List: picker.LoadAddresses(x.Endpoints)}, nil
 	case x.Objects != nil:
 		return x.Objects.objects(), nil
 	case x.Scraped != nil:
 		return k.scraped(x.Scraped)
 	case x.KVEvents != nil:
-		if i := x.KVEvents.Index; i < 0 || i >= len(k.m.Indexes()) {
-			return nil, fmt.Errorf("KV events of index %d, which the picker does not have", x.KVEvents.Index)
-		}
-		return x.KVEvents.events(), nil
+		return x.KVEvents.events(), k.checkIndex(x.KVEvents.Index)
 	case x.KVLost != nil:
-		if i := x.KVLost.Index; i < 0 || i >= len(k.m.Indexes()) {
-			return nil, fmt.Errorf("KV events of index %d, which the picker does not have", x.KVLost.Index)
-		}
-		return epp.KVLost{Index: x.KVLost.Index, Pod: x.KVLost.Pod}, nil
+		return epp.KVLost{Index: x.KVLost.Index, Pod: x.KVLost.Pod}, k.checkIndex(x.KVLost.Index)
 	case x.LoseIndexes != nil:
 		return epp.LoseIndexes{}, nil
 	case x.Shutdown != nil:
@@ -405,7 +387,7 @@ func (k *played) message(x *input) (epp.Message, error) {
 	return nil, errors.New("an input without a message that this version knows")
 }
 
-// about makes a message about a request.
+// about returns the message of an input about a request.
 func (k *played) about(x *input) (epp.Message, error) {
 	r := k.requests[x.Request]
 	if r == nil {
@@ -452,7 +434,7 @@ func (k *played) about(x *input) (epp.Message, error) {
 	return nil, errors.New("an input about a request without a message that this version knows")
 }
 
-// progress brings a response to where it was.
+// progress restores the state of a response.
 func (k *played) progress(r *epp.Request, x *progress) error {
 	if x.Response != nil {
 		r.Response = x.Response.response(k.m.Picker(), r.Decision)
@@ -461,6 +443,13 @@ func (k *played) progress(r *epp.Request, x *progress) error {
 		return fmt.Errorf("request number %d has no response", r.Serial)
 	}
 	r.Response.Describe(x.progress())
+	return nil
+}
+
+func (k *played) checkIndex(i int) error {
+	if i < 0 || i >= len(k.m.Indexes()) {
+		return fmt.Errorf("KV events of index %d, which the picker does not have", i)
+	}
 	return nil
 }
 
@@ -476,7 +465,7 @@ func (k *played) scraped(x *scraped) (epp.Message, error) {
 	return epp.Scraped{Target: t, Source: x.Source, Page: page, Err: failed}, err
 }
 
-// page is what came of a scrape: a page, or why there is none.
+// page returns the result of a scrape: a page, or the reason for its lack.
 func (k *played) page(x *scraped) (page metrics.Page, failed, err error) {
 	if x.Error != nil {
 		return nil, errors.New(*x.Error), nil

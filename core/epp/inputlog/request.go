@@ -16,11 +16,11 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// request is a request as the log has it.
+// request is a request in the log's form.
 type request struct {
 	ID      string    `json:"id"`
 	Headers headers   `json:"headers"`
-	Hidden  headers   `json:"hidden"` // that may carry credentials, with what stands for these
+	Hidden  headers   `json:"hidden"` // those that may carry credentials, with digests in their place
 	Bytes   int       `json:"bytes"`
 	Subset  *[]string `json:"subset"`
 	Body    *body     `json:"body"`
@@ -29,18 +29,12 @@ type request struct {
 type headers [][2]string
 
 type body struct {
-	Kind       string        `json:"kind"`
-	Parser     string        `json:"parser"`
-	Model      string        `json:"model"`
-	Stream     bool          `json:"stream"`
-	Max        *int64        `json:"max"`
-	Salt       string        `json:"salt"`
-	Multimodal int           `json:"multimodal"`
-	Assets     machine.Words `json:"assets"` // hash and tokens of each
-	Wrapped    bool          `json:"wrapped"`
-	Skip       bool          `json:"skip"`
-	Prompts    []prompt      `json:"prompts"`
-	Raw        []byte        `json:"raw"`
+	parse.Body
+	Kind    string        `json:"kind"`
+	Max     *int64        `json:"max"`
+	Assets  machine.Words `json:"assets"` // hash and tokens of each
+	Prompts []prompt      `json:"prompts"`
+	Raw     []byte        `json:"raw"`
 }
 
 type prompt struct {
@@ -59,8 +53,18 @@ type keys struct {
 	Keys  machine.Words `json:"keys"`
 }
 
-// field begins a field of a JSON object. Unless it is the first, a comma goes
-// before it.
+// comma begins the next element of a JSON array.
+func comma(b []byte) []byte {
+	if b[len(b)-1] != '[' {
+		b = append(b, ',')
+	}
+	return b
+}
+
+// object begins a field that is an object.
+func object(b []byte, name string) []byte { return append(field(b, name), '{') }
+
+// field begins a field of a JSON object, after a comma unless it is the first.
 func field(b []byte, name string) []byte {
 	if b[len(b)-1] != '{' {
 		b = append(b, ',')
@@ -105,18 +109,14 @@ func appendList[W ~uint64](b []byte, name string, list []W) []byte {
 
 func appendTexts(b []byte, name string, list []string) []byte {
 	b = append(field(b, name), '[')
-	for i, s := range list {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = openai.AppendString(b, s)
+	for _, s := range list {
+		b = openai.AppendString(comma(b), s)
 	}
 	return append(b, ']')
 }
 
-// appendHeaders writes headers. Of those that may carry credentials it writes
-// what standIn gives, if that is not nil: digests that plug-ins can tell apart.
-// Credentials in the query of a path or an address are left out.
+// appendHeaders writes headers. In place of a header that may carry credentials it writes the result of standIn, if
+// that is not nil: digests, which plug-ins can compare. It leaves out credentials in the query of a path or an address.
 func appendHeaders(b []byte, list header.List, standIn func(h header.Header) string) []byte {
 	b = append(field(b, "headers"), '[')
 	var hidden header.List
@@ -133,7 +133,7 @@ func appendHeaders(b []byte, list header.List, standIn func(h header.Header) str
 	return appendPairs(append(b, ']'), "hidden", hidden)
 }
 
-// list are headers as they were, those that are hidden behind the others.
+// list returns the headers, the hidden ones behind the others.
 func (h headers) list(hidden headers) header.List {
 	out := make(header.List, 0, len(h)+len(hidden))
 	for _, x := range slices.Concat(h, hidden) {
@@ -142,7 +142,7 @@ func (h headers) list(hidden headers) header.List {
 	return out
 }
 
-// standIn is what stands for a credential: nothing, unless plug-ins compare it.
+// standIn returns the text in place of a credential: "" unless plug-ins compare it.
 func (o *Options) standIn(h header.Header) string {
 	if slices.Contains(o.Secrets, strings.ToLower(h.Name)) {
 		return picker.Digest(h.Value)
@@ -158,14 +158,13 @@ func (o *Options) standIn(h header.Header) string {
 	return strings.Join(out, "; ")
 }
 
-// AppendRequest appends a request as the log has it. It needs nothing that
-// changes: the request's own goroutine may do it beforehand.
+// AppendRequest appends a request in the log's form. It reads nothing that changes, so that the request's own goroutine
+// may call it beforehand.
 func (o *Options) AppendRequest(b []byte, r *picker.Request) []byte {
 	return append(o.appendRequest(append(b, '{'), r, true), '}')
 }
 
-// appendRequest appends the fields of a request, and with whole those of its
-// prompts.
+// appendRequest appends the fields of a request; with whole, also those of its prompts.
 func (o *Options) appendRequest(b []byte, r *picker.Request, whole bool) []byte {
 	b = appendText(b, "id", r.ID)
 	b = appendHeaders(b, r.Headers, o.standIn)
@@ -215,10 +214,7 @@ func (o *Options) appendPrompts(b []byte, list []parse.Prompt, rendered bool) []
 	b = append(field(b, "prompts"), '[')
 	for i := range list {
 		p := &list[i]
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, '{')
+		b = append(comma(b), '{')
 		b = appendTrue(b, "ids", p.IsTokens())
 		b = appendInt(b, "bytes", p.Length())
 		if unit, heads := p.Heads(); unit > 0 {
@@ -251,8 +247,7 @@ func (o *Options) appendPrompts(b []byte, list []parse.Prompt, rendered bool) []
 	return append(b, ']')
 }
 
-// request makes the request again. With its body it is read anew, as far as
-// that gives the same; p is nil where it is not to be.
+// request returns the request. It parses a recorded body again, unless p is nil.
 func (x *request) request(p *picker.Picker) (*picker.Request, error) {
 	r := &picker.Request{ID: x.ID, Headers: x.Headers.list(x.Hidden), SizeBytes: x.Bytes}
 	if x.Subset != nil {
@@ -277,14 +272,13 @@ func (x *request) request(p *picker.Picker) (*picker.Request, error) {
 func (x *body) body() (*parse.Body, error) {
 	kind, ok := parse.KindNamed(x.Kind)
 	if !ok {
-		return nil, fmt.Errorf("the body's kind %q is none", x.Kind)
+		return nil, fmt.Errorf("the body's kind is %q, which this version does not know", x.Kind)
 	}
 	if len(x.Assets)%2 != 0 {
 		return nil, fmt.Errorf("assets are pairs of numbers, found %d", len(x.Assets))
 	}
-	b := &parse.Body{Kind: kind, Parser: x.Parser, Model: x.Model, Stream: x.Stream, MaxOutputTokens: -1,
-		CacheSalt: x.Salt, Multimodal: x.Multimodal,
-		Wrapped: x.Wrapped, SkipResponse: x.Skip, Described: true, Prompts: prompts(x.Prompts)}
+	b := &x.Body
+	b.Kind, b.MaxOutputTokens, b.Described, b.Prompts = kind, -1, true, prompts(x.Prompts)
 	if x.Max != nil {
 		b.MaxOutputTokens = *x.Max
 	}

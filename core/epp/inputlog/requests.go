@@ -14,9 +14,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// Requests gathers the requests of a log, so that some like them can be sent
-// again: Line is called with each of its lines. Where the log is part of a recording, Event is
-// called with that one's events, in between.
+// Requests gathers the requests of a log, so that similar ones can be sent again. Call Line with each line of the log
+// and, if the log is part of a recording, Event with the recording's events in between.
 type Requests struct {
 	List []workload.Recorded
 	// Without counts requests that had no prompt and are not in List.
@@ -24,13 +23,13 @@ type Requests struct {
 
 	first machine.Time
 	known int              // hashes of prompts
-	ids   map[string]int   // how often each was there
+	ids   map[string]int   // how often each occurred
 	place map[numbered]int // in List
 	named map[string]int   // the first of each id, in List
-	told  map[string]class // of requests that have not arrived yet
+	early map[string]class // of requests that have not arrived yet
 }
 
-// class is what a client's event says of a request.
+// class holds a client event's fields about a request.
 type class struct{ name, slo string }
 
 type numbered struct {
@@ -38,7 +37,7 @@ type numbered struct {
 	serial uint64
 }
 
-// maxHashes bounds what is kept of prompts: 1 GiB.
+// maxHashes bounds the kept hashes of prompts: 1 GiB.
 const maxHashes = 1 << 27
 
 // Line takes one line.
@@ -57,8 +56,8 @@ func (q *Requests) Line(text []byte) error {
 	case in.Arrive != nil:
 		return q.arrived(key, in)
 	case in.Done != nil:
-		if i, ok := q.place[key]; ok && in.Done.Read != nil && in.Done.Read.Usage {
-			q.List[i].Output = in.Done.Read.Completion
+		if i, ok := q.place[key]; ok && in.Done.Read != nil && in.Done.Read.HasUsage {
+			q.List[i].Output = in.Done.Read.CompletionTokens
 		}
 		delete(q.place, key)
 	}
@@ -77,8 +76,8 @@ func (q *Requests) arrived(key numbered, in *input) error {
 	if q.place == nil {
 		q.place, q.ids, q.named, q.first = map[numbered]int{}, map[string]int{}, map[string]int{}, in.At
 	}
-	of := q.told[r.ID]
-	delete(q.told, r.ID)
+	of := q.early[r.ID]
+	delete(q.early, r.ID)
 	out := workload.Recorded{ID: r.ID, At: max(0, in.At-q.first), Model: r.Body.Model, Class: of.name, SLO: of.slo,
 		Chat: r.Body.Kind == parse.Chat, Stream: r.Body.Stream}
 	if q.ids[r.ID]++; q.ids[r.ID] > 1 {
@@ -105,8 +104,8 @@ func (q *Requests) arrived(key numbered, in *input) error {
 	return nil
 }
 
-// Event takes a line that a recording has for an event. A client's say what the picker did not hear: of
-// which class of traffic a request was, and how long an answer was that ended without its usage.
+// Event takes a line of a recording's event. A client's events have facts that the picker did not get: a request's
+// class of traffic, and the length of an answer that ended without its usage.
 func (q *Requests) Event(text []byte) {
 	sent, finished := bytes.Contains(text, []byte(`"step":"request_sent"`)),
 		bytes.Contains(text, []byte(`"step":"finished"`))
@@ -126,23 +125,23 @@ func (q *Requests) Event(text []byte) {
 	switch x := &e.Details; {
 	case sent && arrived:
 		q.List[i].Class, q.List[i].SLO = x.Class, x.SLO
-	case sent && (x.Class != "" || x.SLO != "") && len(q.told) < maxTold:
-		if q.told == nil {
-			q.told = map[string]class{}
+	case sent && (x.Class != "" || x.SLO != "") && len(q.early) < maxEarly:
+		if q.early == nil {
+			q.early = map[string]class{}
 		}
-		q.told[e.Request] = class{x.Class, x.SLO}
+		q.early[e.Request] = class{x.Class, x.SLO}
 	case finished && arrived && q.List[i].Output == 0 && x.Outcome == record.Completed:
 		q.List[i].Output = min(max(0, x.Tokens), maxTokens)
 	}
 }
 
-// Limits of what events say: requests that never arrive, and tokens of an answer.
+// Limits on events: requests that never arrive, and tokens of an answer.
 const (
-	maxTold   = 1 << 20
+	maxEarly  = 1 << 20
 	maxTokens = 1 << 24
 )
 
-// Unknown counts requests of whose answers nobody knows the length.
+// Unknown counts requests whose answers have an unknown length.
 func (q *Requests) Unknown() (n int) {
 	for i := range q.List {
 		if q.List[i].Output == 0 {
@@ -152,7 +151,7 @@ func (q *Requests) Unknown() (n int) {
 	return n
 }
 
-// again says whether a header goes with a request that is sent again.
+// again reports whether a request that is sent again has a header.
 func again(name string) bool {
 	switch {
 	case strings.HasPrefix(name, ":"), header.Secret(name), strings.HasPrefix(name, "x-envoy-"),

@@ -1,6 +1,7 @@
 package picker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -281,7 +282,7 @@ func (b *Builder) profiles(p *Picker) {
 	for _, pl := range b.order {
 		h, ok := pl.(ProfileHandler)
 		if ok && p.handler != nil {
-			b.refuse(b.declaredAt(h),
+			b.refuse(b.declaredAt(h.Name()),
 				fmt.Sprintf("multiple profile handlers found ('%s', '%s')", p.handler.Name(), h.Name()), "only one", "")
 		}
 		if ok && p.handler == nil {
@@ -331,9 +332,7 @@ func (b *Builder) profiles(p *Picker) {
 				pr.picker = ep
 			}
 		}
-		if pr.picker == nil {
-			pr.picker = fallback
-		}
+		pr.picker = cmp.Or(pr.picker, fallback)
 		if p.opt.Brief {
 			pr.standing = newStanding(pr, p.pool)
 			b, ok := pr.picker.(BlindPicker)
@@ -348,8 +347,8 @@ func (b *Builder) profiles(p *Picker) {
 }
 
 // declaredAt returns the place of a plug-in's declaration.
-func (b *Builder) declaredAt(p Plugin) strictyaml.Value {
-	if spec := b.cfg.Plugin(p.Name()); spec != nil {
+func (b *Builder) declaredAt(name string) strictyaml.Value {
+	if spec := b.cfg.Plugin(name); spec != nil {
 		return spec.At
 	}
 	return b.cfg.At
@@ -434,10 +433,8 @@ func (b *Builder) parserRefs() []config.Ref {
 func (b *Builder) parsers(p *Picker) {
 	for _, ref := range b.parserRefs() {
 		pl := b.standard(ref.PluginRef, refAt(ref.At)) // a known type need not be declared
-		if rp, ok := pl.(RequestParser); ok {
+		if rp := asKind[RequestParser](b, ref.At, pl, "request parser"); rp != nil {
 			p.parsers = append(p.parsers, rp.Parser())
-		} else if pl != nil {
-			b.wrongKind(ref.At, pl, "request parser")
 		}
 	}
 }
@@ -450,20 +447,13 @@ func (b *Builder) detector(p *Picker) {
 	} else {
 		pl = b.named(ref.At, ref.PluginRef)
 	}
-	d, ok := pl.(SaturationDetector)
-	if p.detector = d; pl != nil && !ok {
-		b.wrongKind(ref.At, pl, "saturation detector")
-	}
+	p.detector = asKind[SaturationDetector](b, ref.At, pl, "saturation detector")
 }
 
 // dataLayer finds discovery, sources and extractors.
 func (b *Builder) dataLayer(p *Picker) {
 	if ref := b.cfg.Discovery(); ref.PluginRef != "" {
-		pl := b.named(ref.At, ref.PluginRef)
-		d, ok := pl.(Discovery)
-		if p.discovery = d; pl != nil && !ok {
-			b.wrongKind(ref.At, pl, "discovery")
-		}
+		p.discovery = asKind[Discovery](b, ref.At, b.named(ref.At, ref.PluginRef), "discovery")
 	}
 	var sources []config.Source
 	if dl := b.cfg.DataLayer; dl != nil {
@@ -497,14 +487,8 @@ func (b *Builder) dataLayer(p *Picker) {
 		return
 	}
 	source, extractor := b.standard(typeMetricsSource, b.cfg.At), b.standard(typeExtractor, b.cfg.At)
-	src, isSource := source.(MetricsSource)
-	ext, isExtractor := extractor.(MetricsExtractor)
-	if source != nil && !isSource {
-		b.wrongKind(b.declaredAt(source), source, KindSource)
-	}
-	if extractor != nil && !isExtractor {
-		b.wrongKind(b.declaredAt(extractor), extractor, KindExtractor)
-	}
+	src := asKind[MetricsSource](b, b.declaredAt(typeMetricsSource), source, KindSource)
+	ext := asKind[MetricsExtractor](b, b.declaredAt(typeExtractor), extractor, KindExtractor)
 	p.scrapes = append(p.scrapes, Scrape{src, []MetricsExtractor{ext}})
 }
 

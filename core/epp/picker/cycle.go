@@ -81,11 +81,10 @@ func (c *Cycle) Run(name string) *ProfileResult {
 	}
 	r.Left = append(r.Left, c.Candidates...)
 	for _, f := range pr.filters {
-		c.running = f
 		if d.Detail {
 			d.scratch = append(d.scratch[:0], r.Left...)
 		}
-		t := c.startTurn()
+		t := c.startTurn(f)
 		r.Left = f.Filter(c, r.Left)
 		c.endTurn("Filter", f, t)
 		if d.Detail && len(r.Left) < len(d.scratch) {
@@ -105,10 +104,9 @@ func (c *Cycle) Run(name string) *ProfileResult {
 	clear(r.Totals)
 	for i := range r.Scorers {
 		s := &r.Scorers[i]
-		c.running = s.Scorer
 		raw := r.rawBuf[i*n : (i+1)*n : (i+1)*n]
 		clear(raw)
-		t := c.startTurn()
+		t := c.startTurn(s.Scorer)
 		s.Scorer.Score(c, r.Left, raw)
 		c.endTurn("Scorer", s.Scorer, t)
 		w, totals := s.Weight, r.Totals[:len(raw)]
@@ -122,8 +120,7 @@ func (c *Cycle) Run(name string) *ProfileResult {
 		}
 		r.Raw = append(r.Raw, raw)
 	}
-	c.running = pr.picker
-	t := c.startTurn()
+	t := c.startTurn(pr.picker)
 	r.Picker = pr.picker
 	r.Picked = pr.picker.PickEndpoints(c, r.Left, r.Totals, r.Picked)
 	c.endTurn("Picker", pr.picker, t)
@@ -177,12 +174,10 @@ func (c *Cycle) runBriefly(pr *profile, r *ProfileResult) bool {
 	return true
 }
 
-// startTurn and endTurn time a plug-in's call with the driver's stopwatch.
-func (c *Cycle) startTurn() machine.Time {
-	if c.p.opt.Stopwatch == nil {
-		return 0
-	}
-	return c.p.opt.Stopwatch()
+// startTurn notes that a plug-in runs, and endTurn how long it took by the driver's stopwatch.
+func (c *Cycle) startTurn(p Plugin) machine.Time {
+	c.running = p
+	return c.p.Stopwatch()
 }
 
 func (c *Cycle) endTurn(point string, p Plugin, began machine.Time) {

@@ -1,6 +1,7 @@
 package picker
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -31,9 +32,7 @@ func (p *Picker) Prepare(now machine.Time, r *Request) ([]Need, *apierror.Error)
 			r.Spans = append(r.Spans, Span{headerPoint(h), h, p.opt.Stopwatch() - t})
 		}
 	}
-	if r.FairnessID == "" {
-		r.FairnessID = DefaultFairnessID
-	}
+	r.FairnessID = cmp.Or(r.FairnessID, DefaultFairnessID)
 	if len(r.FairnessID) > maxFairnessBytes {
 		r.FairnessID = Digest(r.FairnessID)
 	}
@@ -173,11 +172,10 @@ func (p *Picker) decide(c *Cycle) *apierror.Error {
 		return &apierror.Error{Status: 503, Message: "failed to find endpoint candidates for serving the request"}
 	}
 	for _, s := range p.screeners {
-		c.running = s
 		if d.Detail {
 			d.scratch = append(d.scratch[:0], d.Candidates...)
 		}
-		t := c.startTurn()
+		t := c.startTurn(s)
 		d.Candidates = s.Screen(c, d.Candidates)
 		c.endTurn("Screener", s, t)
 		if d.Detail && len(d.Candidates) < len(d.scratch) {
@@ -189,22 +187,20 @@ func (p *Picker) decide(c *Cycle) *apierror.Error {
 	}
 	c.Candidates = d.Candidates
 	for _, pr := range p.producers {
-		c.running = pr
-		t := c.startTurn()
+		t := c.startTurn(pr)
 		pr.Produce(c)
 		c.endTurn("DataProducer", pr, t)
 	}
 	for _, a := range p.admitters {
-		c.running = a
-		t := c.startTurn()
+		t := c.startTurn(a)
 		err := a.Admit(c)
 		c.endTurn("Admission", a, t)
 		if err != nil {
 			return flowcontrol.Denied(err)
 		}
 	}
-	c.running, d.Handled = p.handler, true
-	t, inner := c.startTurn(), len(d.Spans)
+	d.Handled = true
+	t, inner := c.startTurn(p.handler), len(d.Spans)
 	err := p.handler.Schedule(c)
 	c.handled(p.handler, t, inner)
 	if err != nil {
@@ -226,8 +222,7 @@ func (p *Picker) decide(c *Cycle) *apierror.Error {
 		return &apierror.Error{Status: 412, Message: "no decode worker has the requested KV cache"}
 	}
 	for _, h := range p.preRequests {
-		c.running = h
-		t := c.startTurn()
+		t := c.startTurn(h)
 		h.PreRequest(c)
 		c.endTurn("PreRequest", h, t)
 	}
@@ -236,10 +231,8 @@ func (p *Picker) decide(c *Cycle) *apierror.Error {
 
 // Total returns an endpoint's weighted sum of scores, 0 if a filter removed the endpoint.
 func (r *ProfileResult) Total(endpoint int32) float64 {
-	for j, i := range r.Left {
-		if i == endpoint {
-			return r.Totals[j]
-		}
+	if j := slices.Index(r.Left, endpoint); j >= 0 {
+		return r.Totals[j]
 	}
 	return 0
 }
@@ -255,12 +248,10 @@ type CacheAware interface {
 const conditionalProducer = "approx-prefix-cache-producer"
 
 func (p *Picker) hasCached(c *Cycle, i int32) bool {
-	for _, pr := range p.producers {
-		if ca, ok := pr.(CacheAware); ok && pr.Name() == conditionalProducer && ca.MatchedBlocks(c, i) > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.producers, func(pr Producer) bool {
+		ca, ok := pr.(CacheAware)
+		return ok && pr.Name() == conditionalProducer && ca.MatchedBlocks(c, i) > 0
+	})
 }
 
 // anyEndpoint serves a request without a body: a random endpoint, no profile, no subset.
@@ -295,7 +286,7 @@ func (p *Picker) Commit(now machine.Time, d *Decision) (err *apierror.Error) {
 	}
 	c := &d.cycle
 	for _, h := range p.committers {
-		t := c.startTurn()
+		t := p.Stopwatch()
 		err = first(err, p.Guard(h, func() { h.Commit(now, d) }))
 		if _, picks := h.(EndpointPicker); !picks { // its time counted in Pick
 			c.endTurn("PreRequest", h, t)

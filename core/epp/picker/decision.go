@@ -209,25 +209,14 @@ func (d *Decision) ScoreList() string {
 }
 
 // Destination returns the destination header's value: one "ip:port" or several separated by commas.
-func (d *Decision) Destination() string {
-	switch len(d.Targets) {
-	case 0:
-		return ""
-	case 1:
-		return d.Targets[0].HostPort
-	}
-	n := 0
-	for i := range d.Targets {
-		n += len(d.Targets[i].HostPort) + 1
-	}
-	b := make([]byte, 0, n)
+func (d *Decision) Destination() (all string) {
 	for i := range d.Targets {
 		if i > 0 {
-			b = append(b, ',')
+			all += ","
 		}
-		b = append(b, d.Targets[i].HostPort...)
+		all += d.Targets[i].HostPort // no copy where there is only one
 	}
-	return string(b)
+	return all
 }
 
 // SetHeader adds a header to the request.

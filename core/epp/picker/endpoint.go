@@ -62,6 +62,14 @@ func (e *Endpoint) HostPort() string { return e.hostPort }
 // state in slices indexed by slot.
 func (e *Endpoint) Slot() int { return int(e.slot) }
 
+// AtSlot returns the element of a plug-in's list at a slot, after it has grown the list to it.
+func AtSlot[T any](list *[]T, slot int) *T {
+	if n := slot + 1 - len(*list); n > 0 {
+		*list = append(*list, make([]T, n)...)
+	}
+	return &(*list)[slot]
+}
+
 // JoinHostPort returns "address:port", with an IPv6 address in brackets.
 func JoinHostPort(address, port string) string {
 	for i := 0; i < len(address); i++ {

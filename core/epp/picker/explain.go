@@ -139,13 +139,10 @@ func (d *Decision) Explain() *Explanation {
 		}
 		e.Headers[h.Name] = h.Value
 	}
+	if len(d.Spans) > 0 {
+		e.Took, e.Points = map[string]float64{}, map[string]float64{}
+	}
 	for _, s := range d.Spans {
-		if e.Took == nil {
-			e.Took = map[string]float64{}
-		}
-		if e.Points == nil {
-			e.Points = map[string]float64{}
-		}
 		e.Took[s.Plugin.Name()] += s.Took.Seconds()
 		e.Points[s.Point] += s.Took.Seconds()
 	}
@@ -175,9 +172,7 @@ func (d *Decision) Explain() *Explanation {
 				row.Raw = append(row.Raw, p.Raw[n][j])
 				row.Weighted = append(row.Weighted, p.Raw[n][j]*p.Scorers[n].Weight)
 			}
-			for _, c := range p.Picked {
-				row.Picked = row.Picked || c == k
-			}
+			row.Picked = slices.Contains(p.Picked, k)
 			if d.cycle.p != nil {
 				for _, f := range d.cycle.p.predictors {
 					row.Predicted = f.Forecast(d, k)

@@ -139,6 +139,15 @@ func misfit(p Plugin, iface reflect.Type) (name, has, wants string) {
 	return name, has, wants
 }
 
+// asKind returns a plug-in, which may be nil, as one of the kind that its place requires, or refuses it.
+func asKind[K Plugin](b *Builder, at strictyaml.Value, p Plugin, want string) (k K) {
+	k, ok := p.(K)
+	if p != nil && !ok {
+		b.wrongKind(at, p, want)
+	}
+	return k
+}
+
 // wrongKind refuses a plug-in that is not of the kind that its place requires.
 func (b *Builder) wrongKind(at strictyaml.Value, p Plugin, want string) {
 	b.refuse(refAt(at), b.describe(p), article(want), b.belongs(p))

@@ -1,6 +1,7 @@
 package picker
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -151,10 +152,7 @@ func collect[K any](list *[]K, pl Plugin) {
 // DivideBy makes the picker divide prompts so that blocks of so many tokens can be compared, up to limit tokens. Call
 // it before the first request.
 func (p *Picker) DivideBy(tokens, limit int) {
-	unit := parse.UnitTokens
-	if p.unit > 0 {
-		unit = p.unit
-	}
+	unit := cmp.Or(p.unit, parse.UnitTokens)
 	for tokens > 0 {
 		unit, tokens = tokens, unit%tokens
 	}

@@ -250,8 +250,8 @@ type EndpointObserver interface {
 	EndpointGone(slot int, forget bool)
 }
 
-// SaturationDetector returns how full a set of endpoints is. At 1 and above they should get no more requests. Indexes
-// are those of the View.
+// SaturationDetector returns how full a set of endpoints is. At 1 and above no further requests should go to them.
+// Indexes are those of the View.
 type SaturationDetector interface {
 	Plugin
 	Saturation(now machine.Time, v *View, candidates []int32) float64
@@ -264,7 +264,7 @@ type RequestParser interface {
 }
 
 // MetricsExtractor reads one scraped page into an endpoint's metrics. Wants reports whether it reads a family of
-// metrics; a page has no others. labels are the endpoint's, one of which may name its engine. After an error, which is
+// metrics; a page has no others. labels are the endpoint's; one label may name its engine. After an error, which is
 // counted and logged with the plug-in's name, the metrics stay as they were. The page's memory is reused.
 type MetricsExtractor interface {
 	Plugin
@@ -329,19 +329,19 @@ type Need struct {
 	Together machine.Time
 }
 
-// Answer is the answer to a Need: a value, or an error (also a timeout).
+// Answer is the answer to a Need: a value, or an error (also a timeout). The tags are its names in the log of inputs.
 type Answer struct {
-	Plugin string
-	Key    string
-	Value  []byte
+	Plugin string `json:"plugin"`
+	Key    string `json:"key"`
+	Value  []byte `json:"value"`
 	// Prompts are a renderer's answer in another form than Value.
-	Prompts []parse.Prompt
+	Prompts []parse.Prompt `json:"-"`
 	// Latencies are the predictions for Endpoints, which are the Need's.
-	Latencies []Latency
-	Endpoints []string
-	Err       error
+	Latencies []Latency `json:"-"`
+	Endpoints []string  `json:"endpoints"`
+	Err       error     `json:"-"`
 	// Took is how long the driver waited, for metrics; 0 is unknown.
-	Took machine.Time
+	Took machine.Time `json:"-"`
 }
 
 // Latency is a request's predicted or measured latency at an endpoint, in milliseconds: time to first token, and time

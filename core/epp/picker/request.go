@@ -30,7 +30,7 @@ type Objective struct {
 // Served is the data plane's report on the endpoint that answered a request: metadata
 // x-gateway-destination-endpoint-served of envoy.lb.
 type Served struct {
-	Told     bool // there was metadata of envoy.lb
+	Given    bool // there was metadata of envoy.lb
 	Known    bool // the metadata named an endpoint
 	Endpoint string
 }
@@ -67,7 +67,7 @@ type Request struct {
 	Rendered []parse.Prompt
 	// Spans are the HeaderProcessors' durations (with Options.Stopwatch).
 	Spans []Span
-	// Members are what plug-ins add to the body for the endpoint.
+	// Members are the fields that plug-ins add to the body for the endpoint.
 	Members []Member
 }
 

@@ -23,7 +23,7 @@ const maxBuffered = 32 << 20
 // (RunHeaderHooks, RunBodyHooks) run in the picker's turn on what was read until then.
 type Response struct {
 	Decision *Decision // nil when the response belongs to no scheduled request
-	Status   string    // :status
+	Status   string    // HTTP status, such as "200"
 	Headers  header.List
 	// Streaming states that chunks are forwarded one by one (SSE, or the client asked for a stream).
 	Streaming bool
@@ -52,19 +52,21 @@ type Response struct {
 	p         *Picker
 }
 
-// Progress is the state of a response's body so far.
+// Progress is the state of a response's body so far. The tags are its names in the log of inputs.
 type Progress struct {
 	// First and End are true during the hooks for the first and the last chunk.
-	First, End bool
-	Usage      parse.Usage
-	HasUsage   bool
+	First       bool `json:"first"`
+	End         bool `json:"end"`
+	parse.Usage      // valid with HasUsage
+	HasUsage    bool `json:"usage"`
 	// Bytes is the length of the body so far, Chunks the number of its pieces.
-	Bytes  int64
-	Chunks int
+	Bytes  int64 `json:"bytes"`
+	Chunks int   `json:"chunks"`
 	// FirstAt and LastAt are the times of the first and the last non-empty chunk.
-	FirstAt, LastAt machine.Time
+	FirstAt machine.Time `json:"firstAt"`
+	LastAt  machine.Time `json:"lastAt"`
 	// Events counts a stream's events. With vLLM each is one token.
-	Events int
+	Events int `json:"events"`
 }
 
 // Chunk returns the chunk for the hooks, as the model server sent it.

@@ -88,7 +88,7 @@ func TestBriefDecisionsChooseTheSame(t *testing.T) {
 				t.Fatal(a.Err, b.Err)
 			}
 			if x, y := a.Targets[0], b.Targets[0]; x.HostPort != y.HostPort || x.Score != y.Score {
-				t.Fatalf("decision %d: %s with %v; each time scored anew it is %s with %v", i, y.HostPort, y.Score,
+				t.Fatalf("decision %d: %s with %v; each time scored again it is %s with %v", i, y.HostPort, y.Score,
 					x.HostPort, x.Score)
 			}
 			_, _ = whole.Commit(now, a), brief.Commit(now, b)

@@ -29,14 +29,47 @@ type SavedPool struct {
 	Next      int32            `json:"next"`
 }
 
+// SavedAddress is an endpoint without its metrics.
+type SavedAddress struct {
+	Namespace string            `json:"namespace"`
+	Name      string            `json:"name"`
+	Address   string            `json:"address"`
+	Port      string            `json:"port"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Rank      int               `json:"rank,omitempty"`
+}
+
+// SaveAddresses copies endpoints.
+func SaveAddresses(list []*Endpoint) []SavedAddress {
+	out := make([]SavedAddress, len(list))
+	for i, e := range list {
+		out[i] = e.save()
+	}
+	return out
+}
+
+func (e *Endpoint) save() SavedAddress {
+	return SavedAddress{e.Namespace, e.Name, e.Address, e.Port, e.Labels, e.Rank}
+}
+
+// Endpoint returns the endpoint, not yet in a pool.
+func (x *SavedAddress) Endpoint() *Endpoint {
+	e := NewEndpoint(x.Namespace, x.Name, x.Address, x.Port, x.Labels)
+	e.Rank = x.Rank
+	return e
+}
+
+// LoadAddresses returns the endpoints of a saved list.
+func LoadAddresses(list []SavedAddress) (out []*Endpoint) {
+	for i := range list {
+		out = append(out, list[i].Endpoint())
+	}
+	return out
+}
+
 // SavedEndpoint is an endpoint with its metrics.
 type SavedEndpoint struct {
-	Namespace string                   `json:"namespace"`
-	Name      string                   `json:"name"`
-	Address   string                   `json:"address"`
-	Port      string                   `json:"port"`
-	Labels    map[string]string        `json:"labels,omitempty"`
-	Rank      int                      `json:"rank,omitempty"`
+	SavedAddress
 	Waiting   int64                    `json:"waiting,omitempty"`
 	Running   int64                    `json:"running,omitempty"`
 	KVUsage   machine.Float            `json:"kvUsage,omitempty"`
@@ -84,20 +117,17 @@ type savedProfile struct {
 }
 
 type savedTarget struct {
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	Address   string `json:"address"`
-	Port      string `json:"port"`
-	Slot      int32  `json:"slot"`
-	To        string `json:"to,omitempty"`
+	SavedAddress        // without Labels and Rank
+	Slot         int32  `json:"slot"`
+	To           string `json:"to,omitempty"`
 }
 
 func saveTarget(e *Endpoint, to string) savedTarget {
-	return savedTarget{e.Namespace, e.Name, e.Address, e.Port, e.slot, to}
+	return savedTarget{SavedAddress{Namespace: e.Namespace, Name: e.Name, Address: e.Address, Port: e.Port}, e.slot, to}
 }
 
 func (t *savedTarget) endpoint() *Endpoint {
-	e := NewEndpoint(t.Namespace, t.Name, t.Address, t.Port, nil)
+	e := t.Endpoint()
 	e.slot = t.Slot
 	return e
 }
@@ -166,7 +196,7 @@ func (p *Picker) LoadDecision(s *SavedDecision, r *Request, other bool) (*Decisi
 	return d, nil
 }
 
-// SavedResponse is what hooks have set on a response.
+// SavedResponse holds the headers and metadata that hooks have set on a response.
 type SavedResponse struct {
 	Told     bool                      `json:"told,omitempty"`
 	Set      header.List               `json:"set,omitempty"`
@@ -243,20 +273,24 @@ func (p *Pool) save() SavedPool {
 		Next: p.next}
 	for i := range p.view.States {
 		st := &p.view.States[i]
-		e := SavedEndpoint{Namespace: st.Namespace, Name: st.Name, Address: st.Address, Port: st.Port,
-			Labels: st.Labels, Rank: st.Rank,
-			Waiting: st.Waiting, Running: st.Running, KVUsage: machine.Float(st.KVUsage), BlockSize: st.CacheBlockSize,
-			Blocks: st.CacheBlocks, LoRA: st.LoRA,
-			UpdatedAt: st.UpdatedAt, Scraped: st.Scraped, Announced: st.Announced}
-		if st.Custom != nil {
-			e.Custom = make(map[string]machine.Float, len(st.Custom))
-			for k, v := range st.Custom {
-				e.Custom[k] = machine.Float(v)
-			}
-		}
-		s.Endpoints = append(s.Endpoints, e)
+		s.Endpoints = append(s.Endpoints, SavedEndpoint{SavedAddress: st.save(), Waiting: st.Waiting,
+			Running: st.Running, KVUsage: machine.Float(st.KVUsage), BlockSize: st.CacheBlockSize,
+			Blocks: st.CacheBlocks, LoRA: st.LoRA, Custom: convert[machine.Float](st.Custom),
+			UpdatedAt: st.UpdatedAt, Scraped: st.Scraped, Announced: st.Announced})
 	}
 	return s
+}
+
+// convert copies a map with another type of values.
+func convert[To, From ~float64](m map[string]From) map[string]To {
+	if m == nil {
+		return nil
+	}
+	out := make(map[string]To, len(m))
+	for k, v := range m {
+		out[k] = To(v)
+	}
+	return out
 }
 
 // maxSlots bounds the slots in a saved state.
@@ -278,16 +312,10 @@ func (p *Pool) load(s *SavedPool) error {
 	v := &View{}
 	for i := range s.Endpoints {
 		x := &s.Endpoints[i]
-		e := NewEndpoint(x.Namespace, x.Name, x.Address, x.Port, x.Labels)
-		e.Rank, e.slot = x.Rank, p.slots[e.id]
+		e := x.Endpoint()
+		e.slot = p.slots[e.id]
 		m := Metrics{Waiting: x.Waiting, Running: x.Running, KVUsage: float64(x.KVUsage), CacheBlockSize: x.BlockSize,
-			CacheBlocks: x.Blocks, LoRA: x.LoRA}
-		if x.Custom != nil {
-			m.Custom = make(map[string]float64, len(x.Custom))
-			for k, f := range x.Custom {
-				m.Custom[k] = float64(f)
-			}
-		}
+			CacheBlocks: x.Blocks, LoRA: x.LoRA, Custom: convert[float64](x.Custom)}
 		v.States = append(v.States,
 			State{Endpoint: e, Metrics: m, UpdatedAt: x.UpdatedAt, Scraped: x.Scraped, Announced: x.Announced})
 	}

@@ -7,8 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Decisions that give up what they know of other endpoints are those that keep
-// it, in whichever order they end, and have no tables once they are told.
+// A stripped decision equals a full one, in whichever order decisions end, and has no tables once it was reported.
 func TestStrip(t *testing.T) {
 	t.Parallel()
 	whole, stripped := pool(t, 100, picker.Options{Seed: 7}), pool(t, 100, picker.Options{Seed: 7})

@@ -1,9 +1,9 @@
-// Package predictor is llm-d's latency predictor: it keeps samples of requests
-// and how long they took, says when trees are fitted to them, and predicts with
-// these trees. Fitting itself is the XGBoost library's, outside (Fit and Fitted).
+// Package predictor is llm-d's latency predictor. It keeps samples of requests with their measured times, decides when
+// trees are fitted to them, and predicts with these trees. The XGBoost library fits them, outside this package (Fit and
+// Fitted).
 //
-// Names, columns and settings are those of llm-d-latency-predictor 0.9.0; what is
-// plainly broken there is not copied, and docs/predictor.md lists it.
+// Names, columns and settings are those of llm-d-latency-predictor 0.9.0. docs/predictor.md lists that release's
+// obvious defects, which are not copied.
 package predictor
 
 import (
@@ -27,7 +27,7 @@ type Features struct {
 	EncoderInput   int64   `json:"encoder_input_size"`
 }
 
-// Sample is what was observed: a TrainingEntry on the wire. A time of 0 was not.
+// Sample is one observation: a TrainingEntry on the wire. A time of 0 was not measured.
 type Sample struct {
 	Features
 	TTFTMs float64 `json:"actual_ttft_ms"`
@@ -40,8 +40,7 @@ type Prediction struct{ TTFTMs, TPOTMs float64 }
 // maxPodType bounds the name of a pod type.
 const maxPodType = 64
 
-// Invalid says what is wrong with features that came from outside: the field's
-// name on the wire, what was expected, and what was found.
+// Invalid is the error of features from outside: the field's name on the wire, the expected value, and the found one.
 type Invalid struct {
 	Field, Expected string
 	Found           any
@@ -91,7 +90,7 @@ func (s *Sample) Check() *Invalid {
 	return s.Features.Check()
 }
 
-// Target is what a model predicts.
+// Target is the quantity that a model predicts.
 type Target uint8
 
 // The targets.
@@ -109,7 +108,7 @@ func (s *Sample) observed(t Target) float64 {
 	return s.TPOTMs
 }
 
-// Column is one of a model's.
+// Column is a column of a model's rows.
 type Column struct {
 	Name string `json:"name"`
 	Type string `json:"type"` // of XGBoost: int, float or c (categories)

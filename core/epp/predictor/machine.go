@@ -15,15 +15,13 @@ const (
 	Quantile = "quantile"
 )
 
-// Options are a predictor's settings. Each is one of the real trainer's, in its
-// words LATENCY_….
+// Options are a predictor's settings, each with the name of the real trainer's variable LATENCY_….
 type Options struct {
 	Objective string  `json:"objective"` // OBJECTIVE_TYPE
 	Alpha     float64 `json:"quantile"`  // QUANTILE_ALPHA
-	// Interval is how long after one training the next is due (RETRAINING_INTERVAL_SEC).
+	// Interval is the time from the end of one training to the next (RETRAINING_INTERVAL_SEC).
 	Interval machine.Time `json:"retrainingInterval"`
-	// MinSamples is how many samples of a target training needs
-	// (MIN_SAMPLES_FOR_RETRAIN, or …_FRESH).
+	// MinSamples is the number of a target's samples that training needs (MIN_SAMPLES_FOR_RETRAIN, or …_FRESH).
 	MinSamples int     `json:"minSamples"`
 	BucketSize int     `json:"bucketSize"` // MAX_TRAINING_DATA_SIZE_PER_BUCKET
 	TestRatio  float64 `json:"testRatio"`  // TEST_TRAIN_RATIO
@@ -31,15 +29,14 @@ type Options struct {
 	Ensemble   bool    `json:"ensemble"`   // ENSEMBLE_MODE
 	MinSplit   int     `json:"minSplit"`   // MIN_SAMPLES_FOR_ENSEMBLE_SPLIT
 	ZeroTokens bool    `json:"zeroTokens"` // TPOT_ZERO_TOKEN_COUNT
-	// TokensInFlight and Encoder say whether there are columns of these
-	// (ENABLE_TOKEN_IN_FLIGHT_FEATURES, ENABLE_ENCODER_FEATURES).
+	// TokensInFlight and Encoder add columns (ENABLE_TOKEN_IN_FLIGHT_FEATURES, ENABLE_ENCODER_FEATURES).
 	TokensInFlight bool   `json:"tokensInFlight"`
 	Encoder        bool   `json:"encoder"`
 	Seed           uint64 `json:"seed"`
 }
 
-// DefaultOptions returns those of the real deployment's chart: it trains every ten
-// seconds, from ten samples on as it starts without a model, for the mean.
+// DefaultOptions returns the options of the real deployment's chart. It starts without a model and trains every ten
+// seconds, from ten samples on, for the mean.
 func DefaultOptions() Options {
 	return Options{Objective: Mean, Alpha: .9, Interval: 10 * machine.Second, MinSamples: 10, BucketSize: 500,
 		TestRatio: .1, MaxTest: 1000,
@@ -75,8 +72,7 @@ type Message interface{ message() }
 type (
 	// Samples were observed. They are checked (Sample.Check).
 	Samples struct{ List []Sample }
-	// Fitted is what came of a Fit: models as the library wrote them, or why there
-	// are none.
+	// Fitted is the result of a Fit: models as the library wrote them, or the reason for their lack.
 	Fitted struct {
 		Number  int
 		Library string
@@ -91,7 +87,7 @@ func (Samples) message() {}
 func (Fitted) message()  {}
 func (Flush) message()   {}
 
-// Fit is the one effect: models are to be fitted, and Fitted is to come.
+// Fit is the only effect: the driver fits models and then passes Fitted.
 type Fit struct {
 	At     machine.Time
 	Number int
@@ -101,8 +97,7 @@ type Fit struct {
 // Due is when the effect was due.
 func (f Fit) Due() machine.Time { return f.At }
 
-// Set is what one model is fitted to. Rows stand one after the other; a NaN is a
-// missing value.
+// Set is the training data of one model. Rows stand one after the other; a NaN is a missing value.
 type Set struct {
 	Name      Name
 	Columns   []Column
@@ -115,7 +110,7 @@ type Set struct {
 // Effects is a Machine's buffer.
 type Effects = machine.Effects[Fit]
 
-// Score is how good a model was on samples that it was not fitted to.
+// Score is a model's error on samples that it was not fitted to.
 type Score struct {
 	MAE, RMSE float64
 	// QuantileLoss and Coverage (a share) are a quantile model's.
@@ -123,11 +118,10 @@ type Score struct {
 	Samples                int
 }
 
-// maxScores is how many trainings' scores are remembered.
+// maxScores is the number of trainings whose scores are kept.
 const maxScores = 5
 
-// Machine keeps samples, and says when models are to be fitted. It is a
-// machine.Machine[Message, *Effects].
+// Machine keeps samples, and decides when models are fitted. It is a machine.Machine[Message, *Effects].
 type Machine struct {
 	o      Options
 	now    machine.Time
@@ -146,7 +140,7 @@ type Machine struct {
 	eval   Predictor
 }
 
-// firstCheck is when the first training is due at the latest.
+// firstCheck is the latest time of the first training.
 const firstCheck = 10 * machine.Second
 
 // New begins without samples; models may be trained before.
@@ -164,7 +158,7 @@ func New(o Options, models *Models) *Machine {
 // Models returns the newest.
 func (m *Machine) Models() *Models { return m.models }
 
-// Next is when training is due.
+// Next returns when training is due.
 func (m *Machine) Next() (machine.Time, bool) {
 	if m.asked != nil {
 		return machine.Never, false
@@ -328,7 +322,7 @@ func (m *Machine) score(t Target) {
 // Bucket is one bucket's samples of a target.
 type Bucket struct{ Queue, Cache, Prefix, TTFT, TPOT int }
 
-// Status is what a Machine says of itself.
+// Status is a Machine's report about itself.
 type Status struct {
 	Train, Test      [2]int // samples, by target
 	Unqueued, Queued [2]int
@@ -341,7 +335,7 @@ type Status struct {
 	Models           *Models
 }
 
-// Status is what it is now.
+// Status returns the present status.
 func (m *Machine) Status() Status {
 	s := Status{Trainings: m.fits, Training: m.asked != nil, TrainedAt: m.at, Failed: m.failed, Models: m.models}
 	for t := range m.stores {
@@ -360,12 +354,10 @@ func (m *Machine) Status() Status {
 	return s
 }
 
-// EachTTFT tells the samples of TTFT that are trained with, the oldest of each
-// bucket first.
-func (m *Machine) EachTTFT(tell func(s *Sample)) { m.stores[TTFT].each(tell) }
+// EachTTFT yields the samples with which TTFT is trained, the oldest of each bucket first.
+func (m *Machine) EachTTFT(yield func(s *Sample)) { m.stores[TTFT].each(yield) }
 
-// Event tells that a training is over, for the record: with what library, on what
-// samples, and why it failed, if it did.
+// Event returns the record's event of a training that is over: the library, the samples, and the error if it failed.
 func (s *Status) Event(at machine.Time) record.Event {
 	e := record.Event{Time: at, Hop: record.EPP, Step: record.PredictorTrained,
 		Details: record.Details{record.D("training", s.Trainings),

@@ -13,8 +13,8 @@ import (
 // ColdMs is every prediction of a predictor that was never trained.
 const ColdMs = 10.0
 
-// Name is which of the models one is: ttft or tpot, of all requests, of those that
-// find nobody waiting (noqueue), or of the others (queued).
+// Name identifies a model: ttft or tpot, for all requests, for those that find an empty queue (noqueue), or for the
+// others (queued).
 type Name string
 
 // The models: the first two always, the others once there are enough samples of each.
@@ -29,7 +29,7 @@ const (
 
 var names = [...]Name{ModelTTFT, ModelTPOT, ModelTTFTNoqueue, ModelTTFTQueued, ModelTPOTNoqueue, ModelTPOTQueued}
 
-// Target is what it predicts.
+// Target returns the quantity that the model predicts.
 func (n Name) Target() Target {
 	if strings.HasPrefix(string(n), "tpot") {
 		return TPOT
@@ -51,7 +51,7 @@ type Models struct {
 	gated   bool
 }
 
-// Cold returns those of a predictor that was never trained.
+// Cold returns the models of a predictor that was never trained.
 func Cold(o Options) *Models { return &Models{o: o, types: slices.Clone(podTypes)} }
 
 // podTypes are the pod types that the real predictor knows.
@@ -60,7 +60,7 @@ var podTypes = []string{"", "prefill", "decode"}
 // maxPodTypes bounds them; further ones are missing values to the trees.
 const maxPodTypes = 32
 
-// with are models with those that were fitted in their places.
+// with returns models in which the given ones replace those of the same names.
 func (m *Models) with(types []string, library string, fitted map[Name][]byte) (*Models, error) {
 	out := &Models{o: m.o, types: types, library: library}
 	if m.library != "" {
@@ -94,16 +94,16 @@ func (m *Models) with(types []string, library string, fitted map[Name][]byte) (*
 	return out, nil
 }
 
-// Ready reports whether they are more than the cold start's.
+// Ready reports whether a target has trained models.
 func (m *Models) Ready(t Target) bool { return m.trees[t] != nil }
 
 // Gated reports whether requests that need not wait have models of their own.
 func (m *Models) Gated() bool { return m.gated }
 
-// Library is what fitted them, such as "xgboost 3.2.0 on x86_64"; "" before.
+// Library returns the library that fitted the models, such as "xgboost 3.2.0 on x86_64"; "" before the first.
 func (m *Models) Library() string { return m.library }
 
-// Text returns a model as the library wrote it, nil where there is none.
+// Text returns a model as the library wrote it, nil if there is none.
 func (m *Models) Text(n Name) []byte {
 	if i := slices.Index(names[:], n); i >= 0 {
 		return m.text[i]
@@ -111,7 +111,7 @@ func (m *Models) Text(n Name) []byte {
 	return nil
 }
 
-// Options returns those that they were fitted with.
+// Options returns the options that the models were fitted with.
 func (m *Models) Options() Options { return m.o }
 
 // Predictor evaluates models; it has the memory to do so for one caller.

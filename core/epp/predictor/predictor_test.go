@@ -227,8 +227,7 @@ var questions = []string{
 		`"decode_tokens_in_flight":0}]}`,
 }
 
-// Messages are read quickly where they are as both clients write them; and what is
-// read quickly is what encoding/json reads.
+// ReadRows reads messages in the form that both clients write, and reads them as encoding/json does.
 func TestReadRows(t *testing.T) {
 	for _, text := range questions {
 		got, ok := ReadRows([]byte(text), "requests", false)

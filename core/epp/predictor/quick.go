@@ -5,16 +5,15 @@ import "github.com/windtunnel/windtunnel/core/wire/plainjson"
 // A decision waits for a question to be read, and for its answer. Both are nearly
 // always as programs write them; all others are left to encoding/json.
 
-// required are the fields of a row that have no default, as bits of ReadRows; observed
-// are those of a sample beside them.
+// required are the fields of a row without a default, as bits of ReadRows; observed are the further ones of a sample.
 const (
 	required = 1<<6 - 1
 	observed = 3 << 11
 )
 
-// ReadRows reads the list that a message has in this field, if it is as our picker
-// and the real one write it: rows, or with times samples. They are not checked. False
-// leaves it to whoever can say what is wrong, if anything is.
+// ReadRows reads the list in a field of a message, if our picker or the real one wrote it: rows, or samples if times is
+// set. It does not check them. If it returns false, the caller decodes the message in another way, which reports
+// errors.
 func ReadRows(text []byte, field string, times bool) (out []Sample, ok bool) {
 	s := plainjson.Of(text)
 	want := uint32(required)

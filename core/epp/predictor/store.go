@@ -40,10 +40,10 @@ func (r *ring) add(s Sample, most int) {
 	r.next = (r.next + 1) % len(r.list)
 }
 
-// each tells the samples, the oldest first.
-func (r *ring) each(tell func(s *Sample)) {
+// each yields the samples, the oldest first.
+func (r *ring) each(yield func(s *Sample)) {
 	for i := range r.list {
-		tell(&r.list[(r.next+i)%len(r.list)])
+		yield(&r.list[(r.next+i)%len(r.list)])
 	}
 }
 
@@ -80,9 +80,9 @@ func (s *store) split() (unqueued, queued int) {
 	return unqueued, queued
 }
 
-func (s *store) each(tell func(s *Sample)) {
+func (s *store) each(yield func(s *Sample)) {
 	for i := range s.train {
-		s.train[i].each(tell)
+		s.train[i].each(yield)
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// Paths of the servers: one predicts, the other is told of samples.
+// Paths of the servers: one predicts, and the other receives samples.
 const (
 	PathPredict = "/predict/bulk/strict"
 	PathSamples = "/add_training_data_bulk"
@@ -15,16 +15,16 @@ const (
 	PathInfo    = "/model/download/info" // of who trains
 )
 
-// PathTrees is where who trains has a target's trees.
+// PathTrees returns the training server's path to a target's trees.
 func PathTrees(t Target) string { return "/model/" + t.String() + "/xgb/json" }
 
-// MaxBulk is how many rows a question may have.
+// MaxBulk is the largest number of rows in one call for predictions.
 const MaxBulk = 10_000
 
-// MaxEntries is how many samples one message may bring.
+// MaxEntries is the largest number of samples in one message.
 const MaxEntries = 100_000
 
-// Bulk is the body of a question, and Entries that of samples.
+// Bulk is the body of a call for predictions, and Entries the body of a message of samples.
 type (
 	Bulk struct {
 		Requests []Features `json:"requests"`
@@ -34,8 +34,8 @@ type (
 	}
 )
 
-// ReadPredictions reads the answer to a question about so many rows. It believes
-// nothing: each row has to have two finite numbers from 0 on.
+// ReadPredictions reads the answer to a call with so many rows, and checks that each row has two finite numbers from 0
+// on.
 func ReadPredictions(text []byte, rows int) ([]Prediction, error) {
 	if list, ok := quickPredictions(text, rows); ok {
 		return list, nil

@@ -18,6 +18,7 @@
 package stream
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -221,9 +222,7 @@ func (s *Stream) peerGone(reason string) {
 	if s.state == over {
 		return
 	}
-	if reason == "" {
-		reason = "Envoy ended the stream: the client left, or Envoy answered by itself"
-	}
+	reason = cmp.Or(reason, "Envoy ended the stream: the client left, or Envoy answered by itself")
 	s.fail(reason)
 }
 

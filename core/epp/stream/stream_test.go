@@ -18,8 +18,8 @@ import (
 var kindNames = []string{"decide", "continue headers", "request headers", "request body", "request trailers",
 	"response headers", "response body", "response trailers", "answer", "fail"}
 
-// tell and advance are the machine's calls with a buffer of their own.
-func (s *Stream) tell(now machine.Time, m Message) []Effect {
+// send and advance are the machine's calls with a buffer of their own.
+func (s *Stream) send(now machine.Time, m Message) []Effect {
 	var fx machine.Effects[Effect]
 	s.Input(now, &m, &fx)
 	return fx.List
@@ -31,12 +31,11 @@ func (s *Stream) advance(now machine.Time) []Effect {
 	return fx.List
 }
 
-// A decision that is taken after its deadline is for nobody: the request was
-// answered at the deadline, whoever was busy until then.
+// A decision that comes after its deadline has no effect: the stream answered the request at the deadline.
 func TestDecisionAfterItsDeadline(t *testing.T) {
 	s := New(Config{Deadline: machine.Second})
-	s.tell(0, Message{Kind: Headers, Head: header.Of(":method", "POST", ":path", "/v1/completions"), End: true})
-	fx := s.tell(2*machine.Second, Message{Kind: Decided, Decision: Decision{Endpoint: "10.0.0.1:8000"}})
+	s.send(0, Message{Kind: Headers, Head: header.Of(":method", "POST", ":path", "/v1/completions"), End: true})
+	fx := s.send(2*machine.Second, Message{Kind: Decided, Decision: Decision{Endpoint: "10.0.0.1:8000"}})
 	if len(fx) != 1 || fx[0].Kind != SendAnswer || fx[0].Answer.Status != 504 || fx[0].At != machine.Second ||
 		s.Result() != Answered {
 		t.Errorf("%v, %s", s.Result(), describe(fx))
@@ -142,7 +141,7 @@ func TestScripts(t *testing.T) {
 					d.ScanArgs(t, "count", &n)
 					head = append(head, make(header.List, n-len(head))...)
 				}
-				out = s.tell(now, Message{Kind: Headers, Modes: modes, Head: head, End: end})
+				out = s.send(now, Message{Kind: Headers, Modes: modes, Head: head, End: end})
 			case "body":
 				body := []byte(d.Input)
 				if d.HasArg("size") {
@@ -150,9 +149,9 @@ func TestScripts(t *testing.T) {
 					d.ScanArgs(t, "size", &n)
 					body = bytes.Repeat([]byte("x"), n)
 				}
-				out = s.tell(now, Message{Kind: Body, Body: body, End: end})
+				out = s.send(now, Message{Kind: Body, Body: body, End: end})
 			case "trailers":
-				out = s.tell(now, Message{Kind: Trailers})
+				out = s.send(now, Message{Kind: Trailers})
 			case "decided":
 				dec := Decision{Endpoint: str("endpoint", "10.0.0.1:8000"),
 					Set: header.Of("x-gateway-destination-endpoint", "10.0.0.1:8000"), Plain: d.HasArg("plain"),
@@ -164,16 +163,16 @@ func TestScripts(t *testing.T) {
 				if d.HasArg("replace") {
 					dec.Replace, dec.Body = true, []byte(d.Input)
 				}
-				out = s.tell(now, Message{Kind: Decided, Decision: dec})
+				out = s.send(now, Message{Kind: Decided, Decision: dec})
 			case "response-headers":
-				out = s.tell(now, Message{Kind: ResponseHeaders, Head: header.Of(":status", str("status", "200")),
+				out = s.send(now, Message{Kind: ResponseHeaders, Head: header.Of(":status", str("status", "200")),
 					End: end})
 			case "response-body":
-				out = s.tell(now, Message{Kind: ResponseBody, Body: []byte(d.Input), End: end})
+				out = s.send(now, Message{Kind: ResponseBody, Body: []byte(d.Input), End: end})
 			case "response-trailers":
-				out = s.tell(now, Message{Kind: ResponseTrailers})
+				out = s.send(now, Message{Kind: ResponseTrailers})
 			case "gone":
-				out = s.tell(now, Message{Kind: PeerGone, Reason: strings.TrimSpace(d.Input)})
+				out = s.send(now, Message{Kind: PeerGone, Reason: strings.TrimSpace(d.Input)})
 			case "advance":
 				out = s.advance(now)
 			default:
@@ -240,44 +239,44 @@ func FuzzAnyOrder(f *testing.F) {
 			var out []Effect
 			switch op % 15 {
 			case 0:
-				out = s.tell(now, Message{Kind: Body, Body: []byte("{}"), End: false})
+				out = s.send(now, Message{Kind: Body, Body: []byte("{}"), End: false})
 			case 1:
-				out = s.tell(now, Message{Kind: Headers, Modes: modes, Head: header.Of(":path", "/v1/completions"),
+				out = s.send(now, Message{Kind: Headers, Modes: modes, Head: header.Of(":path", "/v1/completions"),
 					End: false})
 			case 2:
-				out = s.tell(now, Message{Kind: Body, Body: []byte("{}"), End: true})
+				out = s.send(now, Message{Kind: Body, Body: []byte("{}"), End: true})
 			case 3:
-				out = s.tell(now, Message{Kind: Body, Body: make([]byte, 50), End: false})
+				out = s.send(now, Message{Kind: Body, Body: make([]byte, 50), End: false})
 			case 4:
-				out = s.tell(now, Message{Kind: Trailers})
+				out = s.send(now, Message{Kind: Trailers})
 			case 5:
-				out = s.tell(now, Message{Kind: Headers, Modes: modes, Head: nil, End: true})
+				out = s.send(now, Message{Kind: Headers, Modes: modes, Head: nil, End: true})
 			case 6:
-				out = s.tell(now, Message{Kind: Decided, Decision: Decision{}})
+				out = s.send(now, Message{Kind: Decided, Decision: Decision{}})
 			case 7:
-				out = s.tell(now, Message{Kind: Decided, Decision: Decision{Answer: &Answer{Status: 503}}})
+				out = s.send(now, Message{Kind: Decided, Decision: Decision{Answer: &Answer{Status: 503}}})
 			case 8:
 				if s.state == awaitBody || s.state == awaitResponse || s.state == awaitHeaders ||
 					s.state == awaitDecision {
 					ok2xx = true
 				}
-				out = s.tell(now, Message{Kind: ResponseHeaders, Head: header.Of(":status", "200"), End: op > 128})
+				out = s.send(now, Message{Kind: ResponseHeaders, Head: header.Of(":status", "200"), End: op > 128})
 			case 9:
 				firstChunk = true
-				out = s.tell(now, Message{Kind: ResponseBody, Body: []byte("tok"), End: op > 128})
+				out = s.send(now, Message{Kind: ResponseBody, Body: []byte("tok"), End: op > 128})
 			case 10:
-				out = s.tell(now, Message{Kind: ResponseHeaders, Head: header.Of(":status", "503"), End: op > 128})
+				out = s.send(now, Message{Kind: ResponseHeaders, Head: header.Of(":status", "503"), End: op > 128})
 			case 11:
-				out = s.tell(now, Message{Kind: ResponseBody, Body: nil, End: op > 128})
+				out = s.send(now, Message{Kind: ResponseBody, Body: nil, End: op > 128})
 			case 12:
-				out = s.tell(now, Message{Kind: ResponseTrailers})
+				out = s.send(now, Message{Kind: ResponseTrailers})
 			case 13:
 				if at, ok := s.Next(); ok {
 					now = max(now, at)
 				}
 				out = s.advance(now)
 			case 14:
-				out = s.tell(now, Message{Kind: PeerGone, Reason: ""})
+				out = s.send(now, Message{Kind: PeerGone, Reason: ""})
 			}
 			check(out, was)
 		}

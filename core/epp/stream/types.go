@@ -107,7 +107,7 @@ type Decision struct {
 // Metadata is dynamic metadata for Envoy: values by namespace and key, of JSON's types.
 type Metadata map[string]map[string]any
 
-// Result is how a stream ended.
+// Result is the end of a stream.
 type Result uint8
 
 const (

@@ -2,11 +2,9 @@ package kvcodec
 
 import "github.com/windtunnel/windtunnel/core/kv"
 
-// Copies turns what an engine tells of every copy of a block, as vLLM does, into
-// what document 003's events tell: whether the block is there. Two requests that
-// compute the same content at once store it twice, and the first copy that goes
-// does not take the block away. The zero value is ready; it has an entry for each
-// block that is there.
+// Copies turns the events of an engine that reports every copy of a block, as vLLM does, into document 003's events,
+// which report whether the block exists. Two requests that compute the same content at once store it twice, and
+// removing the first copy does not remove the block. The zero value is ready. It has an entry for each existing block.
 type Copies struct{ of map[copyOf]int32 }
 
 type copyOf struct {
@@ -14,8 +12,8 @@ type copyOf struct {
 	medium string
 }
 
-// Last returns the event without the blocks of which copies remain, and whether
-// anything is left to tell. The event's own list of blocks stays as it is.
+// Last returns the event without the blocks that still have copies, and whether anything remains to be reported. It
+// does not change the event's own list of blocks.
 func (c *Copies) Last(e kv.Event) (kv.Event, bool) {
 	if c.of == nil {
 		c.of = map[copyOf]int32{}

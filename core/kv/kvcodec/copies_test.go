@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whoever reads document 003's events, in which a block is there or is not, has
-// the blocks of which the engine has at least one copy.
+// A reader of document 003's events, in which a block exists or does not, has exactly the blocks with at least one copy
+// in the engine.
 func TestCopiesAreTheEnginesBusiness(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type block struct {

@@ -2,6 +2,7 @@ package kvcodec
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -164,14 +165,9 @@ func AppendJSON(dst []byte, b kv.Batch, pod string) ([]byte, error) {
 }
 
 func appendJSONEvents(out []jsonEvent, e *kv.Event, at float64, pod string) []jsonEvent {
-	if e.At != 0 {
-		at = e.At
-	}
-	j := jsonEvent{EventType: e.Kind.Document(), PodID: pod, LayerID: e.LayerID, Model: e.Model,
+	at = cmp.Or(e.At, at)
+	j := jsonEvent{EventType: e.Kind.Document(), PodID: cmp.Or(e.Pod, pod), LayerID: e.LayerID, Model: e.Model,
 		LoRAName: e.LoRAName, NumGPUBlocks: e.Capacity}
-	if e.Pod != "" {
-		j.PodID = e.Pod
-	}
 	if at > 0 && at < 1<<37 {
 		j.Timestamp = time.UnixMilli(int64(at * 1000)).UTC().Format(time.RFC3339Nano)
 	}

@@ -1,5 +1,7 @@
 package kvcodec
 
+import "cmp"
+
 // Limits bound what a decoder takes from outside. The zero value means the
 // defaults.
 type Limits struct {
@@ -11,15 +13,10 @@ type Limits struct {
 }
 
 func (l Limits) orDefaults() Limits {
-	set := func(v *int, d int) {
-		if *v <= 0 {
-			*v = d
-		}
-	}
-	set(&l.PayloadBytes, 64<<20)
-	set(&l.Events, 65536)
-	set(&l.Blocks, 262144)
-	set(&l.Tokens, 16<<20)
-	set(&l.TextBytes, 4096)
+	l.PayloadBytes = cmp.Or(max(l.PayloadBytes, 0), 64<<20)
+	l.Events = cmp.Or(max(l.Events, 0), 65536)
+	l.Blocks = cmp.Or(max(l.Blocks, 0), 262144)
+	l.Tokens = cmp.Or(max(l.Tokens, 0), 16<<20)
+	l.TextBytes = cmp.Or(max(l.TextBytes, 0), 4096)
 	return l
 }

@@ -49,7 +49,7 @@ func (r *mpReader) length(n int, want string) (int, error) {
 
 func (r *mpReader) isNil() bool { return r.left() > 0 && r.b[r.off] == 0xc0 }
 
-// takeNil consumes a nil and says whether there was one.
+// takeNil consumes a nil and reports whether there was one.
 func (r *mpReader) takeNil() bool {
 	if r.isNil() {
 		r.off++
@@ -61,22 +61,7 @@ func (r *mpReader) takeNil() bool {
 // array reads an array's head. Its count cannot exceed the bytes that are
 // left, since every element takes at least one.
 func (r *mpReader) array(want string, limit int) (int, error) {
-	if r.left() == 0 {
-		return 0, r.errWant(want)
-	}
-	var n int
-	var err error
-	switch c := r.b[r.off]; {
-	case c&0xf0 == 0x90:
-		n = int(c & 0x0f)
-		r.off++
-	case c == 0xdc:
-		n, err = r.length(2, want)
-	case c == 0xdd:
-		n, err = r.length(4, want)
-	default:
-		return 0, r.errWant(want)
-	}
+	n, err := r.count(0x90, 0xdc, want)
 	if err != nil {
 		return 0, err
 	}
@@ -97,21 +82,26 @@ func (r *mpReader) isMap() bool {
 	return c&0xf0 == 0x80 || c == 0xde || c == 0xdf
 }
 
-func (r *mpReader) mapLen(want string) (int, error) {
-	if !r.isMap() {
+// count reads the head of an array or a map: fix is the type byte of its short form, long that of the one with two
+// bytes for the count.
+func (r *mpReader) count(fix, long byte, want string) (int, error) {
+	if r.left() == 0 {
 		return 0, r.errWant(want)
 	}
-	var n int
-	var err error
-	switch c := r.b[r.off]; c {
-	case 0xde:
-		n, err = r.length(2, want)
-	case 0xdf:
-		n, err = r.length(4, want)
-	default:
-		n = int(c & 0x0f)
+	switch c := r.b[r.off]; {
+	case c&0xf0 == fix:
 		r.off++
+		return int(c & 0x0f), nil
+	case c == long:
+		return r.length(2, want)
+	case c == long+1:
+		return r.length(4, want)
 	}
+	return 0, r.errWant(want)
+}
+
+func (r *mpReader) mapLen(want string) (int, error) {
+	n, err := r.count(0x80, 0xde, want)
 	if err != nil {
 		return 0, err
 	}
@@ -300,7 +290,7 @@ func (r *mpReader) skip(depth int) error {
 	return nil
 }
 
-// mpName is what the msgpack specification calls a type byte.
+// mpName returns the msgpack specification's name for a type byte.
 func mpName(c byte) string {
 	switch {
 	case c < 0x80:

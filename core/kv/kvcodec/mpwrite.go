@@ -7,7 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv"
 )
 
-// Form is how vLLM writes an event.
+// Form is one of vLLM's forms of an event.
 type Form uint8
 
 // The two forms that are on the wire today.
@@ -16,9 +16,8 @@ const (
 	MapForm               // {"type": "BlockStored", …}, newer vLLM
 )
 
-// AppendBatch appends a batch as vLLM's publisher sends it. Updated and
-// Heartbeat events have no form in msgpack and are left out; a batch without
-// events is a sign of life.
+// AppendBatch appends a batch in the form of vLLM's publisher. Updated and Heartbeat events have no form in msgpack and
+// are left out. A batch without events shows that the publisher is alive.
 func AppendBatch(dst []byte, b kv.Batch, form Form) []byte {
 	n := 0
 	for i := range b.Events {
@@ -38,10 +37,24 @@ func AppendBatch(dst []byte, b kv.Batch, form Form) []byte {
 			dst = appendArrayEvent(dst, e)
 		}
 	}
-	if b.DataParallelRank < 0 {
-		return append(dst, 0xc0)
+	return mpOptional(dst, int64(b.DataParallelRank), b.DataParallelRank < 0)
+}
+
+const mpNil = 0xc0
+
+// mpOptional writes a number, or nil.
+func mpOptional(dst []byte, v int64, missing bool) []byte {
+	if missing {
+		return append(dst, mpNil)
 	}
-	return mpInt(dst, int64(b.DataParallelRank))
+	return mpInt(dst, v)
+}
+
+func mpTextOrNil(dst []byte, s string) []byte {
+	if s == "" {
+		return append(dst, mpNil)
+	}
+	return mpText(dst, s)
 }
 
 // fieldsIn returns how many of a kind's fields are written: up to lora_name
@@ -99,7 +112,7 @@ func appendField(dst []byte, e *kv.Event, name string) []byte {
 		return dst
 	case "parent_block_hash":
 		if e.Parent == 0 {
-			return append(dst, 0xc0)
+			return append(dst, mpNil)
 		}
 		return binary.BigEndian.AppendUint64(append(dst, 0xcf), uint64(e.Parent))
 	case "token_ids":
@@ -111,29 +124,17 @@ func appendField(dst []byte, e *kv.Event, name string) []byte {
 	case "block_size":
 		return mpInt(dst, int64(e.BlockTokens))
 	case "lora_id":
-		if e.LoRAName == "" && e.LoRAID == 0 {
-			return append(dst, 0xc0)
-		}
-		return mpInt(dst, e.LoRAID)
+		return mpOptional(dst, e.LoRAID, e.LoRAName == "" && e.LoRAID == 0)
 	case "medium":
 		return mpText(dst, vllmMedium(e.Medium))
 	case "lora_name":
-		if e.LoRAName == "" {
-			return append(dst, 0xc0)
-		}
-		return mpText(dst, e.LoRAName)
+		return mpTextOrNil(dst, e.LoRAName)
 	case "extra_keys":
 		return appendExtraKeys(dst, e)
 	case "group_idx":
-		if e.Group == kv.NoGroup {
-			return append(dst, 0xc0)
-		}
-		return mpInt(dst, int64(e.Group))
+		return mpOptional(dst, int64(e.Group), e.Group == kv.NoGroup)
 	case "kv_cache_spec_kind":
-		if e.SpecKind == "" {
-			return append(dst, 0xc0)
-		}
-		return mpText(dst, e.SpecKind)
+		return mpTextOrNil(dst, e.SpecKind)
 	default: // sliding_window
 		return mpInt(dst, int64(e.SlidingWindow))
 	}

@@ -3,18 +3,18 @@ package kvcodec
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/kv"
 )
 
-// Decoder reads vLLM's msgpack messages. It reuses its memory: a Batch is
-// valid until the next Decode. One Decoder belongs to one goroutine.
+// Decoder reads vLLM's msgpack messages. It reuses its memory: a Batch is valid until the next Decode. One Decoder
+// belongs to one goroutine.
 //
-// It is as strict as the recorded endpoint picker (llm-d-router v0.10.0), so
-// that a publisher which works here works there: a batch is an array of
-// exactly three elements [ts, events, data_parallel_rank], hashes take their
-// 9-byte form, and one bad event condemns its whole message.
+// It is as strict as the recorded endpoint picker (llm-d-router v0.10.0), so that a publisher which works here works
+// there: a batch is an array of exactly three elements [ts, events, data_parallel_rank], hashes have their 9-byte form,
+// and one invalid event makes the whole message invalid.
 type Decoder struct {
 	Limits Limits
 	// Lenient also takes batches without a rank and hashes in short integer
@@ -97,8 +97,7 @@ var (
 	removedFields = []string{"block_hashes", "medium", "group_idx"}
 )
 
-// groupFields is how many of a kind's fields, at the end, are about groups,
-// which SGLang does not have.
+// groupFields is the number of a kind's last fields that are about groups, which SGLang lacks.
 var groupFields = map[kv.Kind]int{kv.Stored: 3, kv.Removed: 1}
 
 // needed returns how many of a kind's fields must be there.
@@ -138,7 +137,7 @@ func (d *Decoder) event(r *mpReader, lim Limits, e *kv.Event) error {
 		}
 	}
 	for i := range n - 1 {
-		if i >= len(fields) { // a later vLLM says more
+		if i >= len(fields) { // a field of a later vLLM
 			err = r.skip(0)
 		} else if err = d.field(r, lim, e, fields[i]); err != nil {
 			err = fmt.Errorf("%s: %w", fields[i], err)
@@ -203,12 +202,7 @@ func (d *Decoder) mapEvent(r *mpReader, lim Limits, e *kv.Event) error {
 		if err != nil {
 			return err
 		}
-		at := -1
-		for i, f := range fields {
-			if string(key) == f {
-				at = i
-			}
-		}
+		at := slices.Index(fields, string(key))
 		if at < 0 {
 			err = r.skip(0)
 		} else if seen&(1<<at) != 0 {
@@ -230,8 +224,14 @@ func (d *Decoder) mapEvent(r *mpReader, lim Limits, e *kv.Event) error {
 }
 
 func (d *Decoder) field(r *mpReader, lim Limits, e *kv.Event, name string) (err error) {
-	if d.SGLang && r.takeNil() { // nil is nothing everywhere
+	required := name == "block_hashes" || name == "token_ids" || name == "block_size"
+	if (d.SGLang || !required) && r.takeNil() {
 		return nil
+	}
+	number := func() int64 {
+		var v uint64
+		v, err = r.number("an integer or nil")
+		return int64(v)
 	}
 	switch name {
 	case "block_hashes":
@@ -239,48 +239,28 @@ func (d *Decoder) field(r *mpReader, lim Limits, e *kv.Event, name string) (err 
 	case "token_ids":
 		e.Tokens, err = d.tokenList(r, lim)
 	case "parent_block_hash":
-		if !r.takeNil() {
-			e.Parent, err = r.hash(d.Lenient)
-		}
+		e.Parent, err = r.hash(d.Lenient)
 	case "block_size":
 		var v uint64
 		v, err = r.number("an integer")
 		e.BlockTokens = int(int32(v))
 	case "lora_id":
-		if !r.takeNil() {
-			var v uint64
-			v, err = r.number("an integer or nil")
-			e.LoRAID = int64(v)
-		}
+		e.LoRAID = number()
 	case "medium":
-		if !r.takeNil() {
-			e.Medium, err = d.name(r, lim)
-			e.Medium = canonicalMedium(e.Medium)
-		}
+		e.Medium, err = d.name(r, lim)
+		e.Medium = canonicalMedium(e.Medium)
 	case "lora_name":
-		if !r.takeNil() {
-			e.LoRAName, err = d.name(r, lim)
-		}
+		e.LoRAName, err = d.name(r, lim)
 	case "extra_keys":
 		e.ExtraKeys, err = d.extraKeys(r, lim)
 	case "group_idx":
-		if !r.takeNil() {
-			var v uint64
-			v, err = r.number("an integer or nil")
-			if e.Group = int(int32(v)); e.Group < 0 && err == nil {
-				err = fmt.Errorf("found %d, expected a number from 0", e.Group)
-			}
+		if e.Group = int(int32(number())); e.Group < 0 && err == nil {
+			err = fmt.Errorf("found %d, expected a number from 0", e.Group)
 		}
 	case "kv_cache_spec_kind":
-		if !r.takeNil() {
-			e.SpecKind, err = d.name(r, lim)
-		}
+		e.SpecKind, err = d.name(r, lim)
 	case "kv_cache_spec_sliding_window":
-		if !r.takeNil() {
-			var v uint64
-			v, err = r.number("an integer or nil")
-			e.SlidingWindow = int(int32(v))
-		}
+		e.SlidingWindow = int(int32(number()))
 	}
 	return err
 }
@@ -333,9 +313,6 @@ func (d *Decoder) tokenList(r *mpReader, lim Limits) ([]uint32, error) {
 // element is one (an image's hash and its offset). Other values do not
 // distinguish blocks, as recorded.
 func (d *Decoder) extraKeys(r *mpReader, lim Limits) ([][]string, error) {
-	if r.takeNil() {
-		return nil, nil
-	}
 	n, err := r.array("an array (one list or nil per block) or nil", lim.Blocks)
 	if err != nil {
 		return nil, err

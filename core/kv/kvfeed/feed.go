@@ -2,12 +2,13 @@ package kvfeed
 
 import (
 	"bytes"
+	"cmp"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Gaps says what a Feed does about missing sequence numbers.
+// Gaps is a way to treat missing sequence numbers.
 type Gaps uint8
 
 // The ways to treat a gap.
@@ -26,13 +27,11 @@ const (
 // Config shapes a Feed. The zero value is usable.
 type Config struct {
 	Gaps Gaps
-	// Wait is how long a missing message may come late before the gap counts
-	// (GapsDrop); 0 means 100 ms.
+	// Wait is how late a missing message may come before the gap counts (GapsDrop); 0 means 100 ms.
 	Wait machine.Time
-	// Probe is how long the stream may be silent, from its opening on, before
-	// a replay is asked for all the same (GapsReplay): when the last messages
-	// are lost, none comes after them to show it. It doubles with every probe
-	// of one silence, up to a minute. 0 means 1 s, below 0 never.
+	// Probe is how long the stream may be silent, from its opening on, before the feed requests a replay in any case
+	// (GapsReplay): if the last messages are lost, no later one reveals the gap. It doubles with every probe of one
+	// silence, up to a minute. 0 means 1 s, below 0 never.
 	Probe machine.Time
 	// HoldMessages and HoldBytes bound what waits behind a gap; 0 means 4,096
 	// messages and 64 MiB. Beyond them the gap counts at once, but during a
@@ -41,24 +40,21 @@ type Config struct {
 	HoldBytes    int
 }
 
-// Feed puts one publisher's messages into order: a machine (see core/machine).
-// Messages go in by sequence number; what comes out is each message once and in
-// order, and word of what was lost.
+// Feed puts one publisher's messages into order: a machine (see core/machine). Messages enter by sequence number. The
+// feed delivers each message once and in order, and reports losses.
 //
-//   - A message again, within the last 1,024 (window), is a duplicate if its bytes are
-//     the same, and nothing.
-//   - A number that goes back otherwise means that the publisher began anew:
-//     Lost, then everything from the beginning (a replay where there is one).
-//   - Numbers that are skipped are a gap: later messages wait until the
-//     missing ones come, by themselves or by replay. When they do not, Lost,
-//     then those that waited.
-//   - The first message may have any number: the publisher is older than the
-//     subscriber. With GapsReplay what it still has is asked for first, from 0
-//     on, and again and again while that fails. What the publisher no longer
-//     has is not known: its blocks count when they are stored again.
-//   - When the stream was broken, the replay begins at the last message that
-//     is known: if the publisher does not have it, or another one under its
-//     number, it began anew.
+//   - A repeated message, within the last 1,024 (window), is a duplicate if its bytes are
+//     the same, and ignored.
+//   - A number that goes back otherwise means that the publisher restarted: Lost, then
+//     everything from the beginning (a replay if the publisher has one).
+//   - Skipped numbers are a gap: later messages wait until the missing ones come, by
+//     themselves or by replay. If they do not come: Lost, then the messages that waited.
+//   - The first message may have any number, since the publisher is older than the
+//     subscriber. With GapsReplay the feed first requests the messages that the publisher
+//     still has, from 0 on, and repeats the request while it fails. Messages that the
+//     publisher no longer has stay unknown: their blocks count when they are stored again.
+//   - After a broken stream, the replay begins at the last known message. If the publisher
+//     lacks it, or has another one under its number, the publisher restarted.
 type Feed struct {
 	cfg Config
 	now machine.Time
@@ -88,10 +84,10 @@ type Feed struct {
 	fx        *Effects // the caller's, during a call
 }
 
-// MessageKind says what a Message is.
+// MessageKind is the type of a Message.
 type MessageKind uint8
 
-// What a Feed is told.
+// The kinds of messages.
 const (
 	// Live is a message of the live stream: Seq and Payload.
 	Live MessageKind = iota + 1
@@ -104,8 +100,7 @@ const (
 	ReplayEnded
 )
 
-// Message is what a Feed is told. The payload belongs to the feed from then
-// on.
+// Message is an input of a Feed. The feed owns the payload from then on.
 type Message struct {
 	Kind    MessageKind
 	Seq     uint64
@@ -113,21 +108,20 @@ type Message struct {
 	Whole   bool
 }
 
-// window is how many delivered messages are told from others that have their
-// numbers.
+// window is the number of delivered messages whose checksums the feed keeps, to recognise repetitions.
 const window = 1024
 
-// EffectKind says what an Effect is.
+// EffectKind is the type of an Effect.
 type EffectKind uint8
 
-// What a Feed tells its driver.
+// The kinds of effects.
 const (
 	Deliver   EffectKind = iota + 1 // Payload is next in order
 	AskReplay                       // send Seq to the publisher's replay socket; in the end comes a ReplayEnded
-	Lost                            // what the publisher holds is not known any more
+	Lost                            // the publisher's blocks are no longer known
 )
 
-// Effect is what should happen next.
+// Effect is a request to the driver.
 type Effect struct {
 	At      machine.Time
 	Kind    EffectKind
@@ -136,7 +130,7 @@ type Effect struct {
 	Reason  string // of Lost
 }
 
-// Due is At.
+// Due returns At.
 func (e Effect) Due() machine.Time { return e.At }
 
 // Effects is the buffer that a Feed fills.
@@ -146,24 +140,13 @@ var _ machine.Machine[Message, *Effects] = (*Feed)(nil)
 
 // New makes the feed of one publisher.
 func New(cfg Config) *Feed {
-	set := func(v *machine.Time, d machine.Time) {
-		if *v <= 0 {
-			*v = d
-		}
-	}
-	set(&cfg.Wait, 100*machine.Millisecond)
-	if cfg.Probe == 0 {
-		cfg.Probe = machine.Second
-	}
+	cfg.Wait = cmp.Or(max(cfg.Wait, 0), 100*machine.Millisecond)
+	cfg.Probe = cmp.Or(cfg.Probe, machine.Second)
 	if cfg.Gaps != GapsReplay {
 		cfg.Probe = -1
 	}
-	if cfg.HoldMessages <= 0 {
-		cfg.HoldMessages = 4096
-	}
-	if cfg.HoldBytes <= 0 {
-		cfg.HoldBytes = 64 << 20
-	}
+	cfg.HoldMessages = cmp.Or(max(cfg.HoldMessages, 0), 4096)
+	cfg.HoldBytes = cmp.Or(max(cfg.HoldBytes, 0), 64<<20)
 	return &Feed{cfg: cfg, deadline: machine.Never, probe: machine.Never, retry: machine.Never}
 }
 
@@ -190,7 +173,7 @@ func (f *Feed) Input(now machine.Time, m Message, fx *Effects) {
 	f.fx = nil
 }
 
-// take is a message of the live stream.
+// take handles a message of the live stream.
 func (f *Feed) take(seq uint64, payload []byte) {
 	if f.cfg.Gaps == GapsIgnore {
 		f.emit(Effect{Kind: Deliver, Seq: seq, Payload: payload})
@@ -205,7 +188,7 @@ func (f *Feed) take(seq uint64, payload []byte) {
 	}
 	back := f.anyLive && seq <= f.live && (!f.started || seq < f.next)
 	if back || f.started && seq < f.next && f.next-seq <= window {
-		f.anew("the publisher's sequence went back: it began anew")
+		f.restart("the publisher's sequence went back: it restarted")
 	}
 	f.live = max(f.live, seq)
 	if !f.anyLive {
@@ -239,15 +222,15 @@ func (f *Feed) take(seq uint64, payload []byte) {
 	}
 }
 
-// anew forgets a publisher's sequence: it has begun another one.
-func (f *Feed) anew(reason string) {
+// restart forgets the sequence of a publisher that has begun another one.
+func (f *Feed) restart(reason string) {
 	f.lose(reason)
 	f.started, f.asked, f.replaying, f.anyLive, f.behind, f.suspected = false, false, false, false, false, false
 	f.deadline, f.retry = machine.Never, machine.Never
 	f.forgetHeld()
 }
 
-// connected is the stream's beginning.
+// connected handles the stream's opening.
 func (f *Feed) connected() {
 	if f.cfg.Gaps != GapsReplay {
 		return
@@ -261,8 +244,7 @@ func (f *Feed) connected() {
 	}
 }
 
-// inquire asks for what may have been missed, and for the last message that is
-// known.
+// inquire asks for what may have been missed, and for the last known message.
 func (f *Feed) inquire() {
 	if f.behind || !f.started {
 		f.ask(0)
@@ -271,7 +253,7 @@ func (f *Feed) inquire() {
 	}
 }
 
-// replayed is a message of a replay.
+// replayed handles a message of a replay.
 func (f *Feed) replayed(seq uint64, payload []byte) {
 	if !f.replaying {
 		return
@@ -282,7 +264,7 @@ func (f *Feed) replayed(seq uint64, payload []byte) {
 			f.lose("the publisher's earlier messages are here now")
 			f.behind, f.started, f.suspected = false, false, false
 		case !f.same(seq, payload) && (f.next-seq <= window || f.suspected && seq == f.suspect):
-			f.anew("the publisher has another message under the number of a former one: it began anew")
+			f.restart("the publisher has another message under the number of a former one: it restarted")
 			f.ask(0)
 			return
 		default:
@@ -290,7 +272,7 @@ func (f *Feed) replayed(seq uint64, payload []byte) {
 			return
 		}
 	}
-	f.suspected = false // who comes after it, if it is not there any more, is not to be doubted
+	f.suspected = false // a later message proves that the publisher is the same, even if it lacks the suspect
 	if f.started && seq > f.next {
 		f.lose("the publisher no longer has the messages that are missing")
 	}
@@ -309,13 +291,13 @@ func (f *Feed) endReplay(whole bool, reason string) {
 	f.replaying = false
 	f.deadline = machine.Never
 	if whole && f.suspected {
-		f.anew("the publisher no longer has its last message: it began anew")
+		f.restart("the publisher no longer has its last message: it restarted")
 		f.ask(0)
 		return
 	}
 	missing := f.started && f.anyLive && f.live >= f.next
 	if f.came && (!whole || missing) {
-		f.ask(f.firstMissing()) // it goes on
+		f.ask(f.firstMissing()) // the replay continues
 		return
 	}
 	if f.cfg.Probe > 0 {
@@ -331,7 +313,7 @@ func (f *Feed) endReplay(whole bool, reason string) {
 	switch {
 	case len(f.held) > 0:
 		f.giveUp(reason)
-	case whole: // what is beyond it was the publisher's before it began anew
+	case whole: // later messages were the publisher's before it restarted
 		f.anyLive = f.anyLive && !missing
 	}
 }
@@ -343,8 +325,8 @@ func (f *Feed) firstMissing() uint64 {
 	return 0
 }
 
-// Next is when the feed wants to be woken, if at all. A replay is waited for
-// without end: whoever asks the publisher knows whether anything still comes.
+// Next returns when the next timer is due, if any. The feed waits for a replay without limit: the driver knows whether
+// anything still comes.
 func (f *Feed) Next() (machine.Time, bool) {
 	at := f.due()
 	return at, at != machine.Never
@@ -480,7 +462,7 @@ func (f *Feed) forgetHeld() {
 	f.heldBytes = 0
 }
 
-// giveUp goes on behind a gap. It is no loss where nothing was known yet.
+// giveUp continues behind a gap. It reports no loss if the feed had nothing yet.
 func (f *Feed) giveUp(reason string) {
 	lowest := ^uint64(0)
 	for seq := range f.held {

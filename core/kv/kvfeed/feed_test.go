@@ -138,8 +138,8 @@ func TestFeedOrder(t *testing.T) {
 				published++
 			case 2:
 				for _, seq := range late {
-					// What comes after its hole was given up looks like a
-					// publisher that began anew; without loss none may.
+					// A message whose gap was given up looks like a restart of the publisher; without loss there must
+					// be none.
 					if !whole || !f.started || seq >= f.next {
 						f.live(now, seq, payload(seq))
 					}
@@ -174,9 +174,8 @@ func TestFeedOrder(t *testing.T) {
 	})
 }
 
-// Whatever is lost, however often replays fail and the publisher begins anew:
-// once they work again, what was delivered since the last loss is all that the
-// publisher has published, in order.
+// Whatever is lost, and however often replays fail and the publisher restarts: once replays work again, the messages
+// delivered since the last loss are all that the publisher has published, in order.
 func TestFeedRecovers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := newFeed(Config{Gaps: GapsReplay, Probe: 300 * machine.Millisecond,

@@ -5,8 +5,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Message is what an Index takes: *Events, Asked, Speculate, DropBlocks or
-// DropPod.
+// Message is an input of an Index: *Events, Asked, Speculate, DropBlocks or DropPod.
 type Message interface{ message() }
 
 // Events are events of one publisher, in its order. None are a sign of life, as
@@ -28,8 +27,8 @@ type Asked struct {
 	Found int
 }
 
-// Speculate counts keys as held by a pod for TTL, because a request with them
-// was just sent there and its blocks will be stored before any event says so.
+// Speculate counts keys as held by a pod for TTL. A request with them was just sent there, and the pod will store its
+// blocks before an event reports them.
 type Speculate struct {
 	Pod  string
 	Keys []kv.Key
@@ -49,14 +48,14 @@ func (Speculate) message()  {}
 func (DropBlocks) message() {}
 func (DropPod) message()    {}
 
-// EffectKind says what an Effect of the Index reports.
+// EffectKind is the type of an Effect of the Index.
 type EffectKind uint8
 
 // What an Index does by itself.
 const (
 	BlocksExpired EffectKind = iota + 1 // the TTL took blocks away
 	PodStale                            // a pod was silent for StaleAfter
-	PodHealthy                          // a stale pod was heard of again
+	PodHealthy                          // a stale pod sends events again
 	PodForgotten                        // a pod was silent for ForgetAfter, or made room for another
 )
 
@@ -68,7 +67,7 @@ type Effect struct {
 	Blocks int    // pairs of block and pod that went
 }
 
-// Due is At.
+// Due returns At.
 func (e Effect) Due() machine.Time { return e.At }
 
 // Effects is the buffer that an Index fills.
@@ -88,7 +87,7 @@ type expectation struct {
 	key kv.Key
 }
 
-// Next is when the index wants to be woken, if at all.
+// Next returns when the next timer is due, if any.
 func (ix *Index) Next() (machine.Time, bool) {
 	at := min(ix.quiet, ix.nextCleanup())
 	if due, ok := ix.spec.due.Next(); ok {
@@ -97,8 +96,8 @@ func (ix *Index) Next() (machine.Time, bool) {
 	return at, at != machine.Never
 }
 
-// Advance does what is due. At one moment what was only expected goes first,
-// then what is too old, then whom nobody hears of.
+// Advance applies what is due. At equal times, expectations end first, then the TTL drops blocks, then silent pods
+// become stale or are forgotten.
 func (ix *Index) Advance(now machine.Time, fx *Effects) {
 	now = max(now, ix.now)
 	for at, ok := ix.Next(); ok && at <= now; at, ok = ix.Next() {
@@ -130,8 +129,8 @@ func (ix *Index) unexpect() {
 	}
 }
 
-// nextCleanup is when something may next be too old. It is a multiple of
-// CleanupInterval; those at which nothing can be are passed over.
+// nextCleanup returns when the TTL may next drop a block. It is a multiple of CleanupInterval; it skips those at which
+// no block can be too old.
 func (ix *Index) nextCleanup() machine.Time {
 	switch {
 	case ix.cfg.TTL <= 0 || ix.recs.live == 0:
@@ -169,7 +168,7 @@ func (ix *Index) expire(fx *Effects) {
 	}
 }
 
-// silentAt is when a pod's silence has its next consequence.
+// silentAt returns when a pod's silence has its next consequence.
 func (ix *Index) silentAt(p *pod) machine.Time {
 	at := machine.Never
 	if ix.cfg.StaleAfter > 0 && !p.Stale {
@@ -181,7 +180,7 @@ func (ix *Index) silentAt(p *pod) machine.Time {
 	return at
 }
 
-// silence does what silence brings at one instant and finds the next.
+// silence makes silent pods stale or forgets them, and finds when to look next.
 func (ix *Index) silence(at machine.Time, fx *Effects) {
 	next := machine.Never
 	for _, p := range ix.byNumber {
@@ -222,7 +221,7 @@ func (ix *Index) speculate(m *Speculate, fx *Effects) {
 	ix.bound()
 }
 
-// await has a block that is only expected go at a time.
+// await sets the time at which an expected block is dropped.
 func (ix *Index) await(at machine.Time, p *pod, key kv.Key) {
 	if ix.spec.until == nil {
 		ix.spec.until = map[expectation]machine.Time{}

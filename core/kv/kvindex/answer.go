@@ -28,7 +28,7 @@ func Cut(v float64, n int) Decimal {
 	return Decimal(math.Floor(v*p+1e-9) / p)
 }
 
-// Answer is what document 003's KV-Cache Manager answers to a request for scores.
+// Answer is the answer of document 003's KV-Cache Manager to a request for scores.
 type Answer struct {
 	Scores         map[string]PodAnswer `json:"scores"`
 	Recommendation string               `json:"recommendation"`

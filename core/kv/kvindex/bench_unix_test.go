@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// cpuTime is what this process has used: on a machine that is shared with
-// others it says more than the clock.
+// cpuTime returns the process's CPU time. On a shared machine it is a better measure than the clock.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

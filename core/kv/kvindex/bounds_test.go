@@ -71,7 +71,7 @@ func TestHoldersNeverChange(t *testing.T) {
 	}
 }
 
-// A scorer begins each prompt anew.
+// A scorer keeps nothing of the last prompt.
 func TestScorerForgets(t *testing.T) {
 	ix := New(Config{Hasher: kv.Hasher{BlockTokens: 1}})
 	give(ix, 0, kv.Topic{Pod: "p", Model: "m"}, storedOn(kv.MediumCPU, 1, 7))

@@ -7,31 +7,29 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv"
 )
 
-// Comparison is what an index has of pods, held against what their engines
-// truly have.
+// Comparison compares an index's blocks of pods with the blocks that their engines truly have.
 type Comparison struct {
-	// Pods is how many engines have blocks, Blocks how many pairs of block and
-	// pod there are.
+	// Pods is the number of engines that have blocks, Blocks the number of pairs of block and pod.
 	Pods, Blocks int
 	// Missing pairs are the engines' and not the index's, Extra ones the
 	// reverse.
 	Missing, Extra int
 }
 
-// Kept is how an index was kept.
+// Kept describes how an index was kept.
 type Kept struct {
-	// EngineTokens and Tokens are how many tokens a block of the engines and of the index has.
+	// EngineTokens and Tokens are the tokens in a block of the engines and of the index.
 	EngineTokens, Tokens int
-	// MaxBlocks bounds the index, and Displaced says that blocks gave way to others.
+	// MaxBlocks bounds the index, and Displaced states that blocks were dropped for others.
 	MaxBlocks int
 	Displaced bool
-	// Lost says that the index began, or began anew, after engines had stored blocks. Replays says that it then asks
-	// publishers for the events from before.
+	// Lost means that the index started, or restarted, after engines had stored blocks. Replays means that it then
+	// requests the earlier events from publishers.
 	Lost, Replays bool
 }
 
-// Names are the blocks that engines' names mean, by each index's rule: for every rule an index that misses no event.
-// An index in question is compared with it.
+// Names maps engines' names of blocks to keys, by the rule of each index. Its indexes miss no event. An index in
+// question is compared with the one of its rule.
 type Names map[kv.Hasher]*Index
 
 // Understand adds the rule of an index.
@@ -42,14 +40,14 @@ func (n Names) Understand(h kv.Hasher) {
 	}
 }
 
-// Note takes what an engine says of its blocks.
+// Note takes an engine's event.
 func (n Names) Note(from kv.Topic, e kv.Event) {
 	for _, ix := range n {
 		ix.Input(0, &Events{From: from, List: []kv.Event{e}}, new(Effects))
 	}
 }
 
-// Compare holds an index with a rule against the engines, and returns why it may be another than their union.
+// Compare compares an index of a rule with the engines, and returns why it may differ from their union.
 func (n Names) Compare(h kv.Hasher, kept Kept, engines [][]kv.EngineHash, held func(engine int) []kv.Key) (Comparison,
 	string) {
 	h.BlockTokens = h.Tokens()
@@ -58,7 +56,7 @@ func (n Names) Compare(h kv.Hasher, kept Kept, engines [][]kv.EngineHash, held f
 	return c, c.Excuse(kept)
 }
 
-// Excuse is why an index that was kept like this cannot be the union of the engines' blocks; "" where
+// Excuse returns why an index that was kept like this cannot be the union of the engines' blocks; "" where
 // it is the union, or should be.
 func (c Comparison) Excuse(k Kept) string {
 	switch {
@@ -75,8 +73,7 @@ func (c Comparison) Excuse(k Kept) string {
 	return ""
 }
 
-// SizeMismatch returns what comes of an index and an engine whose KV blocks have different sizes, in
-// tokens.
+// SizeMismatch describes the effect of different KV block sizes, in tokens, in an index and an engine.
 func SizeMismatch(index, engine int) string {
 	switch {
 	case engine < index:
@@ -88,10 +85,9 @@ func SizeMismatch(index, engine int) string {
 	return "prompts are found, in finer steps than the engine can use: a match may be up to one engine block too long"
 }
 
-// Compare holds an index against the engines. engines are each engine's own
-// names for its blocks, names an index that heard every event and so knows
-// their keys, and held the keys, sorted, that the index in question has of one
-// engine's pod. A block that its engine never announced is missing.
+// Compare compares an index with the engines. engines are each engine's own names for its blocks, names an index that
+// got every event and so knows their keys, and held returns the sorted keys that the compared index has of one engine's
+// pod. A block that its engine never announced is missing.
 func Compare(engines [][]kv.EngineHash, names *Index, held func(engine int) []kv.Key) Comparison {
 	var c Comparison
 	for i, hashes := range engines {

@@ -1,6 +1,7 @@
 package kvindex
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/windtunnel/windtunnel/core/kv"
@@ -34,9 +35,8 @@ func wordHolder(w uint64) holder { return holder(w & holderMask) }
 
 func wordRecord(w uint64) uint32 { return uint32(w >> holderBits) }
 
-// holderList is what a block's word refers to when several pods hold it.
-// Holders never change once they are published; a reader that finds another
-// block's list knows by the name that it came too late, and looks again.
+// holderList is the target of a block's word when several pods hold the block. Holders never change once they are
+// published. A reader that finds another block's list sees by the name that it came too late, and reads again.
 type holderList struct {
 	name    uint64
 	holders []holder
@@ -45,8 +45,7 @@ type holderList struct {
 
 const listChunk = 256
 
-// holderLists numbers the lists. Readers come by any time; the chunks stay
-// where they are.
+// holderLists numbers the lists. The chunks never move, since readers may look at any time.
 type holderLists struct {
 	chunks atomic.Pointer[[]*[listChunk]atomic.Pointer[holderList]]
 	free   []uint32
@@ -112,8 +111,8 @@ func (b *blockSet) holders(key kv.Key, buf *[1]holder) []holder {
 	}
 }
 
-// placesOf is where a pod keeps the block of a slot; 0 if it does not. Writer
-// only, like all that follows.
+// placesOf returns the places at which a pod keeps the block of a slot; 0 if it does not. Only the writer calls this
+// and the following methods.
 func (b *blockSet) placesOf(p tableRef, pod uint16) uint16 {
 	if p.word&wordInList == 0 {
 		if h := wordHolder(p.word); h.pod() == pod {
@@ -129,7 +128,7 @@ func (b *blockSet) placesOf(p tableRef, pod uint16) uint16 {
 	return 0
 }
 
-// head returns the block's first record, 0 if nobody holds it.
+// head returns the block's first record, 0 if no pod holds it.
 func (b *blockSet) head(p tableRef) uint32 {
 	if p.word&wordInList == 0 {
 		return wordRecord(p.word)
@@ -155,13 +154,7 @@ func (b *blockSet) put(p tableRef, pod, places uint16, head uint32) {
 	}
 	id := uint32(w)
 	old := b.lists.get(id).holders
-	at := -1
-	for i, h := range old {
-		if h.pod() == pod {
-			at = i
-		}
-	}
-	switch {
+	switch at := slices.IndexFunc(old, func(h holder) bool { return h.pod() == pod }); {
 	case at < 0:
 		// Older readers see the old length only, so the room behind it is ours.
 		b.lists.set(id, &holderList{p.of, append(old, newHolder(pod, places)), head})
@@ -173,7 +166,6 @@ func (b *blockSet) put(p tableRef, pod, places uint16, head uint32) {
 		b.table.set(p, oneHolder(old[1-at], head))
 		b.lists.drop(id)
 	default:
-		list := append(make([]holder, 0, len(old)), old[:at]...)
-		b.lists.set(id, &holderList{p.of, append(list, old[at+1:]...), head})
+		b.lists.set(id, &holderList{p.of, slices.Concat(old[:at], old[at+1:]), head})
 	}
 }

@@ -1,6 +1,7 @@
 package kvindex
 
 import (
+	"cmp"
 	"slices"
 	"sync/atomic"
 
@@ -12,65 +13,60 @@ import (
 type Config struct {
 	Hasher kv.Hasher
 
-	// TTL drops what nobody stored, updated or asked for in this long; 0
-	// keeps for ever (document 003: INDEX_TTL, 3600 s).
+	// TTL drops blocks that were not stored, updated or asked for in this long; 0 keeps them for ever (document 003:
+	// INDEX_TTL, 3600 s).
 	TTL machine.Time
 	// MaxBlocks bounds the different blocks; the pair of block and pod that
 	// was quiet longest goes first. 0 is no bound (INDEX_MAX_BLOCKS, 10000).
 	MaxBlocks int
-	// CleanupInterval is how often the TTL is looked at; 0 means one minute
-	// (INDEX_CLEANUP_INTERVAL).
+	// CleanupInterval is the time between two checks of the TTL; 0 means one minute (INDEX_CLEANUP_INTERVAL).
 	CleanupInterval machine.Time
-	// StaleAfter is how long a pod may be silent before it counts as
-	// unhealthy; 0 means never. Its blocks stay: an idle engine that sends no
-	// heartbeats still holds them.
+	// StaleAfter is how long a pod may be silent before it counts as unhealthy; 0 means never. Its blocks stay: an idle
+	// engine that sends no heartbeats still holds them.
 	StaleAfter machine.Time
 	// ForgetAfter drops a pod that was silent this long with all its blocks;
 	// 0 means never.
 	ForgetAfter machine.Time
 
-	// Weights are what a block on a medium is worth to the score. Missing
-	// media are worth 1. Nil means {"cpu": 0.8}, as in llm-d-router.
+	// Weights are the scores of a block by medium, 1 for media that are missing. Nil means {"cpu": 0.8}, as in
+	// llm-d-router.
 	Weights map[string]float64
 
-	// MaxPods bounds the pods, 32,767 at most, which 0 means; beyond it one that
-	// was not heard of lately makes room, with its blocks.
+	// MaxPods bounds the pods; 0 means 32,767, the most. A further pod replaces one that sent nothing lately, with its
+	// blocks.
 	MaxPods int
 	Orphans int   // engine hashes remembered after their blocks are gone; default 65,536
 	Bytes   int64 // per block, for pods whose events do not say
 }
 
-// Index is which pod holds which block: a machine (see core/machine) that is
-// given events and the time. One goroutine at a time may call its methods; View
-// gives any number of other goroutines look-ups that take no lock and so never
-// wait for a burst of events. What the other methods tell is as of the index's
-// own time: the latest that it was given.
+// Index keeps which pod holds which block: a machine (see core/machine) whose inputs are events and the time. One
+// goroutine at a time may call its methods. View gives any number of other goroutines look-ups that take no lock and so
+// never wait for a burst of events. The other methods answer as of the index's own time: the latest that it got.
 //
 // What happens in the cases that the wire allows:
 //
-//   - A parent that is not known, from any pod: the event is dropped and
-//     counted (UnknownParent); it would give wrong keys. Parents are looked up
-//     over all pods, and engine hashes are remembered for a while after their
-//     blocks are gone, because AllBlocksCleared comes before the next child.
-//   - A block stored twice by one pod under one engine hash must be removed
-//     twice. Under two engine hashes, the first removal takes it away.
-//   - A removal takes away only what was stored on the same medium and in the
-//     same group; anything else is counted (UnknownRemoved) and nothing.
-//   - An engine block larger than Hasher.BlockTokens stands for several keys.
-//     Two of them that begin alike share their first keys, which go with the
-//     last of the two. Several smaller ones share a key, and the first removed
-//     takes it away. Tokens that fill no whole block of the index leave
-//     nothing.
-//   - An engine hash that comes again with other tokens or another parent
-//     names the new block from then on (counted as Renamed: most likely the
-//     publisher sent an impossible parent). The old block ages out.
-//   - A Stored event without tokens is about blocks that are known from before,
-//     on another medium (offloading); unknown ones are counted (Unresolved).
+//   - An unknown parent, from any pod: the index drops the event and counts it
+//     (UnknownParent), since it would give wrong keys. Parents are looked up over all pods,
+//     and engine hashes are remembered for a while after their blocks are gone, because
+//     AllBlocksCleared comes before the next child.
+//   - A block stored twice by one pod under one engine hash must be removed twice. Under two
+//     engine hashes, the first removal removes it.
+//   - A removal removes only blocks that were stored on the same medium and in the same
+//     group. Any other one is counted (UnknownRemoved) and has no effect.
+//   - An engine block larger than Hasher.BlockTokens has several keys. Two of them that begin
+//     alike share their first keys, which go with the last of the two. Several smaller ones
+//     share a key, and the first removal removes it. Tokens that fill no whole block of the
+//     index leave nothing.
+//   - An engine hash that comes again with other tokens or another parent names the new block
+//     from then on (counted as Renamed: most likely the publisher sent an impossible parent).
+//     The old block ages out.
+//   - A Stored event without tokens refers to earlier blocks, on another medium (offloading);
+//     unknown ones are counted (Unresolved).
 //   - Groups that are not full attention give no score and are not kept.
-//   - Events of document 003 without tokens are known by name: their hash is
-//     their key, a repeated BLOCK_CREATED or one for another layer only
-//     refreshes, and BLOCK_UPDATED of an unknown block creates it.
-//   - A pod is there from its first message on, at any time.
+//   - Events of document 003 without tokens are known by name: their hash is their key, a
+//     repeated BLOCK_CREATED or one for another layer only refreshes, and BLOCK_UPDATED of an
+//     unknown block creates it.
+//   - A pod exists from its first message on, at any time.
 type Index struct {
 	cfg     Config
 	blocks  blockSet
@@ -102,30 +98,26 @@ type Index struct {
 
 // place is one (medium, group) where blocks can be.
 type place struct {
-	medium string
-	group  int
+	Medium string `json:"medium"`
+	Group  int    `json:"group"`
 }
 
 // speculativeGroup sets speculative blocks apart from all that engines report.
 const speculativeGroup = -2
 
-// readers is what look-ups need besides the blocks.
+// readers holds the data for look-ups besides the blocks.
 type readers struct {
-	pods    atomic.Pointer[[]string] // by number; "" is nobody
+	pods    atomic.Pointer[[]string] // by number; "" is unused
 	weights atomic.Pointer[[maxPlaces]float64]
 }
 
 // New makes an empty index.
 func New(cfg Config) *Index {
-	if cfg.CleanupInterval <= 0 {
-		cfg.CleanupInterval = 60 * machine.Second
-	}
+	cfg.CleanupInterval = cmp.Or(max(cfg.CleanupInterval, 0), 60*machine.Second)
 	if cfg.MaxPods <= 0 || cfg.MaxPods > maxPods {
 		cfg.MaxPods = maxPods
 	}
-	if cfg.Orphans <= 0 {
-		cfg.Orphans = 65536
-	}
+	cfg.Orphans = cmp.Or(max(cfg.Orphans, 0), 65536)
 	if cfg.Weights == nil {
 		cfg.Weights = map[string]float64{kv.MediumCPU: 0.8}
 	}
@@ -195,7 +187,7 @@ func (ix *Index) event(now machine.Time, from kv.Topic, e *kv.Event, fx *Effects
 	}
 }
 
-// heard returns the pod of a name, made if it is new.
+// heard returns the pod of a name, and makes a new one.
 func (ix *Index) heard(now machine.Time, name string, fx *Effects) *pod {
 	p := ix.pods[name]
 	if p != nil {
@@ -232,7 +224,7 @@ func (ix *Index) addPod(name string, fx *Effects) *pod {
 	return p
 }
 
-// makeRoom forgets a pod that was not heard of since this looked at it last.
+// makeRoom forgets a pod that has sent nothing since the last call's look at it.
 func (ix *Index) makeRoom(fx *Effects) {
 	for {
 		ix.hand = (ix.hand + 1) % len(ix.byNumber)
@@ -250,10 +242,10 @@ func (ix *Index) makeRoom(fx *Effects) {
 	}
 }
 
-// publishPod tells readers who has a number now.
+// publishPod publishes a number's present pod to readers.
 func (ix *Index) publishPod(n int, name string) {
 	names := *ix.readers.pods.Load()
-	if n == len(names) { // who reads the shorter list does not look behind its end
+	if n == len(names) { // a reader of the shorter list does not read behind its end
 		names = append(names, name)
 	} else {
 		names = slices.Clone(names)
@@ -276,19 +268,17 @@ func (ix *Index) clear(p *pod) {
 	}
 	odd := p.odd
 	p.odd, p.shared = nil, nil
-	for _, h := range slices.Sorted(hashesOf(odd)) {
-		if k, ok := ix.keyOf(h); ok {
-			ix.retireUnused(h, k)
+	for _, x := range saveCounts(odd) {
+		if k, ok := ix.keyOf(kv.EngineHash(x.Of)); ok {
+			ix.retireUnused(kv.EngineHash(x.Of), k)
 		}
 	}
 }
 
 // placeOf returns the number of a (medium, group); -1 if there are too many.
 func (ix *Index) placeOf(medium string, group int) int {
-	for i := range ix.places {
-		if ix.places[i].group == group && ix.places[i].medium == medium {
-			return i
-		}
+	if i := slices.Index(ix.places, place{medium, group}); i >= 0 {
+		return i
 	}
 	if len(ix.places) == maxPlaces {
 		return -1
@@ -297,7 +287,7 @@ func (ix *Index) placeOf(medium string, group int) int {
 	var w [maxPlaces]float64
 	for i, pl := range ix.places {
 		w[i] = 1
-		if v, ok := ix.cfg.Weights[pl.medium]; ok {
+		if v, ok := ix.cfg.Weights[pl.Medium]; ok {
 			w[i] = v
 		}
 	}

@@ -224,8 +224,8 @@ func checkLists(t *rapid.T, ix *Index) {
 	}
 }
 
-// With bounds and ages of every sort the index stays whole and within them, and
-// one that goes on from its saved state becomes the same.
+// With bounds and ages of every sort the index stays consistent and within them, and an index that loads a saved state
+// becomes equal to the saved one.
 func TestIndexBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := Config{Hasher: kv.Hasher{BlockTokens: rapid.IntRange(1, 4).Draw(t, "index block")},
@@ -562,7 +562,7 @@ func TestStoredWithoutHashes(t *testing.T) {
 	if got := ix.View().Scorer().Score(keys); len(got) != 1 || got[0].Blocks != 2 {
 		t.Errorf("%+v of %d", got, len(keys))
 	}
-	// The engine tells the hash of the first later, and that it is gone.
+	// The engine reports the hash of the first later, and then its removal.
 	give(ix, 0, from, &kv.Event{Kind: kv.Stored, Hashes: []kv.EngineHash{7}, Tokens: tokens[:2], Medium: kv.MediumGPU,
 		Group: kv.NoGroup})
 	give(ix, 0, from, &kv.Event{Kind: kv.Removed, Hashes: []kv.EngineHash{7}, Medium: kv.MediumGPU, Group: kv.NoGroup})

@@ -1,13 +1,11 @@
 package kvindex
 
 import (
-	"iter"
-
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// pod is what the writer knows of one publisher.
+// pod is the writer's data about one publisher.
 type pod struct {
 	podState
 	first  uint32 // of its records
@@ -16,36 +14,36 @@ type pod struct {
 
 	// odd counts the holdings that records cannot: an engine hash stored more
 	// than once, or a second hash for one block. Nearly always empty.
-	odd map[oddHolding]int
+	odd map[atPlace]int
 	// shared counts the further engine blocks, beyond one, that stand for a
 	// key among several keys: large blocks that differ only behind it.
-	shared map[sharedKey]int
+	shared map[atPlace]int
 }
 
-// podState is what a saved state has of a pod.
+// podState is a pod in a saved state.
 type podState struct {
 	Name      string         `json:"name"`
 	Number    uint16         `json:"number"`
 	Heard     machine.Time   `json:"heard"`               // last message of any kind
-	Stale     bool           `json:"stale,omitempty"`     // and said so
-	Lately    bool           `json:"lately,omitempty"`    // heard of again since makeRoom looked at it
+	Stale     bool           `json:"stale,omitempty"`     // and its PodStale was emitted
+	Lately    bool           `json:"lately,omitempty"`    // it has sent something since makeRoom looked at it
 	Capacity  int            `json:"capacity,omitempty"`  // blocks, as its heartbeats say; 0 unknown
 	HighWater int            `json:"highWater,omitempty"` // most blocks it ever held
 	Bytes     int64          `json:"bytes,omitempty"`     // per block
-	Tokens    int            `json:"tokens,omitempty"`    // per block, as its events said last; 0 unknown
+	Tokens    int            `json:"tokens,omitempty"`    // per block, as in its last event; 0 unknown
 	Evicted   uint64         `json:"evicted,omitempty"`
 	Rate      []uint32       `json:"rate,omitempty"`     // in a saved state alone
 	RateLast  int64          `json:"rateLast,omitempty"` // likewise
 	Asked     uint64         `json:"asked,omitempty"`    // blocks of the requests sent to it
 	Found     uint64         `json:"found,omitempty"`    // of these, found there
-	Groups    map[int]string `json:"groups,omitempty"`   // kinds of its KV cache groups, as its events said last
+	Groups    map[int]string `json:"groups,omitempty"`   // kinds of its KV cache groups, as in its last events
 }
 
 // maxGroups bounds the KV cache groups of one pod; models have a handful.
 const maxGroups = 256
 
-// grouped reports whether a stored event's blocks are kept. One without a group
-// is; of a group, whole blocks are, if it is one of full attention.
+// grouped reports whether a stored event's blocks are kept: all blocks without a group, and whole blocks of a group
+// with full attention.
 func (p *pod) grouped(e *kv.Event) bool {
 	if e.Group == kv.NoGroup {
 		return true
@@ -62,37 +60,31 @@ func (p *pod) grouped(e *kv.Event) bool {
 	return e.NumTokens() == 0 || e.BlockTokens > 0 && e.NumTokens() == e.BlockTokens*len(e.Hashes)
 }
 
-type sharedKey struct {
-	key   kv.Key
+// atPlace is an engine hash or key at a place of a pod.
+type atPlace struct {
+	of    uint64
 	place uint16 // as a bit
 }
 
-// stillShared takes one engine block off a key and says whether another one
-// still stands for it.
+// stillShared removes one engine block from a key and reports whether another one still shares the key.
 func (p *pod) stillShared(key kv.Key, bit uint16) bool {
-	n := p.shared[sharedKey{key, bit}]
+	x := atPlace{uint64(key), bit}
+	n := p.shared[x]
 	switch {
 	case n > 1:
-		p.shared[sharedKey{key, bit}] = n - 1
+		p.shared[x] = n - 1
 	case n == 1:
-		delete(p.shared, sharedKey{key, bit})
+		delete(p.shared, x)
 	}
 	return n > 0
 }
 
-type oddHolding struct {
-	hash  kv.EngineHash
-	place uint16 // as a bit
-}
-
-func hashesOf(odd map[oddHolding]int) iter.Seq[kv.EngineHash] {
-	return func(yield func(kv.EngineHash) bool) {
-		for o := range odd {
-			if !yield(o.hash) {
-				return
-			}
-		}
+// addTo sets a count in a map, which it makes first if it is nil.
+func addTo(counts *map[atPlace]int, x atPlace, n int) {
+	if *counts == nil {
+		*counts = map[atPlace]int{}
 	}
+	(*counts)[x] = n
 }
 
 // rateWindow counts events of the last rateSeconds seconds, one bin each.

@@ -27,7 +27,7 @@ func (ix *Index) remove(now machine.Time, p *pod, e *kv.Event) {
 		}
 		keys := ix.keysOf(h)
 		last := keys[len(keys)-1]
-		odd := oddHolding{h, bit}
+		odd := atPlace{uint64(h), bit}
 		_, counted := p.odd[odd]
 		if !e.ByName {
 			n := ix.count(p, bit, h, last)
@@ -73,14 +73,14 @@ func (ix *Index) remove(now machine.Time, p *pod, e *kv.Event) {
 // nowhere reports whether no pod holds any of the keys.
 func (ix *Index) nowhere(keys []kv.Key) bool {
 	for _, k := range keys {
-		if slot, ok := ix.blocks.table.find(nameOf(uint64(k))); ok && slot.word != 0 {
+		if ix.blocks.table.get(nameOf(uint64(k))) != 0 {
 			return false
 		}
 	}
 	return true
 }
 
-// forget ends an engine hash: its next blocks are of unknown parents.
+// forget drops an engine hash. Blocks that come after it then have an unknown parent.
 func (ix *Index) forget(h kv.EngineHash) {
 	if alias, ok := ix.aliases.find(nameOf(uint64(h))); ok {
 		ix.aliases.set(alias, 0)
@@ -88,14 +88,9 @@ func (ix *Index) forget(h kv.EngineHash) {
 	delete(ix.wide, h)
 }
 
-// letGo takes a pod's block away from the given places. It says whether the
-// pod holds it nowhere now.
+// letGo removes a pod's block from the given places. It reports whether the pod now holds the block nowhere.
 func (ix *Index) letGo(p *pod, bits uint16, key kv.Key) bool {
-	slot, ok := ix.blocks.table.find(nameOf(uint64(key)))
-	if !ok {
-		return false
-	}
-	places := ix.blocks.placesOf(slot, p.Number)
+	slot, places := ix.at(p, key)
 	if places&bits == 0 {
 		return false
 	}
@@ -140,8 +135,8 @@ func (ix *Index) dropRecord(id uint32, rec *record) {
 		delete(ix.names, key)
 	}
 	for bits := places; bits != 0 && len(p.odd)+len(p.shared) > 0; bits &= bits - 1 {
-		delete(p.odd, oddHolding{engine, bits & -bits})
-		delete(p.shared, sharedKey{key, bits & -bits})
+		delete(p.odd, atPlace{uint64(engine), bits & -bits})
+		delete(p.shared, atPlace{uint64(key), bits & -bits})
 	}
 	ix.retireUnused(engine, key)
 }
@@ -166,7 +161,7 @@ func (ix *Index) named(slot tableRef, h kv.EngineHash) bool {
 			return true
 		}
 		for hold := range ix.byNumber[rec.pod].odd {
-			if hold.hash == h {
+			if hold.of == uint64(h) {
 				return true
 			}
 		}
@@ -174,9 +169,8 @@ func (ix *Index) named(slot tableRef, h kv.EngineHash) bool {
 	return false
 }
 
-// retire puts an engine hash that no block has any more at the end of those
-// that are remembered, and forgets the one that waited longest, unless it is
-// in use again.
+// retire appends an engine hash without blocks to the remembered ones, and forgets the hash that was remembered
+// longest, unless that is in use again.
 func (ix *Index) retire(h kv.EngineHash) {
 	if len(ix.orphans) < ix.cfg.Orphans {
 		ix.orphans = append(ix.orphans, h)

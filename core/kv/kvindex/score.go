@@ -31,16 +31,15 @@ func (v View) Pods(key kv.Key) int {
 	return len(v.ix.blocks.holders(key, &buf))
 }
 
-// PodScore is what one pod holds of a prompt.
+// PodScore is one pod's share of a prompt.
 type PodScore struct {
 	Pod    string
 	Blocks int     // longest unbroken run of the prompt's blocks, from the first
 	Weight float64 // the same, each block by the best medium it lies on
 }
 
-// Precise returns the score of llm-d-router's prefix-cache-scorer with the precise
-// producer: the weight's whole part over the prompt's blocks. The whole part
-// is what it was recorded to do: one block on cpu scores 0.
+// Precise returns the score of llm-d-router's prefix-cache-scorer with the precise producer: the weight's whole part
+// over the prompt's blocks. The recorded picker drops the fraction: one block on cpu scores 0.
 func (p PodScore) Precise(promptBlocks int) float64 {
 	if promptBlocks <= 0 {
 		return 0

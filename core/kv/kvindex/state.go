@@ -11,10 +11,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Saved is what an Index knows besides its configuration, in a form that JSON
-// can carry: what Load needs so that another one of the same configuration goes
-// on from there. Save copies memory as it lies, which is quick; to put it into
-// the form of JSON may be done later and by others.
+// Saved is the state of an Index without its configuration, in a form that JSON can carry. Load continues from it in
+// another Index of the same configuration. Save quickly copies memory as it lies; another goroutine may encode it
+// later.
 type Saved struct {
 	savedIndex
 	copied *copied
@@ -24,7 +23,7 @@ type savedIndex struct {
 	Now     machine.Time               `json:"now"`
 	Cleanup machine.Time               `json:"cleanup"`
 	Stats   Stats                      `json:"stats"`
-	Places  []savedPlace               `json:"places"`
+	Places  []place                    `json:"places"`
 	Pods    []savedPod                 `json:"pods,omitempty"` // by number
 	Numbers int                        `json:"numbers,omitempty"`
 	Rested  []uint16                   `json:"rested,omitempty"`
@@ -35,11 +34,6 @@ type savedIndex struct {
 	Names   map[kv.Key]string          `json:"names,omitempty"`
 	Orphans machine.Words              `json:"orphans,omitempty"` // the oldest first
 	Awaited []savedExpectation         `json:"awaited,omitempty"`
-}
-
-type savedPlace struct {
-	Medium string `json:"medium"`
-	Group  int    `json:"group"`
 }
 
 type savedPod struct {
@@ -72,17 +66,14 @@ const recordWords = 5
 
 // Save copies the index.
 func (ix *Index) Save() *Saved {
-	s := &Saved{savedIndex: savedIndex{Now: ix.now, Cleanup: ix.cleanup, Stats: ix.stats, Numbers: len(ix.byNumber),
-		Rested: slices.Clone(ix.rested), Hand: ix.hand,
+	s := &Saved{savedIndex: savedIndex{Now: ix.now, Cleanup: ix.cleanup, Stats: ix.stats,
+		Places: slices.Clone(ix.places), Numbers: len(ix.byNumber), Rested: slices.Clone(ix.rested), Hand: ix.hand,
 		Wide: maps.Clone(ix.wide), Names: maps.Clone(ix.names), Orphans: machine.WordsOf(ix.orphans[ix.orphan:])},
 		copied: &copied{records: ix.recs}}
 	s.Orphans = append(s.Orphans, machine.WordsOf(ix.orphans[:ix.orphan])...)
-	for _, p := range ix.places {
-		s.Places = append(s.Places, savedPlace{p.medium, p.group})
-	}
 	for _, p := range ix.byNumber {
 		if p != nil {
-			p.rate.turn(ix.now) // as it is, whoever looked at it last
+			p.rate.turn(ix.now) // so that the state does not depend on the last reader
 			s.Pods = append(s.Pods, p.save())
 			s.copied.first = append(s.copied.first, p.first)
 		}
@@ -112,22 +103,21 @@ func (p *pod) save() savedPod {
 	if p.rate != (rateWindow{last: p.rate.last}) {
 		s.Rate = slices.Clone(p.rate.bins[:])
 	}
-	for o, n := range p.odd {
-		s.Odd = append(s.Odd, savedCount{uint64(o.hash), o.place, n})
-	}
-	for k, n := range p.shared {
-		s.Shared = append(s.Shared, savedCount{uint64(k.key), k.place, n})
-	}
-	for _, list := range [][]savedCount{s.Odd, s.Shared} {
-		slices.SortFunc(list, func(a,
-			b savedCount) int {
-			return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.Place, b.Place))
-		})
-	}
+	s.Odd, s.Shared = saveCounts(p.odd), saveCounts(p.shared)
 	return s
 }
 
-// MarshalJSON writes it.
+func saveCounts(counts map[atPlace]int) (list []savedCount) {
+	for x, n := range counts {
+		list = append(list, savedCount{x.of, x.place, n})
+	}
+	slices.SortFunc(list, func(a, b savedCount) int {
+		return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.Place, b.Place))
+	})
+	return list
+}
+
+// MarshalJSON implements json.Marshaler.
 func (s *Saved) MarshalJSON() ([]byte, error) {
 	out := s.savedIndex
 	if c := s.copied; c != nil {
@@ -171,11 +161,10 @@ func (c *copied) writeTo(out *savedIndex) {
 	}
 }
 
-// UnmarshalJSON reads it.
+// UnmarshalJSON implements json.Unmarshaler.
 func (s *Saved) UnmarshalJSON(text []byte) error { return json.Unmarshal(text, &s.savedIndex) }
 
-// Load takes a state over that JSON has carried, into an index that has heard
-// nothing yet.
+// Load restores a state that was decoded from JSON, before the first message.
 func (ix *Index) Load(s *Saved) error {
 	ix.now, ix.cleanup, ix.stats, ix.hand, ix.rested = s.Now, s.Cleanup, s.Stats, s.Hand, slices.Clone(s.Rested)
 	for _, p := range s.Places {
@@ -192,7 +181,7 @@ func (ix *Index) Load(s *Saved) error {
 	}
 	for i := range s.Pods {
 		if x := &s.Pods[i]; int(x.Number) >= s.Numbers || ix.byNumber[x.Number] != nil {
-			return errors.New("a pod's number is none")
+			return errors.New("a pod has no valid number")
 		}
 		ix.loadPod(&s.Pods[i])
 	}
@@ -228,17 +217,11 @@ func (ix *Index) loadPod(x *savedPod) {
 	p := &pod{podState: x.podState}
 	p.Groups, p.Rate, p.rate.last = maps.Clone(x.Groups), nil, x.RateLast
 	copy(p.rate.bins[:], x.Rate)
-	if x.Odd != nil {
-		p.odd = map[oddHolding]int{}
-	}
 	for _, o := range x.Odd {
-		p.odd[oddHolding{kv.EngineHash(o.Of), o.Place}] = o.Count
-	}
-	if x.Shared != nil {
-		p.shared = map[sharedKey]int{}
+		addTo(&p.odd, atPlace{o.Of, o.Place}, o.Count)
 	}
 	for _, k := range x.Shared {
-		p.shared[sharedKey{kv.Key(k.Of), k.Place}] = k.Count
+		addTo(&p.shared, atPlace{k.Of, k.Place}, k.Count)
 	}
 	ix.pods[p.Name], ix.byNumber[p.Number] = p, p
 	ix.publishPod(int(p.Number), p.Name)
@@ -249,7 +232,7 @@ func (ix *Index) loadPod(x *savedPod) {
 func (ix *Index) loadRecord(w []uint64) error {
 	number, places := uint16(w[4]>>16), uint16(w[4])
 	if int(number) >= len(ix.byNumber) || ix.byNumber[number] == nil || places == 0 {
-		return errors.New("a record's pod is none")
+		return errors.New("a record has no known pod")
 	}
 	slot := ix.blocks.table.slot(nameOf(w[0]))
 	if ix.blocks.placesOf(slot, number) != 0 {
@@ -274,7 +257,7 @@ func (ix *Index) loadOrder(x *savedPod) error {
 	before := uint32(0)
 	for _, place := range x.Order {
 		if place >= uint64(ix.recs.live) {
-			return errors.New("a pod's record is none")
+			return errors.New("a pod has an unknown record")
 		}
 		id := uint32(place) + 1
 		rec := ix.recs.at(id)

@@ -2,6 +2,7 @@ package kvindex
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/kv"
@@ -11,9 +12,9 @@ import (
 // Stats are counts since the index was made.
 type Stats struct {
 	Events         [kv.Heartbeat + 1]uint64 // by Kind
-	UnknownParent  uint64                   // Stored events dropped: nobody had stored their parent
+	UnknownParent  uint64                   // Stored events dropped, since no pod had stored their parent
 	UnknownRemoved uint64                   // hashes removed that the pod had not stored
-	Unresolved     uint64                   // hashes stored without tokens that nobody had stored with them
+	Unresolved     uint64                   // hashes stored without tokens that no pod had stored with them
 	TooShort       uint64                   // Stored events without one whole block
 	OtherAttention uint64                   // Stored events of sliding-window and state-space groups
 	Renamed        uint64                   // engine hashes that came again with other content
@@ -43,13 +44,11 @@ func (ix *Index) asked(m *Asked) {
 	p.Asked += uint64(len(m.Keys))
 	p.Found += uint64(found)
 	for _, k := range m.Keys[:found] {
-		slot, ok := ix.blocks.table.find(nameOf(uint64(k)))
-		if !ok || ix.blocks.placesOf(slot, p.Number) == 0 {
-			continue
+		if slot, places := ix.at(p, k); places != 0 {
+			id, rec := ix.pair(slot, p.Number)
+			rec.hits++
+			ix.recs.young(id, rec, ix.now, false)
 		}
-		id, rec := ix.pair(slot, p.Number)
-		rec.hits++
-		ix.recs.young(id, rec, ix.now, false)
 	}
 }
 
@@ -95,14 +94,7 @@ type PodInfo struct {
 }
 
 func (p *pod) utilization() float64 {
-	of := p.Capacity
-	if of == 0 {
-		of = p.HighWater
-	}
-	if of == 0 {
-		return 0
-	}
-	return min(1, float64(p.blocks)/float64(of))
+	return min(1, ratio(uint64(p.blocks), uint64(cmp.Or(p.Capacity, p.HighWater))))
 }
 
 // Pod returns one pod's figures, and whether the pod is known.
@@ -119,12 +111,7 @@ func (ix *Index) Pod(name string) (PodInfo, bool) {
 
 // PodNames returns the known pods, sorted.
 func (ix *Index) PodNames() []string {
-	names := make([]string, 0, len(ix.pods))
-	for name := range ix.pods {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(ix.pods))
 }
 
 // Holding is one block on one pod.
@@ -136,7 +123,7 @@ type Holding struct {
 	Stored  machine.Time
 	Touched machine.Time // last stored, updated or asked for
 	Hits    int          // access_count
-	Tokens  int          // of the pod's own blocks, as its events said last; 0 unknown
+	Tokens  int          // in the pod's own blocks, as in its last event; 0 unknown
 }
 
 // Holders returns the pods that hold a block, sorted by name, and its popularity:
@@ -193,7 +180,7 @@ func (ix *Index) Keys(podName string) []kv.Key {
 	}
 	expected := uint16(0)
 	for i, pl := range ix.places {
-		if pl.group == speculativeGroup {
+		if pl.Group == speculativeGroup {
 			expected = 1 << i
 		}
 	}
@@ -207,7 +194,7 @@ func (ix *Index) Keys(podName string) []kv.Key {
 	return keys
 }
 
-// Names returns the keys that an engine's block stands for, none if no event told.
+// Names returns the keys of an engine's block, none if no event named it.
 func (ix *Index) Names(h kv.EngineHash) []kv.Key {
 	if _, ok := ix.keyOf(h); !ok {
 		return nil
@@ -219,15 +206,11 @@ func (ix *Index) holding(rec *record) Holding {
 	h := Holding{Key: rec.key, Name: ix.names[rec.key], Pod: ix.byNumber[rec.pod].Name, Stored: rec.stored,
 		Touched: rec.touched, Hits: int(rec.hits), Tokens: ix.byNumber[rec.pod].Tokens}
 	if h.Name == "" {
-		name := rec.engine
-		if name == 0 {
-			name = kv.EngineHash(rec.key)
-		}
-		h.Name = name.Name()
+		h.Name = cmp.Or(rec.engine, kv.EngineHash(rec.key)).Name()
 	}
 	for i, pl := range ix.places {
-		if rec.places&(1<<i) != 0 && pl.group != speculativeGroup {
-			h.Media = append(h.Media, pl.medium)
+		if rec.places&(1<<i) != 0 && pl.Group != speculativeGroup {
+			h.Media = append(h.Media, pl.Medium)
 		}
 	}
 	return h

@@ -68,8 +68,8 @@ func (ix *Index) store(now machine.Time, p *pod, model string, e *kv.Event) {
 		}
 		return
 	}
-	// Of more hashes than keys each has one key, of fewer each has several: by
-	// their numbers and not by their tokens, as llm-d-router has it.
+	// With more hashes than keys, each hash has one key. With fewer, each has several, by their numbers and not by
+	// their tokens, as in llm-d-router.
 	n, m := len(ix.keys), len(e.Hashes)
 	for i, h := range e.Hashes {
 		from, to := i*n/m, i*n/m+1
@@ -80,8 +80,8 @@ func (ix *Index) store(now machine.Time, p *pod, model string, e *kv.Event) {
 	}
 }
 
-// Made returns the keys that the last event's tokens gave; none where it had none, or
-// nobody knows its parent. They are good until the next event.
+// Made returns the keys of the last event's tokens; none if it had no tokens, or an unknown parent. They are valid
+// until the next event.
 func (ix *Index) Made() []kv.Key { return ix.made }
 
 // storeAgain takes an event without tokens: blocks that went to another
@@ -140,21 +140,18 @@ func (ix *Index) storeBlock(now machine.Time, p *pod, bit uint16, h kv.EngineHas
 	}
 	var first bool
 	for _, k := range keys {
-		if len(keys) > 1 && before == 0 && ix.holds(p, bit, k) {
-			if p.shared == nil {
-				p.shared = map[sharedKey]int{}
+		if len(keys) > 1 && before == 0 {
+			if _, places := ix.at(p, k); places&bit != 0 {
+				x := atPlace{uint64(k), bit}
+				addTo(&p.shared, x, p.shared[x]+1)
 			}
-			p.shared[sharedKey{k, bit}]++
 		}
 		first = ix.hold(now, p, bit, k, h)
 	}
 	switch {
 	case before > 0 && e.Name != "": // document 003's events are not counted
 	case before > 0 || !first:
-		if p.odd == nil {
-			p.odd = map[oddHolding]int{}
-		}
-		p.odd[oddHolding{h, bit}] = before + 1
+		addTo(&p.odd, atPlace{uint64(h), bit}, before+1)
 	}
 	if e.Kind == kv.Updated { // a change of medium is a move
 		for _, k := range keys {
@@ -164,20 +161,22 @@ func (ix *Index) storeBlock(now machine.Time, p *pod, bit uint16, h kv.EngineHas
 	ix.bound()
 }
 
-// holds reports whether a pod holds a key on a place.
-func (ix *Index) holds(p *pod, bit uint16, key kv.Key) bool {
+// at returns a key's slot and the places at which a pod holds the key, 0 if it does not.
+func (ix *Index) at(p *pod, key kv.Key) (slot tableRef, places uint16) {
 	slot, ok := ix.blocks.table.find(nameOf(uint64(key)))
-	return ok && ix.blocks.placesOf(slot, p.Number)&bit != 0
+	if ok {
+		places = ix.blocks.placesOf(slot, p.Number)
+	}
+	return slot, places
 }
 
-// count is how often a pod stored an engine block on a place without removing
-// it. Key is the block's last.
+// count returns how often a pod stored an engine block at a place without removing it. key is the block's last key.
 func (ix *Index) count(p *pod, bit uint16, h kv.EngineHash, key kv.Key) int {
-	if n, ok := p.odd[oddHolding{h, bit}]; ok {
+	if n, ok := p.odd[atPlace{uint64(h), bit}]; ok {
 		return n
 	}
-	slot, ok := ix.blocks.table.find(nameOf(uint64(key)))
-	if !ok || ix.blocks.placesOf(slot, p.Number)&bit == 0 {
+	slot, places := ix.at(p, key)
+	if places&bit == 0 {
 		return 0
 	}
 	if _, rec := ix.pair(slot, p.Number); rec.engine == h {
@@ -197,8 +196,8 @@ func (ix *Index) pair(slot tableRef, number uint16) (uint32, *record) {
 	}
 }
 
-// hold makes a pod a holder of one key. It says whether the place is new and
-// the record carries this engine hash, so that the record alone counts it.
+// hold makes a pod a holder of one key. It reports whether the place is new and the record has this engine hash, so
+// that the record alone counts it.
 func (ix *Index) hold(now machine.Time, p *pod, bit uint16, key kv.Key, h kv.EngineHash) bool {
 	slot := ix.blocks.table.slot(nameOf(uint64(key)))
 	if places := ix.blocks.placesOf(slot, p.Number); places != 0 {

@@ -5,11 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// table maps 64-bit names to 64-bit words for one writer and any number of
-// readers, who take no lock and wait for nobody: a slot's name never changes
-// once it is there, and a word is one atomic load. A removed name keeps its
-// slot with the word 0 until its shard is written anew. Shards keep each
-// rewriting short; a reader that is in the old slots finishes there.
+// table maps 64-bit names to 64-bit words for one writer and any number of readers, which take no lock and never wait:
+// a slot's name never changes once it is set, and a word is one atomic load. A removed name keeps its slot with the
+// word 0 until its shard is rewritten. Shards keep each rewriting short; a reader in the old slots finishes there.
 type table struct {
 	shards [tableShards]tableShard
 	live   int // names whose word is not 0
@@ -27,8 +25,7 @@ type tableShard struct {
 	live  int
 }
 
-// tableSlot keeps name and word in one cache line, which is what a look-up in
-// a large table costs.
+// tableSlot keeps name and word in one cache line, so that a look-up in a large table costs one miss.
 type tableSlot struct {
 	name uint64 // 0 is an empty slot
 	word uint64
@@ -149,7 +146,7 @@ func (t *table) set(r tableRef, word uint64) {
 		if word == 0 {
 			return
 		}
-		r.tableSlot.word = word // nobody reads it before the name
+		r.tableSlot.word = word // readers look at the name first
 		atomic.StoreUint64(&r.tableSlot.name, r.of)
 		r.shard.used++
 		r.shard.live++

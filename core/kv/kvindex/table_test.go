@@ -39,8 +39,7 @@ func TestTableIsAMap(t *testing.T) {
 	})
 }
 
-// A million names, found and set anew in an order that the caches do not know,
-// beside Go's map under a lock.
+// Finds and sets a million names in an order that defeats caches, compared with Go's map under a lock.
 func BenchmarkTable(b *testing.B) {
 	const names = 1 << 20
 	name := func(i int) uint64 { return nameOf(uint64(i*7919%names) * 0x9e3779b97f4a7c15) }

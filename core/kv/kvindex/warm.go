@@ -2,7 +2,7 @@ package kvindex
 
 import "github.com/windtunnel/windtunnel/core/kv"
 
-// warmRun is how many blocks ahead memory is fetched.
+// warmRun is the number of blocks for which memory is fetched ahead.
 const warmRun = 32
 
 func (ix *Index) warmStore(hashes []kv.EngineHash, keys []kv.Key) {

@@ -297,3 +297,37 @@ func BenchmarkThousandPairs(b *testing.B) {
 		}
 	}
 }
+
+// A transfer that varies takes the time that it would take on average, as often longer as shorter, and never below 0.3
+// or above 1.7 of it.
+func TestVary(t *testing.T) {
+	const count = 2000
+	time := func(s Start) (takes float64) {
+		for _, leg := range s.Legs {
+			takes += leg.Delay.Seconds() + float64(s.Bytes)/float64(leg.BytesPerSecond)
+		}
+		return takes
+	}
+	start := func() Start {
+		return Start{Bytes: 1e9, Legs: []Leg{{Delay: machine.Second, BytesPerSecond: 1e9}}} // two seconds
+	}
+	for deviation, most := range map[machine.Time]float64{0: 0, 200 * machine.Millisecond: 1.4,
+		10 * machine.Second: 1.4} {
+		sum, longer, outside := 0.0, 0, 0
+		for i := range count {
+			s, d := start(), machine.NewDraw(1, "network", "transfer", uint64(i))
+			s.Vary(&d, deviation)
+			takes := time(s)
+			if sum += takes; takes > 2 {
+				longer++
+			}
+			if takes < 2-most-1e-6 || takes > 2+most+1e-6 {
+				outside++
+			}
+		}
+		half := deviation == 0 && longer == 0 || deviation > 0 && longer > count*2/5 && longer < count*3/5
+		if mean := sum / count; outside > 0 || mean < 1.9 || mean > 2.1 || !half {
+			t.Errorf("deviation %v: %v s on average, %d longer, %d outside", deviation, mean, longer, outside)
+		}
+	}
+}

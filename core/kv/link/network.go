@@ -30,8 +30,8 @@ func (l *Link) Reached() int64 {
 	return l.BytesPerSecond * tcpPermille / 1000
 }
 
-// Leg is one crossing of the network. A transfer with several legs (through a
-// store) is whole in the middle before it goes on.
+// Leg is one crossing of the network. A transfer with several legs (through a store) arrives whole at each stop before
+// it continues.
 type Leg struct {
 	Path []LinkID // at most MaxHops
 	// Delay passes before the first byte moves: handshake, serialization, and
@@ -56,7 +56,32 @@ type Start struct {
 	Serial uint64
 }
 
-// Cancel ends a transfer wherever it is. An unknown one is nothing.
+// Vary makes a transfer faster or slower. Its time, alone on its links, gets this standard deviation, and stays between
+// 0.3 and 1.7 times what it was.
+func (s *Start) Vary(d *machine.Draw, deviation machine.Time) {
+	takes := 0.0
+	for _, leg := range s.Legs {
+		takes += float64(leg.Delay)
+		if leg.BytesPerSecond > 0 {
+			takes += float64(s.Bytes) / float64(leg.BytesPerSecond) * float64(machine.Second)
+		}
+	}
+	if deviation <= 0 || takes == 0 {
+		return
+	}
+	normal := -6.0 // the sum of twelve uniform draws has the variance 1
+	for range 12 {
+		normal += d.Float64()
+	}
+	factor := min(max(1+normal*float64(deviation)/takes, 0.3), 1.7)
+	for i := range s.Legs {
+		leg := &s.Legs[i]
+		leg.Delay = machine.Time(float64(leg.Delay) * factor)
+		leg.BytesPerSecond = int64(float64(leg.BytesPerSecond) / factor)
+	}
+}
+
+// Cancel ends a transfer wherever it is. A Cancel of an unknown one does nothing.
 type Cancel struct{ ID ID }
 
 // Change gives a link another bandwidth; 0 breaks it, and what runs over it
@@ -73,7 +98,7 @@ func (Start) message()  {}
 func (Cancel) message() {}
 func (Change) message() {}
 
-// Kind says what an effect reports.
+// Kind is the type of an effect.
 type Kind uint8
 
 // The effects. Every Start ends in exactly one Arrived, Cancelled or Rejected.
@@ -82,7 +107,7 @@ const (
 	Usable                // UsableBytes of the last leg have arrived
 	Arrived               // all bytes of the last leg have
 	Cancelled             // ended by Cancel
-	Rejected              // a Start or Change that was not taken; Reason says why
+	Rejected              // a Start or Change was invalid, for Reason
 )
 
 var kindNames = [...]string{"began", "usable", "arrived", "cancelled", "rejected"}
@@ -90,7 +115,7 @@ var kindNames = [...]string{"began", "usable", "arrived", "cancelled", "rejected
 // String returns the kind in lower case.
 func (k Kind) String() string { return kindNames[k] }
 
-// Effect is what became of a transfer, at the time when it was due.
+// Effect is the end of a transfer, at the time when it was due.
 type Effect struct {
 	Kind   Kind
 	ID     ID
@@ -100,7 +125,7 @@ type Effect struct {
 	Reason string
 }
 
-// Due is At.
+// Due returns At.
 func (e Effect) Due() machine.Time { return e.At }
 
 // Effects is the buffer that a Network fills.
@@ -222,11 +247,10 @@ func (n *Network) Load(id LinkID) (transfers int, permille int) {
 	return len(w.flows), int(used * 1000 / w.capacity)
 }
 
-// Carried returns the whole bytes that a link has carried for transfers which have
-// left it, complete or not.
+// Carried returns the whole bytes that a link has carried for transfers that have left it, complete or not.
 func (n *Network) Carried(id LinkID) uint64 { return n.links[id].carried }
 
-// Next is when the network wants to be woken.
+// Next returns when the next transfer ends a leg, if any is under way.
 func (n *Network) Next() (machine.Time, bool) {
 	if n.heap.Len() == 0 {
 		return machine.Never, false
@@ -249,7 +273,7 @@ func (n *Network) Input(now machine.Time, m Message, fx *Effects) {
 		n.change(m, fx)
 	}
 	n.rerate()
-	n.Advance(n.now, fx) // what is nothing to move arrives at once
+	n.Advance(n.now, fx) // a transfer of no bytes arrives at once
 }
 
 func (n *Network) change(m Change, fx *Effects) {
@@ -292,18 +316,17 @@ func (n *Network) step(id int32, fx *Effects) {
 	if f.phase == delayed {
 		f.phase = moving
 		f.since, f.rate = n.now, 0
-		for hop, l := range f.start.Legs[f.leg].Path {
+		path := f.start.Legs[f.leg].Path
+		for hop, l := range path {
 			w := &n.links[l]
 			f.at[hop] = int32(len(w.flows))
 			w.flows = append(w.flows, id)
 		}
-		n.heap.Remove(&n.flows[id].slot) // until it has a rate
+		n.heap.Remove(&f.slot) // until it has a rate
 		n.emit(fx, Began, f)
-		if len(f.start.Legs[f.leg].Path) == 0 {
+		if n.dirty = append(n.dirty, path...); len(path) == 0 {
 			n.legDone(id, fx)
-			return
 		}
-		n.dirty = append(n.dirty, f.start.Legs[f.leg].Path...)
 		return
 	}
 	n.settle(f)
@@ -342,7 +365,7 @@ func (n *Network) settle(f *flow) {
 func (n *Network) schedule(id int32) {
 	f := &n.flows[id]
 	if f.rate == 0 {
-		n.heap.Remove(&n.flows[id].slot) // stands still
+		n.heap.Remove(&f.slot) // stands still
 		return
 	}
 	goal := f.left

@@ -7,17 +7,14 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Profile is what a connector does with a transfer. The figures stand for a
-// cache of 640 MiB (2,048 tokens of a 70B model in 16 bits) over a 100 Gb/s
-// NIC with document 003's ranges: NIXL v2 50–100 ms, NIXL v1 150–200 ms,
-// LMCache 100–150 ms. A script test holds them there.
+// Profile describes how a connector transfers. The figures apply to a cache of 640 MiB (2,048 tokens of a 70B model in
+// 16 bits) over a 100 Gb/s NIC with document 003's ranges: NIXL v2 50–100 ms, NIXL v1 150–200 ms, LMCache 100–150 ms. A
+// script test holds them there.
 type Profile struct {
 	Name string
-	// VLLM is how its names in vLLM's --kv-transfer-config begin, in small letters,
-	// a space between them.
+	// VLLM is the beginning of its names in vLLM's --kv-transfer-config, in lower case, separated by spaces.
 	VLLM string
-	// Metrics is what vLLM calls it in the names of its metrics; where it is empty,
-	// transfers are told under NIXL's names.
+	// Metrics is the connector's name in vLLM's metrics; if it is empty, transfers are reported under NIXL's names.
 	Metrics string
 	// Handshake passes before bytes move: side channel, metadata, registration.
 	Handshake machine.Time
@@ -39,8 +36,8 @@ type Profile struct {
 	CompressBits int64
 	// ViaStore sends through the external cache: there and back.
 	ViaStore bool
-	// MeetingPort is where prefill and decode servers of one request usually find
-	// each other before either has a cache; 0 where they need not.
+	// MeetingPort is the port at which prefill and decode servers of one request usually find each other before either
+	// has a cache; 0 if they need none.
 	MeetingPort int
 }
 
@@ -96,8 +93,7 @@ func UCXHasRDMA(tls string) bool {
 	return exclude
 }
 
-// Bytes is what goes over the wire for a cache of so many bytes of 16-bit
-// elements.
+// Bytes returns the bytes on the wire for a cache of so many bytes of 16-bit elements.
 func (p Profile) Bytes(cache int64) int64 {
 	if p.CompressBits > 0 && p.CompressBits < 16 {
 		return (cache*p.CompressBits + 15) / 16

@@ -63,7 +63,7 @@ func (n *Network) fill() {
 		for _, l := range links {
 			w := &n.links[l]
 			if w.open == 0 {
-				continue // nobody left to serve: out of the next rounds too
+				continue // without transfers the link takes no part in the next rounds
 			}
 			links[k] = l
 			k++

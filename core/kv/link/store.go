@@ -2,12 +2,11 @@ package link
 
 import "github.com/hashicorp/golang-lru/v2/simplelru"
 
-// Store is the external cache of the connectors that travel by one (shared
-// storage, LMCache): blocks by their content. A prompt's blocks are in it when
-// it is computed; the time that writing them takes is charged to whoever reads
-// them first. The zero Store is empty.
+// Store is the external cache of connectors that have one (shared storage, LMCache): blocks by their content. A
+// prompt's blocks are in it once the prompt is computed. The first reader of a block pays the time of writing it. The
+// zero Store is empty.
 type Store struct {
-	// blocks are the blocks' writers: nodes, -1 once somebody has read the block.
+	// blocks are the blocks' writers: nodes, -1 once a node has read the block.
 	blocks *simplelru.LRU[uint64, int]
 }
 

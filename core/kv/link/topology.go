@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -74,9 +75,7 @@ func NewTopology(c TopologyConfig) (*Topology, error) {
 	if c.NIC.BytesPerSecond == 0 {
 		return nil, fmt.Errorf("topology: the nodes have no NIC; name one, such as infiniband-200")
 	}
-	if c.NodesPerRack == 0 {
-		c.NodesPerRack = c.Nodes
-	}
+	c.NodesPerRack = cmp.Or(c.NodesPerRack, c.Nodes)
 	t := &Topology{config: c, uplink: -1, inside: -1, store: -1}
 	pair := func(w Wire, name string) LinkID {
 		first := LinkID(len(t.links))
@@ -105,13 +104,13 @@ func NewTopology(c TopologyConfig) (*Topology, error) {
 	return t, nil
 }
 
-// Links is what New wants.
+// Links returns the links for New.
 func (t *Topology) Links() []Link { return t.links }
 
 // Rack returns the rack that a node stands in.
 func (t *Topology) Rack(node int) int { return node / t.config.NodesPerRack }
 
-// Route is a path with what the wires along it have in common.
+// Route is a path with the common properties of its wires.
 type Route struct {
 	Path           []LinkID
 	Latency        machine.Time
@@ -135,7 +134,7 @@ func (t *Topology) Between(from, to int) (Route, error) {
 	return t.route(LinkID(2*from), LinkID(2*to+1)), nil
 }
 
-// ToStore and FromStore are the ways to and from the external cache.
+// ToStore returns the way from a node to the external cache.
 func (t *Topology) ToStore(from int) (Route, error) { return t.viaStore(from, 0) }
 
 // FromStore returns the way from the external cache to a node.

@@ -2,9 +2,10 @@ package link
 
 import (
 	"fmt"
+	"slices"
 )
 
-// begin takes a transfer in, or says why not.
+// begin starts a transfer, or rejects it with a reason.
 func (n *Network) begin(s Start, fx *Effects) {
 	if reason := n.refuse(&s); reason != "" {
 		fx.Add(Effect{Kind: Rejected, ID: s.ID, At: n.now, Reason: reason})
@@ -58,10 +59,8 @@ func (n *Network) refuse(s *Start) string {
 			if l < 0 || int(l) >= len(n.links) {
 				return fmt.Sprintf("leg %d names link %d; there are %d", i, l, len(n.links))
 			}
-			for _, other := range leg.Path[:j] {
-				if other == l {
-					return fmt.Sprintf("leg %d crosses %q twice", i, n.links[l].Name)
-				}
+			if slices.Contains(leg.Path[:j], l) {
+				return fmt.Sprintf("leg %d crosses %q twice", i, n.links[l].Name)
 			}
 		}
 	}
@@ -73,10 +72,7 @@ func (n *Network) startLeg(id int32, leg int, fx *Effects) {
 	f := &n.flows[id]
 	f.leg, f.phase = leg, delayed
 	f.left = f.start.Bytes << unitShift
-	f.limit = 0
-	if limit := f.start.Legs[leg].BytesPerSecond; limit > 0 {
-		f.limit = units(limit)
-	}
+	f.limit = units(f.start.Legs[leg].BytesPerSecond)
 	if leg == len(f.start.Legs)-1 && f.start.UsableBytes > 0 {
 		f.usable = (f.start.Bytes - f.start.UsableBytes) << unitShift
 	}
@@ -96,12 +92,11 @@ func (n *Network) legDone(id int32, fx *Effects) {
 		n.startLeg(id, f.leg+1, fx)
 		return
 	}
+	f.left = 0
 	if f.usable >= 0 {
 		f.usable = -1
-		f.left = 0
 		n.emit(fx, Usable, f)
 	}
-	f.left = 0
 	n.end(id, Arrived, fx)
 }
 
@@ -119,11 +114,7 @@ func (n *Network) leave(id int32) {
 			other := w.flows[last]
 			w.flows[at] = other
 			o := &n.flows[other]
-			for k, x := range o.start.Legs[o.leg].Path {
-				if x == l {
-					o.at[k] = at
-				}
-			}
+			o.at[slices.Index(o.start.Legs[o.leg].Path, l)] = at
 		}
 		w.flows = w.flows[:last]
 		w.carried += moved
@@ -149,12 +140,8 @@ func (n *Network) end(id int32, k Kind, fx *Effects) {
 	}
 	queue := n.serial[serial]
 	first := queue[0] == id
-	for i, other := range queue {
-		if other == id {
-			queue = append(queue[:i], queue[i+1:]...)
-			break
-		}
-	}
+	at := slices.Index(queue, id)
+	queue = slices.Delete(queue, at, at+1)
 	if len(queue) == 0 {
 		delete(n.serial, serial)
 		return

@@ -152,6 +152,7 @@ func (r *Reader) object(data []byte) {
 		Output   []struct{ Content words } // of a response
 		Response struct{ Usage *usage }    // at its end
 		Metadata json.RawMessage
+		Held     *string `json:"held_metadata"` // of a response
 		Error    *Error
 	}
 	if err := json.Unmarshal(data, &o); err != nil {
@@ -188,9 +189,12 @@ func (r *Reader) object(data []byte) {
 	if o.Error != nil {
 		r.err = o.Error
 	}
-	var s string
-	if json.Unmarshal(o.Metadata, &s) == nil && len(o.Metadata) > 0 && string(o.Metadata) != "null" {
-		r.metadata, r.echoed = s, true
+	echo := o.Held
+	if echo == nil && json.Unmarshal(o.Metadata, &echo) != nil {
+		echo = nil // a client's own object
+	}
+	if echo != nil {
+		r.metadata, r.echoed = *echo, true
 	}
 }
 

@@ -42,6 +42,8 @@ func TestOutcomes(t *testing.T) {
 		"json": {js,
 			`{"choices":[{"message":{"content":"hi"}}],"usage":{"completion_tokens":7},"metadata":"m"}`, 200, true,
 			record.Completed, 7},
+		"held response": {js, `{"object":"response","usage":{"output_tokens":3},"metadata":{"a":"b"},"held_metadata":"m"}`, 200,
+			true, record.Completed, 3},
 		"cut json":          {js, `{"choices":[{"mess`, 200, false, record.Broken, 0},
 		"empty 200":         {js, ``, 200, false, record.Broken, 0},
 		"404":               {js, `{"error":{"message":"no","type":"NotFoundError"}}`, 404, true, record.Refused, 0},

@@ -17,6 +17,9 @@ type NetworkConfig struct {
 	NIC link.Wire
 	// Store joins the external cache; the zero value is a wire like NIC.
 	Store link.Wire
+	// Deviation is the standard deviation of a transfer's time, drawn with Seed; 0 is none.
+	Deviation machine.Time
+	Seed      uint64
 	// Engines are the servers, by their EngineID, in the order of their Index.
 	Engines []string
 }
@@ -238,6 +241,8 @@ func (n *Network) move(now machine.Time, m *Move, fx *NetworkEffects) {
 		fx.Add(Delivery{now, m.To, Moved{Call: m.Call, How: Failed}})
 		return
 	}
+	d := machine.NewDraw(n.c.Seed, "network", "transfer", uint64(n.next))
+	start.Vary(&d, n.c.Deviation)
 	x.bytes = start.Bytes
 	n.moves[n.next], n.ids[x.mover] = x, n.next
 	n.net.Input(now, start, &n.fx)

@@ -33,6 +33,8 @@ type Strike struct {
 	Do Action
 	// N is Answer's status, and at AtTokens how many tokens are sent before.
 	N int
+	// Failure is the failure of openai.FailureTypes whose words an Answer has; empty is an answer of its own.
+	Failure string
 	// For is how long Wait waits.
 	For time.Duration
 }

@@ -28,6 +28,8 @@ type Server struct {
 	// (link.Profile.Metrics), and KVConsumer says that they may come here.
 	Transfers  string
 	KVConsumer bool
+	// SGLang is the label engine_type of SGLang's metrics, unified, prefill or decode. Empty means vLLM's metrics.
+	SGLang string
 
 	cache []metrics.Label // of cacheConfig; nil: not remembered
 }
@@ -114,6 +116,12 @@ func (x *Look) own() []metrics.Label {
 // Write tells all families of metrics.
 func (x *Look) Write(w metrics.Writer) {
 	own := x.own()
+	if x.Server.SGLang != "" {
+		x.writeSGLang(w)
+		w.Labels(own...)
+		x.writeAdapters(w)
+		return
+	}
 	w.Labels(own...)
 	x.writeState(w)
 	x.writeEngine(w)

@@ -41,6 +41,8 @@ const (
 	PayloadPart  = "request_payload"
 	MetadataPart = "metadata"
 	EchoField    = "metadata"
+	// ResponsesEchoField takes its place in /v1/responses, whose metadata is an object of the client's.
+	ResponsesEchoField = "held_metadata"
 )
 
 const (

@@ -3,6 +3,7 @@ package openai
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/core/wire/apierror"
 )
@@ -58,10 +59,24 @@ func InvalidUserInput(format string, args ...any) *Error {
 	return &Error{Status: 400, Type: "InvalidUserInput", Message: fmt.Sprintf(format, args...)}
 }
 
-// FailureTypes are the failures that llm-d-inference-sim injects, by its names.
-var FailureTypes = map[string]int{
-	"rate_limit": 429, "invalid_api_key": 401, "context_length": 400, "server_error": 503, "invalid_request": 400,
-	"model_not_found": 404,
+// FailureTypes are the failures that llm-d-inference-sim injects, by its names, in its words
+// (pkg/llm-d-inference-sim/failures.go). A message's %s is the model.
+var FailureTypes = map[string]Error{
+	"rate_limit": {429, "Rate limit reached for %s in organization org-xxx on requests per min (RPM): Limit 3, " +
+		"Used 3, Requested 1.", "RateLimitError", ""},
+	"invalid_api_key": {401, "Incorrect API key provided.", "AuthenticationError", ""},
+	"context_length": {400, "This model's maximum context length is 4096 tokens. However, your messages resulted in " +
+		"4500 tokens.", "BadRequestError", "messages"},
+	"server_error":    {503, "The server is overloaded or not ready yet.", "InternalServerError", ""},
+	"invalid_request": {400, "Invalid request: missing required parameter 'model'.", "BadRequestError", "model"},
+	"model_not_found": {404, "The model '%s-nonexistent' does not exist", "NotFoundError", "model"},
+}
+
+// Failure returns the answer to a request that fails with one of FailureTypes.
+func Failure(kind, model string) *Error {
+	e := FailureTypes[kind]
+	e.Message = strings.Replace(e.Message, "%s", model, 1)
+	return &e
 }
 
 // Invalidf builds the answer to a body that is no valid JSON, lacks a field or

@@ -99,6 +99,21 @@ const MaxChoices = 16384
 // of --max-logprobs.
 const MaxLogprobs = 20
 
+// greedy is the temperature below which vLLM samples nothing.
+const greedy = 1e-5
+
+// Repeats reports whether the same prompt gets the same words again: the request has a seed, or decodes greedily. The
+// words depend on seed, which is 0 for a greedy request.
+func (s *Sampling) Repeats() (seed uint64, repeats bool) {
+	switch {
+	case s.Temperature != nil && *s.Temperature < greedy:
+		return 0, true
+	case s.Seed != nil:
+		return uint64(*s.Seed), true
+	}
+	return 0, false
+}
+
 // Check refuses values that vLLM refuses.
 func (s *Sampling) Check() *Error {
 	if s.N != nil && (*s.N < 1 || *s.N > MaxChoices) {

@@ -528,3 +528,12 @@ func (v Value) Any() any {
 	}
 	return out
 }
+
+// Inert is the type of a field that is known and has no effect. Reading the field is a warning.
+type Inert struct{}
+
+// ReadYAML implements Reader.
+func (Inert) ReadYAML(v Value) Problems {
+	v.Warn("it has no effect here", "", "")
+	return nil
+}

@@ -15,6 +15,7 @@ type Profile string
 const (
 	ProfileDocument Profile = "document" // document 003: 256 sequences, 8,192 tokens
 	ProfileVLLM     Profile = "vllm"     // vLLM: 1,024 sequences and 8,192 tokens on a large GPU, else 256 and 2,048
+	ProfileSGLang   Profile = "sglang"   // SGLang: 2,048 sequences, 8,192 tokens, pages of one token, port 30000
 	ProfileSim      Profile = "sim"      // llm-d-inference-sim: 5 sequences, 1,024 tokens of context, no latency
 )
 
@@ -44,6 +45,9 @@ type Config struct {
 	MaxNumBatchedTokens       int
 	BlockSize                 int
 	NumGPUBlocks              int
+	MaxTotalTokens            int  // of the KV cache, in place of NumGPUBlocks
+	Metrics                   bool // SGLang's --enable-metrics
+	MaxPrefillTokens          int  // of one step where prompts are not cut
 	LongPrefillTokenThreshold int
 	MaxNumPartialPrefills     int
 	MaxLongPartialPrefills    int
@@ -54,6 +58,7 @@ type Config struct {
 	NoChunkedPrefill          bool
 	EnforceEager              bool
 	Policy                    string // fcfs or priority
+	SchedulePolicy            string // SGLang's; only fcfs is simulated
 	Batching                  string // continuous, static, none or independent
 	Seed                      *uint64
 
@@ -99,6 +104,9 @@ type Config struct {
 	RequestIDHeaders    bool
 	TimingHeaders       bool // document 003's
 	PromptTokensDetails bool
+	StoreResponses      bool
+	Sleeps              *bool // --enable-sleep-mode; nil where it is not given
+	LogHTTP             bool
 	MaxBodyMiB          int
 	StartupDelay        Timing
 	MaxWaiting          int

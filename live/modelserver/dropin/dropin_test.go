@@ -15,6 +15,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/structured"
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 	"github.com/windtunnel/windtunnel/live/modelserver"
@@ -206,4 +207,35 @@ func FuzzDataset(f *testing.F) {
 			}
 		}
 	})
+}
+
+// POST /sleep does nothing where llm-d-inference-sim ignores it, and what transfers vary by comes from the flag that
+// belongs to their time.
+func TestSimOptions(t *testing.T) {
+	for line, want := range map[string]struct {
+		ignored   bool
+		deviation machine.Time
+	}{
+		"--model m":               {},
+		"--model m --mode random": {ignored: true},
+		"--model m --mode random --enable-sleep-mode":   {},
+		"--model m --no-enable-sleep-mode":              {ignored: true},
+		"--model m --mode random --enable-sleep-mode=0": {ignored: true},
+		"--model m --enable-sleep-mode --kv-cache-transfer-latency 9 --kv-cache-transfer-latency-std-dev 2 " +
+			"--kv-cache-transfer-time-std-dev 3": {deviation: 2 * machine.Millisecond},
+		"--model m --enable-sleep-mode --kv-cache-transfer-time-per-token 9us --kv-cache-transfer-latency-std-dev 2 " +
+			"--kv-cache-transfer-time-std-dev 3ms": {deviation: 3 * machine.Millisecond},
+	} {
+		r, err := Parse(strings.Fields(line), func(string) (string, bool) { return "", false })
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := r.Fleet()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := o.Servers[0].IgnoreSleep; got != want.ignored || o.Transfer.Deviation != want.deviation {
+			t.Errorf("%s: sleep ignored %v, deviation %v", line, got, o.Transfer.Deviation)
+		}
+	}
 }

@@ -56,6 +56,9 @@ func (r *Result) environment(env func(string) (string, bool)) error {
 	if err := number("VLLM_MOONCAKE_BOOTSTRAP_PORT", 1, 65535, func(n int) { r.BootstrapPort = n }); err != nil {
 		return err
 	}
+	if r.StoreResponses, err = truth("VLLM_ENABLE_RESPONSES_API_STORE"); err != nil {
+		return err
+	}
 	if r.NCCLIBDisable, err = truth("NCCL_IB_DISABLE"); err != nil {
 		return err
 	}

@@ -23,7 +23,8 @@ import (
 type flag struct {
 	boolean bool
 	many    bool // takes every value up to the next flag
-	sim     bool // only llm-d-inference-sim has it
+	sim     bool // llm-d-inference-sim's alone
+	sglang  bool // SGLang's alone
 	set     func(c *Config, v string) error
 }
 
@@ -213,7 +214,8 @@ var flags = map[string]flag{
 	"enable-kv-events":             {boolean: true, set: enableKVEvents}, // document 003
 
 	// windtunnel.
-	"profile":       choice(func(c *Config) *Profile { return &c.Profile }, ProfileDocument, ProfileVLLM, ProfileSim),
+	"profile": choice(func(c *Config) *Profile { return &c.Profile }, ProfileDocument, ProfileVLLM,
+		ProfileSGLang, ProfileSim),
 	"batching":      text(func(c *Config) *string { return &c.Batching }),
 	"accelerator":   text(func(c *Config) *string { return &c.Accelerator }),
 	"output-tokens": text(func(c *Config) *string { return &c.OutputTokens }),
@@ -245,6 +247,12 @@ var flags = map[string]flag{
 
 	"kv-cache-transfer-latency":        sim(text(func(c *Config) *string { return &c.KVTransferLatency.Mean })),
 	"kv-cache-transfer-time-per-token": sim(text(func(c *Config) *string { return &c.KVTransferTimePerToken.Mean })),
+	"kv-cache-transfer-latency-std-dev": sim(
+		text(func(c *Config) *string { return &c.KVTransferLatency.StdDev })),
+	"kv-cache-transfer-time-std-dev": sim(
+		text(func(c *Config) *string { return &c.KVTransferTimePerToken.StdDev })),
+	"enable-sleep-mode": {boolean: true, set: setSleep},
+	"log-http":          sim(on(func(c *Config) *bool { return &c.LogHTTP })),
 
 	"default-embedding-dimensions":   sim(number(func(c *Config) *int { return &c.Dimensions }, 1, 65_536)),
 	"global-cache-hit-threshold":     sim(real(func(c *Config) *float64 { return &c.CacheHitThreshold }, 0, 1)),
@@ -376,6 +384,12 @@ func setSpeculation(c *Config, v string) error {
 	return nil
 }
 
+func setSleep(c *Config, v string) error {
+	sleeps := false
+	c.Sleeps = &sleeps
+	return on(func(c *Config) *bool { return c.Sleeps }).set(c, v)
+}
+
 func setSeed(c *Config, v string) error {
 	n, err := parseNumber(v)
 	if err != nil {
@@ -388,7 +402,7 @@ func setSeed(c *Config, v string) error {
 
 func addFailureTypes(c *Config, v string) error {
 	for t := range strings.SplitSeq(v, ",") {
-		if openai.FailureTypes[t] == 0 {
+		if openai.FailureTypes[t].Status == 0 {
 			return fmt.Errorf("unknown failure type %q", t)
 		}
 		c.Inject.Types = append(c.Inject.Types, t)

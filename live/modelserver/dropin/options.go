@@ -38,11 +38,13 @@ func (r *Result) fill(simFlags bool) error {
 			*v = d
 		}
 	}
+	port := defaultPort
 	switch r.Profile {
 	case ProfileSim:
 		def(&r.MaxNumSeqs, 5)
 		def(&r.MaxModelLen, 1024)
-		def(&r.NumGPUBlocks, 1024)
+		tokens := cmp.Or(r.BlockSize, 16)
+		def(&r.NumGPUBlocks, max(1024, (r.MaxModelLen+tokens-1)/tokens)) // a simulator without a KV cache has no limit
 		def(&r.MaxBodyMiB, 4)
 		def(&r.MaxWaiting, 1000)
 		def(&r.MaxNumBatchedTokens, max(8192, r.MaxNumSeqs))
@@ -60,6 +62,12 @@ func (r *Result) fill(simFlags bool) error {
 		seqs, batched := a.VLLMDefaults()
 		def(&r.MaxNumBatchedTokens, max(batched, r.MaxNumSeqs))
 		def(&r.MaxNumSeqs, min(seqs, r.MaxNumBatchedTokens))
+	case ProfileSGLang:
+		r.fillSGLang(def)
+		port = sglangPort
+	}
+	if r.Port < 0 {
+		r.Port = port
 	}
 	def(&r.MaxNumSeqs, 256)
 	def(&r.MaxNumBatchedTokens, max(8192, r.MaxNumSeqs))
@@ -186,9 +194,12 @@ func (r *Result) server(advertised string) (modelserver.ServerOptions, error) {
 	so := modelserver.ServerOptions{
 		Advertise: advertised, PeerTimeout: r.PeerTimeout, Body: serve.BodyLimits{Idle: r.BodyIdle, Total: r.BodyTotal},
 		Models: append([]string(nil), r.Served...), Adapters: r.Adapters, TensorParallel: r.TensorParallel,
-		RequestIDHeaders: r.RequestIDHeaders, TimingHeaders: r.TimingHeaders || r.Profile == ProfileDocument,
 		PromptTokensDetails: r.PromptTokensDetails || r.Profile == ProfileSim,
-		MaxBodyBytes:        int64(r.MaxBodyMiB) << 20, APIKeys: r.APIKeys,
+		APIOptions: modelserver.APIOptions{RequestIDHeaders: r.RequestIDHeaders, LogHTTP: r.LogHTTP,
+			TimingHeaders:  r.TimingHeaders || r.Profile == ProfileDocument,
+			IgnoreSleep:    r.Sleeps != nil && !*r.Sleeps || r.Sleeps == nil && r.Profile == ProfileSim,
+			StoreResponses: r.StoreResponses, SGLang: r.Profile == ProfileSGLang},
+		MaxBodyBytes: int64(r.MaxBodyMiB) << 20, APIKeys: r.APIKeys,
 		Faults:      modelserver.FaultOptions{Inject: r.Inject},
 		FakeMetrics: r.FakeMetrics,
 		PodName:     r.PodName, PodNamespace: r.PodNamespace,

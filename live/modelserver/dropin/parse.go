@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,13 +18,13 @@ import (
 // begins with a dash.
 var booleans = strings.Fields(`
 	trust-remote-code disable-log-requests disable-log-stats enable-log-requests enable-auto-tool-choice
-	enable-sleep-mode enable-lora-bias fully-sharded-loras disable-custom-all-reduce
+	enable-lora-bias fully-sharded-loras disable-custom-all-reduce
 	enable-expert-parallel enable-eplb enable-dbo async-scheduling disable-sliding-window
 	skip-tokenizer-init enable-prompt-embeds disable-cascade-attn disable-hybrid-kv-cache-manager
 	enable-server-load-tracking enable-force-include-usage enable-tokenizer-info-endpoint
 	disable-fastapi-docs disable-uvicorn-access-log return-tokens-as-token-ids allow-credentials
 	enable-ssl-refresh headless multi-step-stream-outputs use-v2-block-manager ray-workers-use-nsight
-	enable-mm-embeds enable-log-outputs disable-frontend-multiprocessing log-http force-dummy-tokenizer
+	enable-mm-embeds enable-log-outputs disable-frontend-multiprocessing force-dummy-tokenizer
 	skip-tool-validation dataset-in-memory calculate-kv-scales mm-processor-cache
 	data-parallel-hybrid-lb data-parallel-external-lb enable-return-routed-experts
 	kv-sharing-fast-prefill show-hidden-metrics-for-version disable-nccl-for-dp-synchronization
@@ -79,12 +80,15 @@ func Parse(args []string, env func(string) (string, bool)) (*Result, error) {
 	return ParseIn(args, env, disk)
 }
 
-// ParseIn reads a command line: vllm serve's, llm-d-inference-sim's, or a mix.
+// ParseIn reads a command line: vllm serve's, SGLang's, llm-d-inference-sim's, or a mix.
 // The words "vllm", "serve", "launch render" and "python -m vllm.entrypoints…" at its
 // beginning are skipped. env looks environment variables up, and read reads the files of --config,
 // --chat-template and --tokenizer.
 func ParseIn(args []string, env func(string) (string, bool), read Reader) (*Result, error) {
-	r := &Result{Config: Config{Port: defaultPort}, read: read}
+	r := &Result{Config: Config{Port: -1}, read: read}
+	if sglangCommand(args) {
+		r.Profile = ProfileSGLang
+	}
 	if len(args) > maxArgs {
 		return nil, fmt.Errorf("%d arguments are more than %d", len(args), maxArgs)
 	}
@@ -120,7 +124,7 @@ func skipCommand(args []string) []string {
 	if len(args) > 2 && strings.HasPrefix(args[0], "python") && args[1] == "-m" {
 		args = args[3:]
 	}
-	if len(args) > 0 && (args[0] == "vllm" || strings.HasSuffix(args[0], "/vllm")) {
+	if len(args) > 0 && (path.Base(args[0]) == "vllm" || path.Base(args[0]) == "sglang") {
 		args = args[1:]
 	}
 	switch {
@@ -256,13 +260,16 @@ func complete(name string) string {
 		}
 	}
 	for _, full := range booleans {
-		offer(full)
-	}
-	for full, f := range flags {
-		if !f.sim {
+		if !slices.Contains(sglangBooleans, full) {
 			offer(full)
 		}
-		if f.boolean && !f.sim {
+	}
+	for full, f := range flags {
+		if f.sim || f.sglang {
+			continue
+		}
+		offer(full)
+		if f.boolean {
 			offer("no-" + full)
 		}
 	}

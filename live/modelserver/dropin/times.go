@@ -77,6 +77,9 @@ func (r *Result) steps(so *modelserver.ServerOptions) error {
 		so.Engine.Timer = modelserver.NewAdjustable(config.Constant) // the admin API can change it
 	}
 	if hw == nil {
+		if r.Profile == ProfileSGLang && so.Engine.NumGPUBlocks == 0 {
+			so.Engine.NumGPUBlocks = sglangTokens / r.BlockSize
+		}
 		return nil
 	}
 	plan, err := hardware.PlanMemory(

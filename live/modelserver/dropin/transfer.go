@@ -53,8 +53,15 @@ func (r *Result) givenTransfer() (kvtransfer.NetworkOptions, error) {
 			*x.to = d
 		}
 	}
-	if whole > 0 {
-		each = 0 // the whole counts
+	deviation, flag := r.KVTransferTimePerToken.StdDev, "kv-cache-transfer-time-std-dev"
+	if whole > 0 { // counts alone
+		each, deviation, flag = 0, r.KVTransferLatency.StdDev, "kv-cache-transfer-latency-std-dev"
+	}
+	if deviation != "" {
+		var err error
+		if t.Deviation, err = parseSpan(deviation); err != nil {
+			return t, fmt.Errorf("--%s: %w", flag, err)
+		}
 	}
 	speed := int64(fastest)
 	if each > 0 {
@@ -64,9 +71,8 @@ func (r *Result) givenTransfer() (kvtransfer.NetworkOptions, error) {
 		return t, fmt.Errorf("--kv-cache-transfer-time-per-token: expected at most 16ms, got %q",
 			r.KVTransferTimePerToken.Mean)
 	}
-	t.Profile = link.Profile{Name: "given", Handshake: whole, RDMAPermille: 1000, Streams: 1,
-		StreamBytesPerSecond: speed}
-	t.NIC = link.Wire{BytesPerSecond: speed, RDMA: true}
+	t.Profile = link.Profile{Name: "given", Handshake: whole, NoRDMA: true, Streams: 1, StreamBytesPerSecond: speed}
+	t.NIC = link.Wire{BytesPerSecond: fastest} // transfers do not share the time that they are given
 	return t, nil
 }
 

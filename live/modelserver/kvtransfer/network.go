@@ -19,6 +19,9 @@ type NetworkOptions struct {
 	// Store joins the external cache of LMCache; the zero value is a wire like
 	// NIC.
 	Store link.Wire
+	// Deviation is the standard deviation of a transfer's time, drawn with Seed; 0 is none.
+	Deviation machine.Time
+	Seed      uint64
 }
 
 // Network drives what joins a fleet's servers, in wall time. What it says it
@@ -37,7 +40,8 @@ type Network struct {
 
 // NewNetwork joins engines.
 func NewNetwork(o NetworkOptions, engines []*enginedrive.Engine, clock func() machine.Time) (*Network, error) {
-	c := enginecore.NetworkConfig{Profile: o.Profile, NIC: o.NIC, Store: o.Store}
+	c := enginecore.NetworkConfig{Profile: o.Profile, NIC: o.NIC, Store: o.Store, Deviation: o.Deviation,
+		Seed: o.Seed}
 	for _, e := range engines {
 		c.Engines = append(c.Engines, e.Core.Config().EngineID)
 	}

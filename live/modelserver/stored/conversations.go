@@ -152,7 +152,9 @@ func (s *Store) withConversation(serve func(w http.ResponseWriter, r *http.Reque
 // making a response.
 func (s *Store) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/responses/{id}", s.getResponse)
-	mux.HandleFunc("DELETE /v1/responses/{id}", s.deleteResponse)
+	if s.responses { // vLLM has no such method
+		mux.HandleFunc("DELETE /v1/responses/{id}", s.deleteResponse)
+	}
 	mux.HandleFunc("POST /v1/responses/{id}/cancel", s.cancelResponse)
 	mux.HandleFunc("POST /v1/conversations", s.createConversation)
 	mux.HandleFunc("GET /v1/conversations/{id}",

@@ -15,7 +15,7 @@ func (s *Store) getResponse(w http.ResponseWriter, r *http.Request) {
 	v, ok := s.get(r.PathValue("id"))
 	resp, isResponse := v.(*modelserver.StoredResponse)
 	if !ok || !isResponse {
-		wire.Answer(w, modelserver.UnknownResponse("response_id", r.PathValue("id")))
+		wire.Answer(w, modelserver.UnknownResponse(r.PathValue("id"), s.responses))
 		return
 	}
 	wire.Write(w, http.StatusOK, wire.JSON, resp.Body)
@@ -25,7 +25,7 @@ func (s *Store) getResponse(w http.ResponseWriter, r *http.Request) {
 // background here, so there is never anything to cancel.
 func (s *Store) cancelResponse(w http.ResponseWriter, r *http.Request) {
 	if _, ok := s.get(r.PathValue("id")); !ok {
-		wire.Answer(w, modelserver.UnknownResponse("response_id", r.PathValue("id")))
+		wire.Answer(w, modelserver.UnknownResponse(r.PathValue("id"), s.responses))
 		return
 	}
 	wire.Answer(w, openai.BadRequest("response_id", "Cannot cancel a synchronous response."))
@@ -35,7 +35,7 @@ func (s *Store) cancelResponse(w http.ResponseWriter, r *http.Request) {
 func (s *Store) deleteResponse(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
 	if !strings.HasPrefix(id, "resp_") || !s.delete(id) {
-		wire.Answer(w, modelserver.UnknownResponse("response_id", id))
+		wire.Answer(w, modelserver.UnknownResponse(id, true))
 		return
 	}
 	wire.Write(w, http.StatusOK, wire.JSON, fmt.Appendf(nil, `{"id":%q,"object":"response","deleted":true}`, id))

@@ -12,7 +12,8 @@ import (
 
 // Store has the responses and conversations, and which handles were fetched.
 type Store struct {
-	maxBody int64 // of a request, in bytes
+	maxBody   int64 // of a request, in bytes
+	responses bool  // are stored, beside conversations
 
 	mu   sync.Mutex
 	kept *bounded.Store[string, any]
@@ -27,9 +28,9 @@ const (
 	storedBytes = 256
 )
 
-// New is an empty store; requests have bodies of at most maxBody bytes.
-func New(maxBody int64) *Store {
-	return &Store{maxBody: maxBody,
+// New is an empty store; requests have bodies of at most maxBody bytes. Without responses it keeps conversations alone.
+func New(maxBody int64, responses bool) *Store {
+	return &Store{maxBody: maxBody, responses: responses,
 		kept: bounded.New[string, any](bounded.Limits{Entries: modelserver.MaxStored, Bytes: maxStoredBytes}, nil)}
 }
 

@@ -51,7 +51,7 @@ func idOf(body string) string {
 
 // api is a store behind its routes.
 func api(t *testing.T) (*Store, func(method, path, body string) (int, string)) {
-	s, mux := New(64<<20), http.NewServeMux()
+	s, mux := New(64<<20, true), http.NewServeMux()
 	s.Routes(mux)
 	return s, func(method, path, body string) (int, string) {
 		w := httptest.NewRecorder()

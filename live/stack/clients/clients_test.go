@@ -88,7 +88,8 @@ func serve(t *testing.T, batching engine.Batching) string {
 	t.Helper()
 	prefill, token := dist.Fixed(machine.Millisecond), dist.Fixed(200*machine.Microsecond)
 	f, err := modelserver.New(modelserver.Options{Seed: 1, Servers: []modelserver.ServerOptions{{Models: []string{"m"},
-		Prefill: &prefill, TokenTime: &token, Engine: engine.Config{Batching: batching,
+		APIOptions: modelserver.APIOptions{StoreResponses: true},
+		Prefill:    &prefill, TokenTime: &token, Engine: engine.Config{Batching: batching,
 			Timer: latency.Constant{TimeToFirstToken: machine.Millisecond,
 				InterTokenLatency: 200 * machine.Microsecond}}}}})
 	if err != nil {

@@ -57,7 +57,7 @@ func play(t *testing.T, name, servers string) target {
 		servers = "prefill: 1ms, interTokenLatency: 200us"
 	}
 	text := fmt.Sprintf("apiVersion: windtunnel/v1alpha1\nkind: Scenario\npools:\n  - name: default\n    model: "+
-		"m\n%s    modelServer: {batching: continuous, %s}\n", stacks[name], servers)
+		"m\n%s    modelServer: {batching: continuous, storeResponses: true, %s}\n", stacks[name], servers)
 	s, err := scenario.Parse(filepath.Join(here, "..", "testdata", "clients.yaml"), []byte(text))
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -276,9 +277,7 @@ func (c *Config) check() {
 		if p.Type == "" {
 			c.refuse(p.At.Get("type"), "missing", "the plug-in's type, such as queue-scorer", "")
 		}
-		if p.Name == "" {
-			p.Name = p.Type
-		}
+		p.Name = cmp.Or(p.Name, p.Type)
 		if p.Name != "" {
 			once("plugin name", p.Name, p.At)
 		}

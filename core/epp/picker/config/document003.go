@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -160,10 +161,7 @@ func (c converter) declare(e *enabledPlugin) bool {
 		}
 		return true
 	}
-	typ := document003Types[e.Name]
-	if typ == "" {
-		typ = kebab(e.Name)
-	}
+	typ := cmp.Or(document003Types[e.Name], kebab(e.Name))
 	args := e.Args
 	switch shared := c.configured[e.Name].Args; {
 	case !shared.Given():

@@ -9,6 +9,7 @@
 package discovery
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -32,9 +33,7 @@ func Read(file string, data []byte, namespace string) ([]*picker.Endpoint, error
 	if err != nil {
 		return nil, err
 	}
-	if namespace == "" {
-		namespace = DefaultNamespace
-	}
+	namespace = cmp.Or(namespace, DefaultNamespace)
 	root := doc.Root()
 	if root.Given() && !root.IsMapping() {
 		root.Fail(root.Found(), "a mapping with the key endpoints", "")
@@ -67,10 +66,7 @@ func entry(v strictyaml.Value, namespace string) *picker.Endpoint {
 	case !port.IsText():
 		port.Fail(port.Found(), "a text", fmt.Sprintf("write %q", port.Scalar()))
 	}
-	own := v.Get("namespace").Text()
-	if own == "" {
-		own = namespace
-	}
+	own := cmp.Or(v.Get("namespace").Text(), namespace)
 	labels := v.Get("labels").Texts()
 	if labels == nil {
 		labels = map[string]string{}

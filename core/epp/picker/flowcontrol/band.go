@@ -131,8 +131,7 @@ func (c *Controller) sweep() {
 		return
 	}
 	c.nextSweep = c.now.Add(flowIdleTime)
-	kept := c.bands[:0]
-	for _, b := range c.bands {
+	c.bands = slices.DeleteFunc(c.bands, func(b *band) bool {
 		for id, f := range b.flows {
 			if f.items.Len() == 0 && (crowded || c.now-f.idleSince >= flowIdleTime) {
 				delete(b.flows, id)
@@ -140,14 +139,12 @@ func (c *Controller) sweep() {
 				b.fair.forget(f)
 			}
 		}
-		if !b.declared && len(b.flows) == 0 && c.now-b.idleSince >= bandIdleTime {
+		old := !b.declared && len(b.flows) == 0 && c.now-b.idleSince >= bandIdleTime
+		if old {
 			delete(c.byPriority, b.Priority)
-			continue
 		}
-		kept = append(kept, b)
-	}
-	clear(c.bands[len(kept):])
-	c.bands = kept
+		return old
+	})
 	for _, p := range c.programs {
 		p.sweep(c.now)
 	}

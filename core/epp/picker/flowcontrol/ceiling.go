@@ -1,6 +1,7 @@
 package flowcontrol
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -40,12 +41,8 @@ func (u UsageLimit) withDefaults() UsageLimit {
 	if u.Kind == "" {
 		u = UsageLimit{Kind: StaticUsageLimit, Threshold: 1}
 	}
-	if u.Holdback.Shape == "" {
-		u.Holdback.Shape = "linear"
-	}
-	if u.Holdback.Domain == "" {
-		u.Holdback.Domain = DomainRank
-	}
+	u.Holdback.Shape = cmp.Or(u.Holdback.Shape, "linear")
+	u.Holdback.Domain = cmp.Or(u.Holdback.Domain, DomainRank)
 	if u.Holdback.MaxCeiling == nil {
 		one := 1.0
 		u.Holdback.MaxCeiling = &one

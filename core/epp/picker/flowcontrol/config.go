@@ -1,6 +1,7 @@
 package flowcontrol
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -87,19 +88,11 @@ func DefaultConfig() Config {
 // withDefaults sets the defaults of zero values.
 func (c Config) withDefaults() Config {
 	c.UsageLimit = c.UsageLimit.withDefaults()
-	if c.Detector.Kind == "" {
-		c.Detector.Kind = UtilizationDetectorType
-	}
+	c.Detector.Kind = cmp.Or(c.Detector.Kind, UtilizationDetectorType)
 	c.Detector = c.Detector.withDefaults()
-	if c.DispatchInterval == 0 {
-		c.DispatchInterval = machine.Millisecond
-	}
-	if c.Eviction.RefreshInterval == 0 {
-		c.Eviction.RefreshInterval = 50 * machine.Millisecond
-	}
-	if c.Eviction.StalenessThreshold == 0 {
-		c.Eviction.StalenessThreshold = 2 * machine.Second
-	}
+	c.DispatchInterval = cmp.Or(c.DispatchInterval, machine.Millisecond)
+	c.Eviction.RefreshInterval = cmp.Or(c.Eviction.RefreshInterval, 50*machine.Millisecond)
+	c.Eviction.StalenessThreshold = cmp.Or(c.Eviction.StalenessThreshold, 2*machine.Second)
 	if c.Eviction.Grace == 0 {
 		c.Eviction.Grace = c.Eviction.RefreshInterval + c.Eviction.StalenessThreshold + 250*machine.Millisecond
 		if c.Detector.Kind == ConcurrencyDetectorType {
@@ -120,16 +113,10 @@ func (c Config) withDefaults() Config {
 }
 
 func (b Band) withDefaults() Band {
-	if b.MaxBytes == 0 {
-		b.MaxBytes = DefaultBandMaxBytes
-	}
-	if b.MaxRequests == 0 {
-		b.MaxRequests = DefaultBandMaxRequests
-	}
+	b.MaxBytes = cmp.Or(b.MaxBytes, DefaultBandMaxBytes)
+	b.MaxRequests = cmp.Or(b.MaxRequests, DefaultBandMaxRequests)
 	b.Fairness = b.Fairness.withDefaults()
-	if b.Ordering == "" {
-		b.Ordering = FCFS
-	}
+	b.Ordering = cmp.Or(b.Ordering, FCFS)
 	return b
 }
 

@@ -137,7 +137,7 @@ func (c *Controller) cycleFrom(t machine.Time) machine.Time {
 	return max(c.cycleTime(1), (t+step-1)/step*step)
 }
 
-// pass counts the cycles up to t, in none of which anything could happen.
+// pass counts the idle cycles up to t.
 func (c *Controller) pass(t machine.Time) {
 	n := int64(t)/int64(c.cfg.DispatchInterval) - c.cycles
 	if n <= 0 {

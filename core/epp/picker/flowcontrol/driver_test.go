@@ -33,7 +33,7 @@ func (d *driver) Advance(now machine.Time, sink func(Effect)) {
 	d.fx.Reset()
 }
 
-// move goes on with another machine that has the same state.
+// move continues with another machine that has the same state.
 func (d *driver) move(t *rapid.T, config Config) {
 	text, err := json.Marshal(d.Save())
 	if err != nil {

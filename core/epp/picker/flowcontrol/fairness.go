@@ -1,6 +1,7 @@
 package flowcontrol
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,12 +26,8 @@ type Fairness struct {
 }
 
 func (f Fairness) withDefaults() Fairness {
-	if f.Kind == "" {
-		f.Kind = GlobalStrict
-	}
-	if f.Instance == "" {
-		f.Instance = f.Kind
-	}
+	f.Kind = cmp.Or(f.Kind, GlobalStrict)
+	f.Instance = cmp.Or(f.Instance, f.Kind)
 	if f.Kind == ProgramAware && f.Program == (Program{}) {
 		f.Program = DefaultProgram()
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// RequestID identifies one request to the machine. The driver chooses it and must not reuse it while a request has it.
-// It is not the x-request-id header, which clients may repeat.
+// RequestID identifies one request to the machine. The driver chooses it and must not reuse it before its request is
+// over. It is not the x-request-id header, which clients may repeat.
 type RequestID uint64
 
 // Ordering is the policy that orders the requests of one flow, by its plug-in type.

@@ -7,9 +7,7 @@ func (c *Controller) arrive(m Arrive) {
 	if _, twice := c.items[m.ID]; twice {
 		return // a mistake of the driver; the first request keeps its outcome
 	}
-	if m.Bytes < 0 {
-		m.Bytes = 0
-	}
+	m.Bytes = max(m.Bytes, 0)
 	c.sweep()
 	decided := Effect{At: c.now, Kind: Decided, ID: m.ID, Priority: m.Priority, FairnessID: m.FairnessID,
 		Bytes: m.Bytes, PoolEmpty: c.pool.empty()}

@@ -42,33 +42,29 @@ const (
 // the pool had endpoints when it expired: without them, the service is missing and not capacity.
 func (o Outcome) Refusal(poolEmpty bool) *apierror.Error {
 	const rejected, evicted = "request rejected pre-queue: ", "request evicted from queue: "
+	const stopped = "flow controller shutting down: "
+	answer := func(status int, reason, message string) *apierror.Error {
+		return &apierror.Error{Status: status, Message: message, Reason: reason}
+	}
 	switch o {
 	case RejectedCapacity:
-		return &apierror.Error{Status: 429, Message: rejected + "queue at capacity", Reason: ReasonSaturated}
+		return answer(429, ReasonSaturated, rejected+"queue at capacity")
 	case RejectedNoEndpoints:
-		return &apierror.Error{Status: 503, Message: "no endpoints available: " + rejected + "no endpoints available",
-			Reason: ReasonNoEndpoints}
+		return answer(503, ReasonNoEndpoints, "no endpoints available: "+rejected+"no endpoints available")
 	case EvictedTTL:
 		if poolEmpty {
-			return &apierror.Error{Status: 503,
-				Message: "request timed out in queue and no endpoints are available: " + evicted +
-					"request TTL expired", Reason: ReasonNoEndpoints}
+			return answer(503, ReasonNoEndpoints,
+				"request timed out in queue and no endpoints are available: "+evicted+"request TTL expired")
 		}
-		return &apierror.Error{Status: 429, Message: "request timed out in queue: " + evicted + "request TTL expired",
-			Reason: ReasonTTLExpired}
+		return answer(429, ReasonTTLExpired, "request timed out in queue: "+evicted+"request TTL expired")
 	case EvictedContextCancelled:
-		return &apierror.Error{Status: 503, Message: "client disconnected: " + evicted + "request context cancelled",
-			Reason: ReasonContextCancelled}
+		return answer(503, ReasonContextCancelled, "client disconnected: "+evicted+"request context cancelled")
 	case RejectedOther:
-		return &apierror.Error{Status: 503,
-			Message: "flow controller shutting down: " + rejected + "flow controller is not running",
-			Reason:  ReasonShuttingDown}
+		return answer(503, ReasonShuttingDown, stopped+rejected+"flow controller is not running")
 	case EvictedOther:
-		return &apierror.Error{Status: 503,
-			Message: "flow controller shutting down: " + evicted + "flow controller is not running",
-			Reason:  ReasonShuttingDown}
+		return answer(503, ReasonShuttingDown, stopped+evicted+"flow controller is not running")
 	}
-	return &apierror.Error{Status: 500, Message: "unhandled flow control outcome: " + o.String()}
+	return answer(500, "", "unhandled flow control outcome: "+o.String())
 }
 
 // Evicted returns the answer to a running request that is evicted, even in the middle of its response.

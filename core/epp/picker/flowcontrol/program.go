@@ -121,8 +121,7 @@ func (p *programs) sweep(now machine.Time) {
 	if len(idle) <= maxIdleFlows {
 		return
 	}
-	slices.SortFunc(idle, func(x,
-		y *program) int {
+	slices.SortFunc(idle, func(x, y *program) int {
 		return cmp.Or(cmp.Compare(x.LastDone, y.LastDone), cmp.Compare(x.ID, y.ID))
 	})
 	for _, q := range idle[:len(idle)-maxIdleFlows/2] {
@@ -154,12 +153,7 @@ func (p *programs) stats() (list []ProgramStats, index float64) {
 		}
 		list = append(list, s)
 	}
-	slices.SortFunc(list, func(a, b ProgramStats) int {
-		if a.ID < b.ID {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(list, func(a, b ProgramStats) int { return cmp.Compare(a.ID, b.ID) })
 	sum, squares := 0.0, 0.0
 	for _, s := range list {
 		sum += s.AverageWaitMs

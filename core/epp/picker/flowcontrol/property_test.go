@@ -103,11 +103,9 @@ func drawStory(t *rapid.T) story {
 	return s
 }
 
-// play drives a machine through the story. A lazy driver wakes it when it
-// wants to, an eager one every quarter of a millisecond as well, a sleepy one
-// only for messages. With moved the machine is another one for each message,
-// which goes on from the last one's state. watch sees the machine after every
-// message and effect.
+// play drives a machine through the story. A lazy driver wakes the machine at Next. An eager one also wakes it every
+// quarter of a millisecond, and a sleepy one only for messages. With moved, each message goes to another machine, which
+// continues from the last one's state. watch sees the machine after every message and effect.
 func (s story) play(t *rapid.T, eager, sleepy, moved bool, watch func(*driver, Message, *Effect)) (effects []Effect) {
 	c, err := newDriver(s.config)
 	if err != nil {
@@ -170,10 +168,8 @@ func (s story) play(t *rapid.T, eager, sleepy, moved bool, watch func(*driver, M
 	return effects
 }
 
-// When the machine is woken does not matter, as long as it is not later than
-// Next for those who want to know in time: lazy, eager and sleepy drivers see
-// the same effects with the same times; so does one that goes on from a saved
-// state.
+// It does not matter when a driver wakes the machine, as long as it is not later than Next. Lazy, eager and sleepy
+// drivers see the same effects at the same times, and so does a driver that continues from a saved state.
 func propNoLostWakeUp(t *rapid.T) {
 	s := drawStory(t)
 	lazy := s.play(t, false, false, false, nil)
@@ -191,8 +187,8 @@ func propNoLostWakeUp(t *rapid.T) {
 	}
 }
 
-// Every request has exactly one outcome, nothing waits beyond a limit, nobody
-// leaves before somebody of a higher band, and only the running are evicted.
+// Every request has exactly one outcome, no request waits beyond a limit, no request leaves before one of a higher
+// band, and only running requests are evicted.
 func propRules(t *rapid.T) {
 	s := drawStory(t)
 	arrived, decided := map[RequestID]Arrive{}, map[RequestID]Outcome{}

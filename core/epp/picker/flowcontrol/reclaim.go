@@ -2,6 +2,7 @@ package flowcontrol
 
 import (
 	"math"
+	"slices"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 )
@@ -41,25 +42,21 @@ type coolingDebit struct {
 
 // settle moves timed-out evictions to Cooling and removes those that have cooled.
 func (r *reclaimer) settle(now machine.Time, fx *Effects) {
-	open := r.outstanding[:0]
-	for _, it := range r.outstanding {
-		if now-it.IssuedAt < confirmationTimeout {
-			open = append(open, it)
-			continue
+	r.outstanding = slices.DeleteFunc(r.outstanding, func(it *item) bool {
+		late := now-it.IssuedAt >= confirmationTimeout
+		if late {
+			r.TimedOut++
+			r.cool(it, RevocationTimedOut, now, fx)
 		}
-		r.TimedOut++
-		r.Cooling = append(r.Cooling, coolingDebit{it.Credit, now.Add(r.Grace)})
-		fx.Add(Effect{At: now, Kind: RevocationTimedOut, ID: it.ID, Wait: now - it.IssuedAt})
-	}
-	clear(r.outstanding[len(open):])
-	r.outstanding = open
-	warm := r.Cooling[:0]
-	for _, d := range r.Cooling {
-		if now < d.Expires {
-			warm = append(warm, d)
-		}
-	}
-	r.Cooling = warm
+		return late
+	})
+	r.Cooling = slices.DeleteFunc(r.Cooling, func(d coolingDebit) bool { return now >= d.Expires })
+}
+
+// cool starts the wait until the detector has seen the end of an evicted request.
+func (r *reclaimer) cool(it *item, end EffectKind, now machine.Time, fx *Effects) {
+	r.Cooling = append(r.Cooling, coolingDebit{it.Credit, now.Add(r.Grace)})
+	fx.Add(Effect{At: now, Kind: end, ID: it.ID, Wait: now - it.IssuedAt})
 }
 
 // opens returns the earliest time at which the next decision may be possible.
@@ -76,14 +73,10 @@ func (r *reclaimer) opens() machine.Time {
 
 // ended confirms that an evicted request's stream has ended.
 func (r *reclaimer) ended(it *item, now machine.Time, fx *Effects) {
-	for i, o := range r.outstanding {
-		if o == it {
-			r.outstanding = append(r.outstanding[:i], r.outstanding[i+1:]...)
-			r.Confirmed++
-			r.Cooling = append(r.Cooling, coolingDebit{it.Credit, now.Add(r.Grace)})
-			fx.Add(Effect{At: now, Kind: RevocationConfirmed, ID: it.ID, Wait: now - it.IssuedAt})
-			return
-		}
+	if i := slices.Index(r.outstanding, it); i >= 0 {
+		r.outstanding = slices.Delete(r.outstanding, i, i+1)
+		r.Confirmed++
+		r.cool(it, RevocationConfirmed, now, fx)
 	}
 }
 
@@ -122,10 +115,7 @@ func (c *Controller) revoke(first int, saturation float64) {
 	r.Target = saturation - ceiling
 	// At exactly the ceiling the shortage is zero, although the band is blocked.
 	n := int(min(max(1, math.Ceil(r.Target/credit)), maxRevocations))
-	for range n {
-		if r.victims.Len() == 0 {
-			break
-		}
+	for range min(n, r.victims.Len()) {
 		priority, first := r.victims.Peek()
 		if priority.First >= int64(b.Priority) {
 			break

@@ -18,8 +18,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/apierror"
 )
 
-// The recordings are what the real picker (llm-d-router v0.10.0) was given and
-// answered. Each line is one run.
+// The recordings hold inputs and answers of the real picker (llm-d-router v0.10.0). Each line is one run.
 type recording struct {
 	ID        string
 	Config    string
@@ -223,7 +222,7 @@ func (r recording) objectives() map[string]int {
 	return out
 }
 
-// answer is what the client got: "" nothing, "dispatched", or the refusal.
+// answer is the client's answer: "" for none, "dispatched", or the refusal.
 type answer struct{ text, endpoint string }
 
 func refusalText(status int, body, reason string) string {

@@ -494,7 +494,7 @@ func (p *replay) saturationStep(s float64, step map[string]json.RawMessage) {
 	p.drip(s, rows)
 }
 
-// crew is whoever is named in a ceiling run.
+// crew returns the names in a ceiling run.
 func crew(r recording) (names []string) {
 	for _, step := range r.Steps {
 		list, _ := field[[]string](step, "answered_so_far")
@@ -525,8 +525,8 @@ func priorityOf(objective string) int {
 	return n
 }
 
-// drip is one state of the reflective-load runs: requests that have waited at
-// full saturation leave at another; the pace is what is compared.
+// drip plays one state of the reflective-load runs. Requests that have waited at full saturation leave at another one;
+// the test compares the pace.
 func (p *replay) drip(s float64, rows [][2]any) {
 	p.t.Helper()
 	loads := slices.Clone(p.loads)

@@ -21,11 +21,11 @@ import (
 //	load            one endpoint of the last pool: its place, waiting, kv, age
 //	arrive          one request per line: name [priority=…] [flow=…] [bytes=…] [ttl=…] [ttft=…]
 //	done, gone, placed  names
-//	advance         a duration: plays so much time, waking only when the machine wants to
-//	scrape          the same, with the last pool's metrics read anew every 50 ms
+//	advance         a duration: plays so much time, waking only at Next
+//	scrape          the same, reading the last pool's metrics every 50 ms
 //	objectives, shutdown, state, next
 //
-// Every command prints what happened, with the time at which it was due.
+// Every command prints the effects, each with the time at which it was due.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		s := &script{t: t, ids: map[string]RequestID{}, names: map[RequestID]string{}}

@@ -2,6 +2,7 @@ package flowcontrol
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -55,13 +56,10 @@ func (c *Controller) Snapshot(now machine.Time) Snapshot {
 	s := Snapshot{
 		Saturation: c.pool.at(now), Queued: c.queued, QueuedBytes: c.queuedBytes, Running: r.Running,
 		ReclaimTarget: r.Target, Revoked: r.Confirmed, RevokedTimedOut: r.TimedOut,
-		RevocationsFor: map[int]int64{}, FairnessIndex: 1,
+		RevocationsFor: maps.Clone(r.Issued), FairnessIndex: 1,
 	}
 	if c.cfg.Detector.Kind == UtilizationDetectorType {
 		s.StaleEndpoints = c.cfg.Detector.Utilization.StaleEndpoints(c.pool.loads, now)
-	}
-	for p, n := range r.Issued {
-		s.RevocationsFor[p] = n
 	}
 	for _, it := range r.outstanding {
 		s.PendingReclaim += it.Credit
@@ -82,12 +80,7 @@ func (c *Controller) Snapshot(now machine.Time) Snapshot {
 		slices.SortFunc(bs.Flows, func(x, y FlowSnapshot) int { return cmp.Compare(x.FairnessID, y.FairnessID) })
 		s.Bands = append(s.Bands, bs)
 	}
-	names := make([]string, 0, len(c.programs))
-	for name := range c.programs {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(c.programs)) {
 		list, index := c.programs[name].stats()
 		s.Programs = append(s.Programs, list...)
 		s.FairnessIndex = index

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -129,7 +130,6 @@ var criticalities = map[string]int{"Critical": 10, "Standard": 0, "Sheddable": -
 
 func readModel(v value, body map[string]func(value), meta Meta) Model {
 	m := Model{Meta: meta}
-	weighted := 0
 	body["spec"] = func(v value) {
 		v.Fields(map[string]func(value){
 			"modelName":   func(v value) { m.Name = schemaText(v, nil, 256, "the model that clients ask for") },
@@ -139,18 +139,9 @@ func readModel(v value, body map[string]func(value), meta Meta) Model {
 				if n := len(v.List()); n > 10 {
 					v.Fail(fmt.Sprintf("found %d models", n), "at most 10", "")
 				}
-				for _, e := range v.List() {
-					var t picker.RewriteTarget
-					e.Fields(map[string]func(value){
-						"name": func(v value) { t.Model = v.Text() },
-						"weight": func(v value) {
-							w := int32(v.Int(1, 1000000, 1))
-							t.Weight, weighted = &w, weighted+1
-						},
-					})
-					demand(e.Get("name"), "the model's name")
-					m.Targets = append(m.Targets, t)
-				}
+				m.Targets = rewriteTargets(v, "name")
+				weighted := len(slices.DeleteFunc(slices.Clone(m.Targets),
+					func(t picker.RewriteTarget) bool { return t.Weight == nil }))
 				if weighted > 0 && weighted < len(m.Targets) {
 					v.Fail(fmt.Sprintf("%d of %d models have a weight", weighted, len(m.Targets)),
 						"a weight for all, or for none", "")
@@ -163,6 +154,23 @@ func readModel(v value, body map[string]func(value), meta Meta) Model {
 		demand(v.Get("spec").Get("modelName"), "the model that clients ask for")
 	}
 	return m
+}
+
+// rewriteTargets reads models and their weights; name is the field of a model's name.
+func rewriteTargets(v value, name string) (out []picker.RewriteTarget) {
+	for _, e := range v.List() {
+		var t picker.RewriteTarget
+		e.Fields(map[string]func(value){
+			name: func(v value) { t.Model = v.Text() },
+			"weight": func(v value) {
+				w := int32(v.Int(1, 1000000, 1))
+				t.Weight = &w
+			},
+		})
+		demand(e.Get(name), "the model's name")
+		out = append(out, t)
+	}
+	return out
 }
 
 type Rewrite struct {
@@ -208,20 +216,7 @@ func readRule(v value) (r picker.RewriteRule) {
 				}
 			}
 		},
-		"targets": func(v value) {
-			for _, e := range v.List() {
-				var t picker.RewriteTarget
-				e.Fields(map[string]func(value){
-					"modelRewrite": func(v value) { t.Model = v.Text() },
-					"weight": func(v value) {
-						w := int32(v.Int(1, 1000000, 1))
-						t.Weight = &w
-					},
-				})
-				demand(e.Get("modelRewrite"), "the model's name")
-				r.Targets = append(r.Targets, t)
-			}
-		},
+		"targets": func(v value) { r.Targets = rewriteTargets(v, "modelRewrite") },
 	})
 	switch t := v.Get("targets"); {
 	case !v.Given():

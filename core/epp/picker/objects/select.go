@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 
@@ -38,12 +39,9 @@ func (s *Set) Select(namespace, name string) Selection {
 	for _, o := range s.Objectives {
 		if o.Namespace == namespace && o.Pool.means(&out.Pool) {
 			out.Objects.Objectives[o.Name] = o.Priority
-			if !slices.Contains(out.Priorities, o.Priority) {
-				out.Priorities = append(out.Priorities, o.Priority)
-			}
+			out.Priorities = append(out.Priorities, o.Priority)
 		}
 	}
-	slices.SortFunc(out.Priorities, func(a, b int) int { return b - a })
 	rewrites := slices.DeleteFunc(slices.Clone(s.Rewrites), func(w Rewrite) bool {
 		return w.Namespace != namespace || !w.Pool.means(&out.Pool)
 	})
@@ -69,16 +67,15 @@ func (s *Set) models(out *Selection) {
 			out.Objects.Models = map[string]int{}
 		}
 		out.Objects.Models[m.Name] = m.Priority
-		if !slices.Contains(out.Priorities, m.Priority) {
-			out.Priorities = append(out.Priorities, m.Priority)
-		}
+		out.Priorities = append(out.Priorities, m.Priority)
 		if len(m.Targets) > 0 {
 			out.Objects.Rewrites = append(out.Objects.Rewrites,
 				picker.Rewrite{Name: m.Meta.Name,
 					Rules: []picker.RewriteRule{{Models: []string{m.Name}, Targets: m.Targets}}})
 		}
 	}
-	slices.SortFunc(out.Priorities, func(a, b int) int { return b - a })
+	slices.SortFunc(out.Priorities, func(a, b int) int { return cmp.Compare(b, a) })
+	out.Priorities = slices.Compact(out.Priorities)
 }
 
 // Endpoints returns the ports of the ready pods that a selector selects, in the order of namespace, pod and port. A
@@ -88,12 +85,7 @@ func (s *Set) Endpoints(namespace string, selector picker.Selector, ports []int)
 		return nil // a pool without a selector has no pods
 	}
 	pods := slices.Clone(s.Pods)
-	slices.SortFunc(pods, func(a, b Pod) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(pods, func(a, b Pod) int { return cmp.Compare(a.Name, b.Name) })
 	for _, p := range pods {
 		if p.Namespace != namespace || !p.Ready || p.IP == "" || !selector.Matches(p.Labels) {
 			continue
@@ -111,11 +103,8 @@ func (s *Set) Endpoints(namespace string, selector picker.Selector, ports []int)
 // for readiness.
 func (s *Selection) targets() {
 	for _, t := range s.Pool.Targets {
-		port := t.Port
-		if port == 0 {
-			port = s.Pool.Ports[0]
-		}
-		e := picker.NewEndpoint(s.Pool.Namespace, t.Name, t.Address, strconv.Itoa(port), nil)
+		port := strconv.Itoa(cmp.Or(t.Port, s.Pool.Ports[0])) // a pool has a port
+		e := picker.NewEndpoint(s.Pool.Namespace, t.Name, t.Address, port, nil)
 		s.Endpoints = append(s.Endpoints, e)
 		if s.Announced == nil {
 			s.Announced = map[string]*picker.Announced{}

@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -171,11 +172,8 @@ func (s *Set) meta(v value, kind string) Meta {
 	}
 	if meta.Namespace != "" {
 		checkText(m.Get("namespace"), meta.Namespace, spaceForm, 63, "a namespace of lower-case letters, digits and -")
-	} else {
-		if meta.Namespace = s.DefaultNamespace; meta.Namespace == "" {
-			meta.Namespace = "default"
-		}
 	}
+	meta.Namespace = cmp.Or(meta.Namespace, s.DefaultNamespace, "default")
 	if meta.Name == "" {
 		m.Get("name").Fail(m.Get("name").Found(), "the name of the "+kind, "")
 	} else {
@@ -231,15 +229,8 @@ func (a *Ages) Settle(s *Set) {
 // Older orders objects by creation, as Gateway API resolves conflicts. Objects with a timestamp come before those
 // without, whose age is the order in which they were seen.
 func Older(a, b Meta) int {
-	switch {
-	case a.Created != "" && b.Created == "":
-		return -1
-	case a.Created == "" && b.Created != "":
-		return 1
-	case a.Created != b.Created:
-		return strings.Compare(a.Created, b.Created)
-	}
-	return a.order - b.order
+	const last = "~" // after every timestamp
+	return cmp.Or(strings.Compare(cmp.Or(a.Created, last), cmp.Or(b.Created, last)), a.order-b.order)
 }
 
 // Count returns how many objects were read.

@@ -58,8 +58,7 @@ type messagesRequest struct {
 	CacheSalt string             `json:"cache_salt"`
 }
 
-// goNames turns the names of these types into those of the real EPP: clients
-// see them in the text of errors.
+// goNames replaces the names of these types with the real EPP's, since clients see them in the text of errors.
 var goNames = strings.NewReplacer("messagesRequest.", "MessagesRequest.", "parse.wirePlaceholder",
 	"requesthandling.wirePlaceholder",
 	"parse.anthropicMessage", "requesthandling.AnthropicMessage", "anthropicMessage.", "AnthropicMessage.",

@@ -29,32 +29,56 @@ const (
 	film
 )
 
-// Estimate is what pictures and films count for, as a token-producer's
-// parameter estimate says. The zero value of each field is the usual one.
+// Estimate is token-producer's parameter estimate: how many tokens pictures and films count for. A zero field has its
+// default.
 type Estimate struct {
-	Picture struct {
-		Static        bool // Tokens for each, else by size
-		Tokens        int
-		Width, Height int // of a picture of unknown size; 640 by 360
-		Factor        int // pixels per token; 1,024
-	}
-	Film struct {
-		Static        bool // Tokens for each frame, else by size
-		Tokens        int
-		Width, Height int // of a frame; 640 by 360
-		Factor        int // pixels per token; 1,024
-		Seconds       float64
-		Strided       bool    // every Stride-th frame of FPS, else SampleFPS a second
-		FPS           float64 // of the source; 24
-		SampleFPS     float64 // 2
-		Stride        int
-		Min, Max      int // frames; 0 is no limit
-		Temporal      int // frames that make one
-		MaxTokens     int // 0 is no limit
-	}
+	Image struct {
+		Mode       string     `json:"mode" oneof:",dynamic,static"`
+		Resolution resolution `json:"defaultResolution"` // of a picture of unknown size
+		Static     struct {
+			Tokens int `json:"staticToken"` // per picture
+		} `json:"static"`
+		Dynamic factor `json:"dynamic"`
+	} `json:"image"`
+	Video struct {
+		Resolution resolution `json:"defaultResolution"`
+		Seconds    float64    `json:"defaultDuration"`
+		PerFrame   struct {
+			Mode   string `json:"mode" oneof:",dynamic,static"`
+			Static struct {
+				Tokens int `json:"numTokensPerFrame"`
+			} `json:"static"`
+			Dynamic factor `json:"dynamic"`
+		} `json:"tokensPerFrame"`
+		Frames struct {
+			Mode    string `json:"mode" oneof:",sampled,strided"` // FPS frames a second, or each Stride-th of the source
+			Min     int    `json:"minFrames"`
+			Max     int    `json:"maxFrames"` // 0 is no limit
+			Sampled struct {
+				FPS      float64 `json:"sampleFPS"`         // 2
+				Temporal int     `json:"temporalPatchSize"` // frames that make one
+			} `json:"sampled"`
+			Strided struct {
+				Stride    int     `json:"frameStride"`
+				SourceFPS float64 `json:"defaultSourceFPS"` // 24
+			} `json:"strided"`
+		} `json:"frames"`
+		MaxTokens int `json:"maxVideoTokens"` // 0 is no limit
+	} `json:"video"`
 }
 
-// Film is what a client says about its film in headers; 0 is unknown.
+// resolution is 640 by 360 where it is 0.
+type resolution struct {
+	Width  int `json:"width"`
+	Height int `json:"height"`
+}
+
+// factor is how many pixels are a token; 1,024 where it is 0.
+type factor struct {
+	Pixels int `json:"factor"`
+}
+
+// Film holds a client's headers about its film; 0 is unknown.
 type Film struct {
 	Width, Height int
 	Seconds, FPS  float64
@@ -74,33 +98,33 @@ func orElse[T int | float64](v, usual T) T {
 	return usual
 }
 
-// pixels is what a picture or frame counts for.
-func pixels(width, height, factor int) int {
+// tokens returns the number of tokens that a picture or frame counts for.
+func (f factor) tokens(width, height int) int {
 	width, height = min(width, 1<<20), min(height, 1<<20)
-	return min(max(1, width*height/orElse(factor, 1024)), maxAssetTokens)
+	return min(max(1, width*height/orElse(f.Pixels, 1024)), maxAssetTokens)
 }
 
 func (e *Estimate) picture(width, height int) int {
-	p := &e.Picture
-	if p.Static {
-		return min(max(1, p.Tokens), maxAssetTokens)
+	p := &e.Image
+	if p.Mode == "static" {
+		return min(max(1, p.Static.Tokens), maxAssetTokens)
 	}
 	if width <= 0 || height <= 0 {
-		width, height = orElse(p.Width, 640), orElse(p.Height, 360)
+		width, height = orElse(p.Resolution.Width, 640), orElse(p.Resolution.Height, 360)
 	}
-	return pixels(width, height, p.Factor)
+	return p.Dynamic.tokens(width, height)
 }
 
 func (e *Estimate) film(f Film) int {
-	v := &e.Film
+	v := &e.Video
 	n := min(e.frames(f), maxAssetTokens)
-	each := max(1, v.Tokens)
-	if !v.Static {
-		w, h := v.Width, v.Height
+	each := max(1, v.PerFrame.Static.Tokens)
+	if v.PerFrame.Mode != "static" {
+		size := v.Resolution
 		if f.Width > 0 && f.Height > 0 {
-			w, h = f.Width, f.Height
+			size = resolution{f.Width, f.Height}
 		}
-		each = pixels(orElse(w, 640), orElse(h, 360), v.Factor)
+		each = v.PerFrame.Dynamic.tokens(orElse(size.Width, 640), orElse(size.Height, 360))
 	}
 	n = min(n*min(each, maxAssetTokens), maxAssetTokens)
 	if v.MaxTokens > 0 {
@@ -110,22 +134,21 @@ func (e *Estimate) film(f Film) int {
 }
 
 func (e *Estimate) frames(f Film) int {
-	v := &e.Film
-	seconds := min(orElse(f.Seconds, orElse(v.Seconds, 10)), 1e6)
+	v := &e.Video.Frames
+	strided := v.Mode == "strided"
+	seconds := min(orElse(f.Seconds, orElse(e.Video.Seconds, 10)), 1e6)
 	var n int
-	if v.Strided {
-		n = int(seconds*min(orElse(f.FPS, orElse(v.FPS, 24)), 1e6)) / max(1, v.Stride)
+	if strided {
+		n = int(seconds*min(orElse(f.FPS, orElse(v.Strided.SourceFPS, 24)), 1e6)) / max(1, v.Strided.Stride)
 	} else {
-		n = int(seconds * min(orElse(v.SampleFPS, 2), 1e6))
+		n = int(seconds * min(orElse(v.Sampled.FPS, 2), 1e6))
 	}
-	if v.Min > 0 {
-		n = max(n, v.Min)
-	}
+	n = max(n, v.Min)
 	if v.Max > 0 {
 		n = min(n, v.Max)
 	}
-	if !v.Strided && v.Temporal > 1 {
-		n /= v.Temporal
+	if !strided && v.Sampled.Temporal > 1 {
+		n /= v.Sampled.Temporal
 	}
 	return n
 }
@@ -167,8 +190,8 @@ func (a *Asset) stand(out []byte) []byte {
 	return out
 }
 
-// Reestimate counts the pictures and films of a prompt by another estimate
-// than the usual one, or by what the client says of its film.
+// Reestimate counts the pictures and films of a prompt by another estimate than the default, or by a client's headers
+// about its film.
 func (b *Body) Reestimate(e *Estimate, f Film) {
 	if b.Kind != Chat && b.Kind != Messages || len(b.Assets) == 0 || len(b.Prompts) != 1 {
 		return

@@ -15,7 +15,7 @@ type Kind uint8
 
 // The APIs, in the order of document 004.
 const (
-	Opaque Kind = iota // bytes that nobody looked into
+	Opaque Kind = iota // bytes that no parser read
 	Chat
 	Completions
 	Embeddings
@@ -47,35 +47,31 @@ func KindNamed(name string) (Kind, bool) {
 
 const bytesPerToken = 4
 
-// Body is what the picker knows of a request's body.
+// Body holds the fields of a request's body that the picker reads. The tags are their names in the log of inputs.
 type Body struct {
-	Kind   Kind
-	Parser string // type of the parser that read it
-	Model  string
-	Stream bool
+	Kind   Kind   `json:"-"`
+	Parser string `json:"parser"` // type of the parser that read it
+	Model  string `json:"model"`
+	Stream bool   `json:"stream"`
 	// MaxOutputTokens is the client's limit; negative when it stated none.
-	MaxOutputTokens int64
+	MaxOutputTokens int64 `json:"-"`
 	// CacheSalt keeps the prefix caches of different clients apart.
-	CacheSalt string
-	Prompts   []Prompt
-	// Multimodal counts images, audio and video parts; Assets are those whose
-	// content is known.
-	Multimodal int
-	Assets     []Asset
-	// ContentParts says that a message's content is a list of parts, as a renderer
-	// gets it: nothing but text, perhaps, and perhaps what takes long to render.
-	ContentParts bool
-	// Wrapped says that the JSON stands inside another message, so that its
-	// model cannot be replaced in place.
-	Wrapped bool
-	// SkipResponse says that the response is passed on without a look.
-	SkipResponse bool
-	// Described says that there is only this, and no content: neither bytes nor
-	// what the prompts say.
-	Described bool
+	CacheSalt string   `json:"salt"`
+	Prompts   []Prompt `json:"-"`
+	// Multimodal counts images, audio and video parts; Assets are those whose content is known.
+	Multimodal int     `json:"multimodal"`
+	Assets     []Asset `json:"-"`
+	// ContentParts states that a renderer gets a message's content as a list of parts, which may take long to render.
+	ContentParts bool `json:"-"`
+	// Wrapped states that the JSON is inside another message, so that its model cannot be replaced in place.
+	Wrapped bool `json:"wrapped"`
+	// SkipResponse states that the picker passes the response without reading it.
+	SkipResponse bool `json:"skip"`
+	// Described states that the body has these fields alone, and neither bytes nor prompts' contents.
+	Described bool `json:"-"`
 
 	raw         []byte          // as the client sent it
-	of          *described.Body // instead, as long as nobody asks for the bytes
+	of          *described.Body // the bytes' description, in place of raw
 	assetTokens int             // of all assets
 }
 
@@ -90,7 +86,7 @@ func (b *Body) Raw() []byte {
 	return b.raw
 }
 
-// Of is what the body is described by; nil where there are its bytes alone.
+// Of returns the body's description, nil if the body has bytes alone.
 func (b *Body) Of() *described.Body { return b.of }
 
 // Forget gives up the content, which has done its work: a request that is held
@@ -111,13 +107,13 @@ func (b *Body) JSON() bool {
 	return !b.Wrapped && b.Kind != Opaque && b.Kind != GRPCGenerate && b.Kind != GRPCEmbed
 }
 
-// Usage is what a response says about tokens.
+// Usage holds the token counts of a response. The tags are its names in the log of inputs.
 type Usage struct {
-	PromptTokens     int
-	CompletionTokens int
-	TotalTokens      int
-	CachedTokens     int
-	HasCached        bool // it said how many were cached, if only none
+	PromptTokens     int  `json:"prompt"`
+	CompletionTokens int  `json:"completion"`
+	TotalTokens      int  `json:"total"`
+	CachedTokens     int  `json:"-"`
+	HasCached        bool `json:"-"` // the response has CachedTokens, if only 0
 }
 
 // Parser reads the bodies of some APIs.
@@ -129,7 +125,7 @@ type Parser interface {
 	// Parse reads a request body. The error's text goes to the client after
 	// "inference error: BadRequest - ".
 	Parse(path string, body []byte) (*Body, error)
-	// Usage reads a response body, or the data of one event of a stream
-	// (streaming), and says what it told about tokens. ok is false when it told nothing.
+	// Usage reads the token counts of a response body, or of the data of one event of a stream (streaming). ok is false
+	// if there are none.
 	Usage(body []byte, streaming bool) (u Usage, ok bool)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
-// UnitTokens is how many tokens a unit of a prompt has where nothing asks for
-// less (see Prompt.Divide): the smallest block that an approximate index has.
+// UnitTokens is the default number of tokens in a unit of a prompt (see Prompt.Divide): the smallest block of an
+// approximate index.
 const UnitTokens = 64
 
 // Prompt is one prompt of a request: its text as bytes or, when the client sent
@@ -25,14 +25,14 @@ type Prompt struct {
 	text   []byte
 	tokens []uint32
 
-	of        *described.Body // has the content, which is spelt out where somebody asks for it
+	of        *described.Body // holds the content, which is written out on demand
 	described bool            // there is no content, only what follows
 	ids       bool            // the client sent, or a renderer made, token ids
 	length    int             // bytes of text, four for a token id
 
 	unit  int      // bytes
 	heads []uint64 // hash of the prompt's beginning, up to the end of each unit
-	own   bool     // nobody compares them with hashes of bytes
+	own   bool     // never compared with hashes of bytes
 	alone bool     // there are none from the first unit on that no other prompt has
 	keys  []blockKeys
 }
@@ -44,7 +44,7 @@ type blockKeys struct {
 	keys   []kv.Key
 }
 
-// TextPrompt returns a prompt of text.
+// TextPrompt keeps text; the caller must not change it later.
 func TextPrompt(text []byte) Prompt { return Prompt{text: text, length: len(text)} }
 
 // TokenPrompt returns a prompt of token ids.
@@ -60,14 +60,13 @@ func (p *Prompt) IDs() []uint32 {
 	return p.tokens
 }
 
-// DescribedPrompt returns a prompt of which only this is known: its length in bytes
-// (four for a token id), and the hashes that Divide gave, of units of unit bytes.
+// DescribedPrompt returns a prompt that is known only by its length in bytes (four for a token id) and by the hashes
+// that Divide returned for units of unit bytes.
 func DescribedPrompt(ids bool, length, unit int, heads []uint64) Prompt {
 	return Prompt{described: true, ids: ids, length: length, unit: unit, heads: heads}
 }
 
-// Unknown is what a described request panics with when somebody wants to know
-// what its description does not say.
+// Unknown is the panic value of a described request whose description lacks what a caller reads.
 type Unknown struct{ What string }
 
 func (u *Unknown) Error() string {
@@ -85,7 +84,7 @@ func (p *Prompt) Text() []byte {
 	return p.text
 }
 
-// asSent is how prompts are compared: roles and contents one behind the other.
+// asSent joins roles and contents, the form in which prompts are compared.
 var asSent tokens.Template
 
 // Tokens returns the prompt's token ids; nil where it is text.
@@ -127,11 +126,9 @@ func (p *Prompt) Divide(unitTokens, limit int) {
 // Heads returns the hashes that Divide made, and the size of a unit in bytes.
 func (p *Prompt) Heads() (unit int, heads []uint64) { return p.unit, p.heads }
 
-// AppendBlocks appends the hashes of the prompt's beginnings up to the end of
-// each block of so many tokens, at most limit, each mixed with seed. They come
-// from the units' hashes where blocks are whole numbers of units, else from the
-// content. alone is how many blocks follow that have none, being like no other
-// prompt's (DivideAlone).
+// AppendBlocks appends the hashes of the prompt's beginnings up to the end of each block of so many tokens, at most
+// limit, each mixed with seed. It takes them from the units' hashes if a block is a whole number of units, else from
+// the content. alone is the number of further blocks that have no hash, since no other prompt has them (DivideAlone).
 func (p *Prompt) AppendBlocks(dst []uint64, seed uint64, blockTokens, limit int) (blocks []uint64, alone int) {
 	size := blockTokens * bytesPerToken
 	n := min((p.length+size-1)/size, limit)
@@ -176,7 +173,7 @@ func (p *Prompt) sharedHeads(unit int) ([]uint64, bool) {
 	return p.of.SharedNames(nil, p.rule(unit))
 }
 
-// rule is how the units of a prompt are named that is not spelt out.
+// rule returns the names of the units of a prompt that is not written out.
 func (p *Prompt) rule(unit int) *described.Rule {
 	return &described.Rule{Namer: headNamer{}, Seed: uint64(unit), Unit: unit, Own: p.own}
 }
@@ -245,10 +242,10 @@ func (p *Prompt) Keys(h kv.Hasher, model string) ([]kv.Key, bool) {
 	return nil, false
 }
 
-// EachKeys tells all that SetKeys noted.
-func (p *Prompt) EachKeys(tell func(h kv.Hasher, model string, keys []kv.Key)) {
+// EachKeys yields all keys that SetKeys stored.
+func (p *Prompt) EachKeys(yield func(h kv.Hasher, model string, keys []kv.Key)) {
 	for _, k := range p.keys {
-		tell(k.hasher, k.model, k.keys)
+		yield(k.hasher, k.model, k.keys)
 	}
 }
 

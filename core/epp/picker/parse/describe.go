@@ -2,7 +2,7 @@ package parse
 
 import "github.com/windtunnel/windtunnel/core/wire/described"
 
-// fieldsRead is what a parser has read of a body's fields at a path.
+// fieldsRead holds the fields that a parser reads of a body at a path.
 type fieldsRead struct {
 	parser Parser
 	path   string
@@ -15,8 +15,8 @@ type Memory struct {
 	prompt [1]Prompt
 }
 
-// Describe is what Parse makes of the bytes of a body that is described, of which
-// it only makes those that it needs.
+// Describe returns the Body that Parse would return for the described body's bytes. It writes out only the bytes that
+// it needs.
 func Describe(ps Parser, path string, d *described.Body, memory *Memory) (*Body, error) {
 	switch ps.(type) {
 	case OpenAI, VLLMGRPC:

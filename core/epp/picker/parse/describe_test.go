@@ -16,8 +16,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
-// What is read of a description is what is read of its bytes, and so are the names
-// of a prompt's beginnings, whatever the units and however long it has become.
+// Describe and Parse return the same body and the same hashes of a prompt's beginnings, for any unit and any length.
 func TestDescribe(t *testing.T) {
 	voc := tokens.NewVocabulary(tokens.Packed{})
 	rapid.Check(t, func(t *rapid.T) {

@@ -21,7 +21,7 @@ func readObject(body []byte) (object, error) {
 	if json.Valid(body) && body[firstByte(body)] == '{' {
 		return shallow(body), nil
 	}
-	var m object // of any other body encoding/json says what is wrong
+	var m object // encoding/json reports the mistake in any other body
 	err := json.Unmarshal(body, &m)
 	if t := (*json.UnmarshalTypeError)(nil); errors.As(err, &t) && t.Field == "" {
 		return nil, errors.New("json: cannot unmarshal " + t.Value + " into Go value of type map[string]interface {}")

@@ -190,9 +190,8 @@ func (b *Body) chat(m object) error {
 	return nil
 }
 
-// plainMessages reads a list of messages that have a role and a text and
-// nothing else, which is what nearly every request has. It is false where
-// there is anything that encoding/json should judge; v is valid JSON.
+// plainMessages reads a list of messages that have a role and a text and nothing else, as nearly every request does. It
+// returns false for everything that encoding/json should judge. v is valid JSON.
 func plainMessages(v json.RawMessage) ([]byte, bool) {
 	list := gjson.Parse(view(v))
 	if !list.IsArray() {

@@ -2,6 +2,7 @@ package parse
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -18,16 +19,10 @@ func hasSuffix(path, suffix string) bool {
 }
 
 func hasAnySuffix(path string, suffixes []string) bool {
-	for _, s := range suffixes {
-		if hasSuffix(path, s) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(suffixes, func(s string) bool { return hasSuffix(path, s) })
 }
 
-// DefaultPath is that of a request without one: a stream whose headers never
-// came, for example.
+// DefaultPath is the path of a request without one, such as a stream whose headers never came.
 const DefaultPath = "/v1/completions"
 
 // Choose returns the first parser that claims a path. The error's text is the real

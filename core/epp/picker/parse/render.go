@@ -2,16 +2,16 @@ package parse
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"unicode/utf16"
 )
 
-// RenderBody is what a renderer of prompts is asked with: the request in the form
-// of OpenAI's API, for the model whose tokenizer the renderer has. Of a request
-// of the Messages API the chat is made that vLLM makes of it when it serves it,
-// and nothing else of it is told.
+// RenderBody returns the body of a call to a renderer of prompts: the request in the form of OpenAI's API, for the
+// model whose tokenizer the renderer has. A request of the Messages API becomes the chat that vLLM makes of it, without
+// its other fields.
 func RenderBody(b *Body, raw []byte, model string) ([]byte, error) {
 	if b.Kind != Messages {
 		return RewriteModel(raw, model)
@@ -137,7 +137,7 @@ func (c *renderChat) message(m anthropicMessage) {
 	c.Messages = append(c.Messages, out)
 }
 
-// result is what a tool said: its texts, one on each line, and its pictures.
+// result returns a tool's answer: its texts, one on each line, and its pictures.
 func (c anthropicContent) result() (text string, pictures []renderPart) {
 	if c.text != "" {
 		return c.text, nil
@@ -161,10 +161,7 @@ func (s *anthropicSource) appendTo(parts []renderPart) []renderPart {
 	}
 	url := s.URL
 	if s.Type != "url" && url == "" && s.Data != "" {
-		kind := s.MediaType
-		if kind == "" {
-			kind = "image/jpeg"
-		}
+		kind := cmp.Or(s.MediaType, "image/jpeg")
 		url = "data:" + kind + ";base64," + s.Data
 	}
 	if url == "" {
@@ -175,9 +172,7 @@ func (s *anthropicSource) appendTo(parts []renderPart) []renderPart {
 
 func toolCall(b anthropicBlock) (c renderToolCall) {
 	c.ID, c.Type = b.ID, "function"
-	if c.ID == "" {
-		c.ID = "call_0000000000" // vLLM makes one up, as long
-	}
+	c.ID = cmp.Or(c.ID, "call_0000000000") // vLLM makes one up, as long
 	c.Function.Name, c.Function.Arguments = b.Name, "{}"
 	if raw := bytes.TrimSpace(b.Input); len(raw) > 0 && string(raw) != "null" {
 		c.Function.Arguments = pythonJSON(raw)

@@ -53,8 +53,8 @@ func splice(raw []byte, start, end int, with []byte) []byte {
 	return append(out, raw[end:]...)
 }
 
-// memberSpan finds the value of the last top-level member of a name, and the
-// opening brace. start is -1 when there is none.
+// memberSpan finds the value of the last top-level member of a name, and the opening brace. start is -1 if there is
+// none.
 func memberSpan(raw []byte, name string) (start, end, brace int, err error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	start, end = -1, -1
@@ -79,9 +79,9 @@ func memberSpan(raw []byte, name string) (start, end, brace int, err error) {
 	return
 }
 
-// RestoreModel writes the client's model name back into a response chunk:
-// exactly the text "model":"target" or, where there is none, with one space
-// after the colon, at any depth, as the real EPP does. A name split over two chunks stays.
+// RestoreModel writes the client's model name back into a response chunk. It replaces exactly the text "model":"target"
+// or, if that is missing, the same with one space after the colon, at any depth, as the real EPP does. A name split
+// over two chunks stays.
 func RestoreModel(chunk []byte, target, client string) []byte {
 	if target == client || target == "" {
 		return chunk

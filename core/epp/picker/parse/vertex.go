@@ -3,6 +3,7 @@ package parse
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -12,9 +13,10 @@ import (
 // google.api.HttpBody. Other methods are passed on unread.
 type VertexAI struct{}
 
-// vertexMethods are the methods that are read: the message's name for errors,
-// and the OpenAI path of what is inside.
-var vertexMethods = []struct{ method, message, path string }{
+// vertexMethod is a method to read, with the message's name for errors and the OpenAI path of the JSON inside.
+type vertexMethod struct{ method, message, path string }
+
+var vertexMethods = []vertexMethod{
 	{"PredictionService/ChatCompletions", "ChatCompletionsRequest", "/chat/completions"},
 	{"PredictionService/StreamRawPredict", "StreamRawPredictRequest", "/responses"},
 	{"PredictionService/RawPredict", "RawPredictRequest", "/responses"},
@@ -25,12 +27,7 @@ func (VertexAI) Type() string { return TypeVertexAI }
 
 // Claims reports whether the method is one of the three.
 func (VertexAI) Claims(path string) bool {
-	for _, m := range vertexMethods {
-		if hasSuffix(path, m.method) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(vertexMethods, func(m vertexMethod) bool { return hasSuffix(path, m.method) })
 }
 
 // Parse reads the JSON inside the message. The message itself is passed on as

@@ -94,5 +94,5 @@ func (Passthrough) Parse(_ string, raw []byte) (*Body, error) {
 	return &Body{Kind: Opaque, Parser: TypePassthrough, raw: raw, MaxOutputTokens: -1}, nil
 }
 
-// Usage is never told.
+// Usage finds no usage: the parser does not read responses.
 func (Passthrough) Usage([]byte, bool) (Usage, bool) { return Usage{}, false }

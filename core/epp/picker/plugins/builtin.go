@@ -41,10 +41,10 @@ func Builtin() picker.Registry {
 		"by-label":              old(newByLabel),
 		"by-label-selector":     old(newLabelSelector),
 		"decode-filter": beta(
-			newRoleFilter("decode", "prefill-decode", "encode-prefill-decode", "both", "")),
+			newRoleFilter(true, "decode", "prefill-decode", "encode-prefill-decode", "both")),
 		"prefill-filter": beta(
-			newRoleFilter("prefill", "encode-prefill", "prefill-decode", "encode-prefill-decode", "both")),
-		"encode-filter":                beta(newRoleFilter("encode", "encode-prefill", "encode-prefill-decode")),
+			newRoleFilter(false, "prefill", "encode-prefill", "prefill-decode", "encode-prefill-decode", "both")),
+		"encode-filter":                beta(newRoleFilter(false, "encode", "encode-prefill", "encode-prefill-decode")),
 		"prefix-cache-affinity-filter": beta(newPrefixAffinity),
 		"slo-headroom-tier-filter":     beta(newHeadroomTier),
 		"session-affinity-filter":      alpha(session.NewFilter),

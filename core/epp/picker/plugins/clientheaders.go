@@ -28,9 +28,9 @@ type clientHeaders struct {
 		Least int `json:"min"`
 		Most  int `json:"max"`
 	} `json:"priority"`
-	// Models are those that may be asked for; none is any.
+	// Models are the models that clients may choose; an empty list permits any.
 	Models []string `json:"models" max:"1000"`
-	// Prefer is by how much prefer-hit multiplies the weights of cache scorers.
+	// Prefer is the factor by which prefer-hit multiplies the weights of cache scorers.
 	Prefer float64 `json:"preferHit" min:"1" max:"1000"`
 	// Timeout bounds x-request-timeout; 0 does not.
 	Timeout strictyaml.Duration `json:"maxTimeout" min:"0s"`
@@ -87,7 +87,7 @@ func (x *clientHeaders) Weigh(r *picker.Request, s picker.Scorer) float64 {
 	return 1
 }
 
-// limit returns how long a request may take by x-request-timeout; 0 is not said.
+// limit returns the client's limit on a request's time (x-request-timeout); 0 is none.
 func (x *clientHeaders) limit(r *picker.Request) time.Duration {
 	limit, err := time.ParseDuration(r.Headers.Get(picker.HeaderRequestTimeout))
 	if err != nil || limit < time.Millisecond {
@@ -105,7 +105,7 @@ const (
 	envoyRetries = "x-envoy-max-retries"
 )
 
-// Commit has Envoy cut and retry as the client asks.
+// Commit passes the client's limits on time and retries to Envoy.
 func (x *clientHeaders) Commit(_ machine.Time, d *picker.Decision) {
 	if limit := x.limit(d.Request); limit > 0 {
 		d.SetHeader(envoyTimeout, strconv.FormatInt(min(limit.Milliseconds(), math.MaxInt32), 10))

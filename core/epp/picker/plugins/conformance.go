@@ -5,12 +5,12 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// headerServed is where the Gateway API inference extension's conformance
-// tests look for the endpoint that answered.
+// headerServed is the header in which the Gateway API inference extension's conformance tests expect the endpoint that
+// answered.
 const headerServed = "x-conformance-test-served-endpoint"
 
-// servedVerifier is destination-endpoint-served-verifier: it tells the client
-// which endpoint Envoy says has served the request, or why it cannot.
+// servedVerifier is destination-endpoint-served-verifier. It reports to the client the endpoint that Envoy names as the
+// server of the request, or the reason for the lack of one.
 type servedVerifier struct{ named }
 
 var newServedVerifier = picker.Plain[servedVerifier]()
@@ -18,7 +18,7 @@ var newServedVerifier = picker.Plain[servedVerifier]()
 // ResponseHeader writes the endpoint into the response.
 func (v *servedVerifier) ResponseHeader(_ machine.Time, r *picker.Response) {
 	switch s := r.Served; {
-	case !s.Told:
+	case !s.Given:
 		r.SetHeader(headerServed, "fail: missing envoy lb metadata")
 	case !s.Known:
 		r.SetHeader(headerServed, "fail: missing destination endpoint served metadata")

@@ -8,7 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// A conversation stays where it was sent, though no endpoint says that it has it.
+// A conversation stays at its endpoint, even if no endpoint announces the conversation.
 func TestConversationsAreLearnt(t *testing.T) {
 	p := experimental(t, "plugins: [{type: session-prefix-scorer}, {type: queue-scorer}]\nschedulingProfiles: "+
 		"[{name: default, plugins: [{pluginRef: session-prefix-scorer, weight: 3}, {pluginRef: queue-scorer}]}]")
@@ -28,7 +28,7 @@ func TestConversationsAreLearnt(t *testing.T) {
 	}
 }
 
-// Requests per second are what the picker sent, where no endpoint tells them.
+// Where an endpoint does not announce its requests per second, the scorer counts those that the picker sent.
 func TestRequestsPerSecondAreLearnt(t *testing.T) {
 	p := experimental(t, "plugins: [{type: qps-load-scorer, parameters: {maxQps: 10}}]\nschedulingProfiles: [{name: "+
 		"default, plugins: [{pluginRef: qps-load-scorer}]}]")

@@ -48,7 +48,7 @@ func (d *concurrencyDetector) Configure(b *picker.Builder, name string, p picker
 	return p.Locate(d.Validate())
 }
 
-// Saturation is what is in flight over what may be.
+// Saturation returns the load in flight divided by the limit.
 func (d *concurrencyDetector) Saturation(now machine.Time, v *picker.View, in []int32) float64 {
 	return d.Concurrency.Saturation(loads(v, in, d.load))
 }

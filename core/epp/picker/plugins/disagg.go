@@ -17,8 +17,8 @@ const (
 	encodePrefillDecode = "encode-prefill-decode"
 )
 
-// Decider says whether a stage runs on an endpoint of its own, given the
-// decode endpoint (an index of the View, -1 when it is not known yet).
+// Decider decides whether a stage runs on an endpoint of its own, given the decode endpoint (an index of the View, -1
+// while it is unknown).
 type Decider interface {
 	picker.Plugin
 	Disaggregate(c *picker.Cycle, decode int32) bool
@@ -150,7 +150,7 @@ func (h *disagg) Schedule(c *picker.Cycle) error {
 	return nil
 }
 
-// PreRequest tells the sidecar where prefill and encode run.
+// PreRequest names the endpoints for prefill and encode to the sidecar.
 func (h *disagg) PreRequest(c *picker.Cycle) { disaggHeadersOf(c, h.prefill, h.encode) }
 
 func disaggHeadersOf(c *picker.Cycle, prefill, encode string) {

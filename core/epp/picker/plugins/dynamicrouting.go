@@ -10,11 +10,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker/plugins/dataproducer"
 )
 
-// dynamicRouting is document 003's "dynamic routing": as a filter its three
-// gates (queue below maxQueueLength, more than minCacheHit of the prompt
-// cached, p99 below maxLatencyMs; all endpoints when none passes), as a scorer
-// 0.5 cache + 0.3 load + 0.2 latency, or by other weights: those of its
-// InferencePool's routingPolicy. What counts of weights is their ratio.
+// dynamicRouting is document 003's "dynamic routing". As a filter it has three gates: queue below maxQueueLength, more
+// than minCacheHit of the prompt cached, and p99 below maxLatencyMs; if no endpoint passes, it keeps all. As a scorer
+// it is 0.5 cache + 0.3 load + 0.2 latency, or the weights of its InferencePool's routingPolicy. Only the ratio of the
+// weights matters.
 type dynamicRouting struct {
 	named
 	MaxQueue    int64   `json:"maxQueueLength" above:"0"`

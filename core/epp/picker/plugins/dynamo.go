@@ -14,7 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// The headers by which Dynamo's EPP tells a frontend the worker.
+// The headers by which Dynamo's EPP names the worker to a frontend.
 const (
 	headerDynamoWorker = "x-dynamo-worker-instance-id"
 	headerDynamoRank   = "x-dynamo-dp-rank"
@@ -24,7 +24,7 @@ const (
 	headerDynamoPrefillRank = "x-dynamo-prefill-dp-rank"
 )
 
-// dynamoTokens is how much of a prompt the router compares, in tokens.
+// dynamoTokens limits the tokens of a prompt that the router compares.
 const dynamoTokens = 131072
 
 // dynamoRouter is dynamo-router: Dynamo's KV router in the endpoint picker itself
@@ -52,7 +52,7 @@ type dynamoRouter struct {
 	seen   []dynamo.WorkerID // by slot
 }
 
-// dynamoBooking is what the router keeps for a decision.
+// dynamoBooking is the router's data about a decision.
 type dynamoBooking struct {
 	prompt dynamo.Prompt
 	buf    []uint64
@@ -151,8 +151,8 @@ func (s *dynamoRouter) Score(c *picker.Cycle, in []int32, scores []float64) {
 	}
 }
 
-// PreRequest names the worker in the headers that Dynamo's frontends read, and has the body
-// carry the prompt's tokens where a tokenizer has told them, so that they are made once.
+// PreRequest names the worker in the headers that Dynamo's frontends read. If a tokenizer returned the prompt's tokens,
+// it adds them to the body, so that the engine need not compute them again.
 func (s *dynamoRouter) PreRequest(c *picker.Cycle) {
 	r := c.Decision.PrimaryProfile()
 	if picker.Peek[dynamoBooking](c.Decision, s) == nil || !r.Ok() {
@@ -172,7 +172,7 @@ func (s *dynamoRouter) PreRequest(c *picker.Cycle) {
 	}
 }
 
-// carryTokens has the body carry a prompt's tokens.
+// carryTokens adds a prompt's tokens to the body.
 func carryTokens(r *picker.Request, p *parse.Prompt, path ...string) {
 	r.Members = append(r.Members,
 		picker.Member{Path: path, Value: func() ([]byte, error) { return json.Marshal(p.IDs()) }})
@@ -202,10 +202,7 @@ func (s *dynamoRouter) Commit(now machine.Time, d *picker.Decision) {
 		case id != place.worker:
 			place.overlap = float64(s.load.Overlap(now, &b.prompt, id))
 		}
-		for len(s.seen) <= at.Slot() {
-			s.seen = append(s.seen, 0)
-		}
-		s.seen[at.Slot()] = id
+		*picker.AtSlot(&s.seen, at.Slot()) = id
 		place.number = s.load.Book(now, &b.prompt, id, place.overlap)
 	}
 }
@@ -245,7 +242,7 @@ func (s *dynamoRouter) SaveState() any {
 	return json.RawMessage(text)
 }
 
-// LoadState takes it over.
+// LoadState implements picker.StateKeeper.
 func (s *dynamoRouter) LoadState(text []byte) error { return s.load.UnmarshalJSON(text) }
 
 // SaveDecision keeps a request's bookings.
@@ -256,7 +253,7 @@ func (s *dynamoRouter) SaveDecision(d *picker.Decision) any {
 	return nil
 }
 
-// LoadDecision takes it over.
+// LoadDecision implements picker.DecisionKeeper.
 func (s *dynamoRouter) LoadDecision(d *picker.Decision, text []byte) error {
 	b, _ := picker.Data[dynamoBooking](d, s)
 	var numbers [2]dynamo.Booking

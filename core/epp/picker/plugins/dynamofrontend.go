@@ -1,8 +1,8 @@
 package plugins
 
 import (
+	"cmp"
 	"encoding/json"
-	"net/url"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/epp/dynamo"
@@ -25,11 +25,11 @@ type dynamoFrontend struct {
 	// model server.
 	ForwardTokens bool `json:"forwardTokens"`
 
-	told   []dynamo.Progress
-	sendAt machine.Time // 0: nothing to tell
+	progress []dynamo.Progress
+	sendAt   machine.Time // 0: nothing to send
 }
 
-// dynamoAsked is what is kept for a decision.
+// dynamoAsked holds the frontend's answer for a decision.
 type dynamoAsked struct {
 	Worker  dynamo.WorkerID
 	prefill dynamo.WorkerID // 0: the worker itself
@@ -42,20 +42,19 @@ const (
 	KeyProgress = "progress"
 	// PathProgress takes a list of dynamo.Progress.
 	PathProgress = "/v1/router/progress"
-	// HeaderRoutingRequest says that no answer is wanted but a worker.
+	// HeaderRoutingRequest asks the frontend for a worker instead of an answer.
 	HeaderRoutingRequest = "x-routing-request"
 
-	// HeaderProgress is what else the question tells: what has come of requests before, so that
-	// the answer knows of it.
+	// HeaderProgress carries the progress of earlier requests, so that the answer takes it into account.
 	HeaderProgress = "x-routing-progress"
 
 	headerGatewayWorker = "x-gateway-worker-id"
 )
 
-// tellAfter is how long progress is gathered, and maxTold how much of it.
+// sendAfter is how long progress is collected before it is sent, and maxProgress bounds the collection.
 const (
-	tellAfter = 5 * machine.Millisecond
-	maxTold   = 4096
+	sendAfter   = 5 * machine.Millisecond
+	maxProgress = 4096
 )
 
 var newDynamoFrontend = picker.Of(dynamoFrontend{URL: "http://dynamo-frontend:8000",
@@ -63,29 +62,24 @@ var newDynamoFrontend = picker.Of(dynamoFrontend{URL: "http://dynamo-frontend:80
 
 // Configure implements picker.Configurer.
 func (s *dynamoFrontend) Configure(_ *picker.Builder, _ string, p picker.Params) error {
-	u, err := url.Parse(s.URL)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return p.At("url").Expected("the frontend's URL, such as http://dynamo-frontend:8000")
-	}
-	s.URL = strings.TrimSuffix(s.URL, "/")
-	return nil
+	return checkURL(&s.URL, p.At("url"), "the frontend's URL, such as http://dynamo-frontend:8000")
 }
 
-// Needs asks the frontend, and tells it what is kept.
+// Needs asks the frontend and adds the progress that is pending.
 func (s *dynamoFrontend) Needs(_ machine.Time, r *picker.Request, _ *picker.View) []picker.Need {
 	if r.Body == nil {
 		return nil
 	}
 	path, _, _ := strings.Cut(r.Headers.Get(":path"), "?")
 	head := header.List{{Name: HeaderRoutingRequest, Value: "true"}, {Name: picker.HeaderRequestID, Value: r.ID}}
-	if n := min(len(s.told), dynamo.MaxProgress); n > 0 {
-		text, err := json.Marshal(s.told[:n])
+	if n := min(len(s.progress), dynamo.MaxProgress); n > 0 {
+		text, err := json.Marshal(s.progress[:n])
 		if err != nil {
 			panic(err) // texts and truths can be written
 		}
 		head = append(head, header.Header{Name: HeaderProgress, Value: string(text)})
-		if s.told = s.told[n:]; len(s.told) == 0 {
-			s.told, s.sendAt = nil, 0
+		if s.progress = s.progress[n:]; len(s.progress) == 0 {
+			s.progress, s.sendAt = nil, 0
 		}
 	}
 	return []picker.Need{{Plugin: s.Name(), Key: KeyRoute, Method: "POST", URL: s.URL + path, Timeout: s.Timeout.Time(),
@@ -130,41 +124,39 @@ func (s *dynamoFrontend) PreRequest(c *picker.Cycle) {
 // ReadsProgress implements picker.ProgressReader.
 func (*dynamoFrontend) ReadsProgress() bool { return true }
 
-// ResponseBody tells that the prompt is computed.
+// ResponseBody reports at the first piece that the prompt is computed.
 func (s *dynamoFrontend) ResponseBody(now machine.Time, r *picker.Response) {
 	if r.First {
 		s.addProgress(now, r.Decision, false)
 	}
 }
 
-// Release tells that the request is over.
+// Release reports that the request is over.
 func (s *dynamoFrontend) Release(now machine.Time, d *picker.Decision) { s.addProgress(now, d, true) }
 
-// addProgress keeps something to send. Of more than are kept the oldest go: the router then hears
-// of these from its workers.
+// addProgress keeps progress to send. Beyond the bound it drops the oldest, which the router then learns from its
+// workers.
 func (s *dynamoFrontend) addProgress(now machine.Time, d *picker.Decision, over bool) {
 	if d == nil || picker.Peek[dynamoAsked](d, s) == nil {
 		return
 	}
-	if len(s.told) >= maxTold {
-		s.told = append(s.told[:0], s.told[maxTold/2:]...)
+	if len(s.progress) >= maxProgress {
+		s.progress = append(s.progress[:0], s.progress[maxProgress/2:]...)
 	}
-	s.told = append(s.told, dynamo.Progress{ID: d.Request.ID, Over: over})
-	if s.sendAt == 0 {
-		s.sendAt = now.Add(tellAfter)
-	}
+	s.progress = append(s.progress, dynamo.Progress{ID: d.Request.ID, Over: over})
+	s.sendAt = cmp.Or(s.sendAt, now.Add(sendAfter))
 }
 
-// SendAt is when what is kept is sent: picker.Sender.
+// SendAt returns when the pending progress is due: picker.Sender.
 func (s *dynamoFrontend) SendAt() (machine.Time, bool) { return s.sendAt, s.sendAt > 0 }
 
-// Send sends it.
+// Send returns the call that reports the pending progress, if it is due.
 func (s *dynamoFrontend) Send(now machine.Time) []picker.Need {
 	if s.sendAt == 0 || s.sendAt > now {
 		return nil
 	}
-	list := s.told
-	s.told, s.sendAt = nil, 0
+	list := s.progress
+	s.progress, s.sendAt = nil, 0
 	return []picker.Need{{Plugin: s.Name(), Key: KeyProgress, Method: "POST", URL: s.URL + PathProgress,
 		Timeout: s.Timeout.Time(), Subject: list,
 		Body: func() ([]byte, error) { return json.Marshal(list) }}}
@@ -178,7 +170,7 @@ func (s *dynamoFrontend) SaveDecision(d *picker.Decision) any {
 	return nil
 }
 
-// LoadDecision takes it over.
+// LoadDecision implements picker.DecisionKeeper.
 func (s *dynamoFrontend) LoadDecision(d *picker.Decision, text []byte) error {
 	b, _ := picker.Data[dynamoAsked](d, s)
 	return json.Unmarshal(text, b)

@@ -8,13 +8,12 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
-	"github.com/windtunnel/windtunnel/core/epp/picker/parse"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 const typeEmbeddings = "mm-embeddings-cache-producer"
 
-// assetBytes is what the embedding of one image is taken to occupy.
+// assetBytes is the assumed size of one image's embedding.
 const assetBytes = 2 << 20
 
 // embeddings is mm-embeddings-cache-producer: which images, sounds and films
@@ -31,9 +30,7 @@ var newEmbeddings = picker.Of(embeddings{})
 
 // Configure implements picker.Configurer.
 func (e *embeddings) Configure(_ *picker.Builder, _ string, _ picker.Params) error {
-	if e.CacheMB <= 0 {
-		e.CacheMB = 4096
-	}
+	e.CacheMB = cmp.Or(max(e.CacheMB, 0), 4096)
 	e.capacity = int(max(1, min(e.CacheMB, 1<<30)<<20/assetBytes))
 	return nil
 }
@@ -55,26 +52,20 @@ func (e *embeddings) Commit(_ machine.Time, d *picker.Decision) {
 	}
 	if r := d.PrimaryProfile(); r.Ok() {
 		for _, i := range r.Picked {
-			e.add(d.View.States[i].Slot(), d.Request.Body.Assets)
+			for _, a := range d.Request.Body.Assets {
+				e.cache(d.View.States[i].Slot()).Add(a.Hash, struct{}{})
+			}
 		}
 	}
 }
 
-func (e *embeddings) add(slot int, assets []parse.Asset) {
-	for len(e.caches) <= slot {
-		e.caches = append(e.caches, nil)
-	}
-	for _, a := range assets {
-		e.cache(slot).Add(a.Hash, struct{}{})
-	}
-}
-
-// cache returns a slot's, made if it is the first.
+// cache returns a slot's cache, and makes it if it is missing.
 func (e *embeddings) cache(slot int) *simplelru.LRU[uint64, struct{}] {
-	if e.caches[slot] == nil {
-		e.caches[slot], _ = simplelru.NewLRU[uint64, struct{}](e.capacity, nil) // the capacity is positive
+	c := picker.AtSlot(&e.caches, slot)
+	if *c == nil {
+		*c, _ = simplelru.NewLRU[uint64, struct{}](e.capacity, nil) // the capacity is positive
 	}
-	return e.caches[slot]
+	return *c
 }
 
 // EndpointGone keeps the history of an endpoint that may come back.
@@ -129,7 +120,7 @@ func (s *embeddingsScorer) Configure(b *picker.Builder, name string, _ picker.Pa
 	return nil
 }
 
-// ScoresCache says so.
+// ScoresCache implements picker.CacheScorer.
 func (s *embeddingsScorer) ScoresCache() {}
 
 // Score is matched/total; 0 without any.
@@ -169,7 +160,7 @@ func (e *embeddings) SaveState() any {
 	return out
 }
 
-// LoadState takes it over.
+// LoadState implements picker.StateKeeper.
 func (e *embeddings) LoadState(text []byte) error {
 	var list []machine.Words
 	if err := json.Unmarshal(text, &list); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// Who has seen an image is preferred for it, until the cache is full of others.
+// The scorer prefers an endpoint that has seen the image, until other images have filled the endpoint's cache.
 func TestEmbeddingsCache(t *testing.T) {
 	cfg, err := config.Read("epp.yaml",
 		[]byte("plugins: [{type: mm-embeddings-cache-producer, parameters: {cacheSizeInMBPerServer: 4}}, {type: "+

@@ -42,7 +42,7 @@ func ask(t *testing.T, p *picker.Picker, text string, subset []string, headers .
 	return d
 }
 
-// The sidecar is told who holds the prompt, if that is not who computes it.
+// The sidecar gets the name of the endpoint that holds the prompt, unless that endpoint also computes it.
 func TestPeerToPeerSource(t *testing.T) {
 	p := experimental(t, "plugins: [{type: approx-prefix-cache-producer, parameters: {autoTune: false, "+
 		"blockSizeTokens: 64}}, {type: p2p-source-producer, parameters: {minCachedTokenDelta: 100}}, {type: "+
@@ -85,8 +85,7 @@ func TestAgentIdentity(t *testing.T) {
 	}
 }
 
-// A label is compared with a header, also with one that may carry a credential, of which
-// no more than a digest is kept.
+// The scorer compares a label with a header. Of a header that may carry a credential it keeps only a digest.
 func TestHeaderLabels(t *testing.T) {
 	for _, name := range []string{"X-Tenant", "x-tenant-secret"} {
 		p := experimental(t, "plugins: [{type: header-label-affinity-scorer, parameters: {headerName: "+name+

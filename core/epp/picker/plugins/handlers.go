@@ -62,7 +62,7 @@ func (h *dataParallel) Schedule(c *picker.Cycle) error {
 	return nil
 }
 
-// noProfile returns the error of a handler that has no profile to run.
+// noProfile returns the error of a handler that lacks the profile to run.
 func noProfile(c *picker.Cycle) error {
 	return fmt.Errorf("failed to run any scheduler profile for request %s", c.Request.ID)
 }

@@ -9,10 +9,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// health is health-data-source, which the real EPP does not have: Kubernetes
-// tells it who is ready. It asks endpoints for a page as a readiness probe does
-// and screens out those that failed failureThreshold times in a row. An endpoint
-// is ready from the beginning, and again after one success.
+// health is health-data-source. The real EPP lacks it, since Kubernetes reports which pods are ready. It requests a
+// page of each endpoint as a readiness probe does and screens out those that failed failureThreshold times in a row. An
+// endpoint is ready from the beginning, and again after one success.
 type health struct {
 	named
 	Path      string          `json:"path"`
@@ -34,11 +33,9 @@ func (h *health) Scrape() picker.ScrapeSpec {
 
 // Probed counts failures.
 func (h *health) Probed(slot int, err error) {
-	for len(h.failures) <= slot {
-		h.failures = append(h.failures, 0)
-	}
-	if h.failures[slot]++; err == nil {
-		h.failures[slot] = 0
+	n := picker.AtSlot(&h.failures, slot)
+	if *n++; err == nil {
+		*n = 0
 	}
 }
 
@@ -58,11 +55,11 @@ func (h *health) Screen(c *picker.Cycle, in []int32) []int32 {
 	})
 }
 
-// Why says that the endpoint is not ready.
+// Why implements picker.Reasoner.
 func (h *health) Why(*picker.Decision, int32) string { return "is not ready" }
 
-// readyFilter is ready-filter (document 002, chapter 10): only endpoints that are ready. An endpoint that
-// says nothing is ready.
+// readyFilter is ready-filter (document 002, chapter 10): only endpoints that are ready. An endpoint that announces
+// nothing counts as ready.
 type readyFilter struct{ named }
 
 var newReady = picker.Plain[readyFilter]()
@@ -72,11 +69,11 @@ func (f *readyFilter) Filter(c *picker.Cycle, in []int32) []int32 {
 	return keep(in, func(i int32) bool { s := c.State(i).Announced; return s == nil || s.Ready })
 }
 
-// Why says that the endpoint is not ready.
+// Why implements picker.Reasoner.
 func (f *readyFilter) Why(*picker.Decision, int32) string { return "is not ready" }
 
 // SaveState copies who failed how often.
 func (h *health) SaveState() any { return slices.Clone(h.failures) }
 
-// LoadState takes it over.
+// LoadState implements picker.StateKeeper.
 func (h *health) LoadState(text []byte) error { return json.Unmarshal(text, &h.failures) }

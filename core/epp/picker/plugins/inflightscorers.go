@@ -53,9 +53,8 @@ func (s *active) Score(c *picker.Cycle, in []int32, scores []float64) {
 	}
 }
 
-// tokenLoad is token-load-scorer: 1 - min(1, tokens/threshold), where tokens
-// are those in flight, by what is cached of them, and the request's own prompt,
-// whole and to the token.
+// tokenLoad is token-load-scorer: 1 - min(1, tokens/threshold). tokens are the uncached tokens in flight and the
+// request's own whole prompt.
 type tokenLoad struct {
 	named
 	Threshold int64  `json:"queueThresholdTokens"`
@@ -68,9 +67,7 @@ var newTokenLoad = picker.Of(tokenLoad{Threshold: 4194304})
 
 // Configure implements picker.Configurer.
 func (s *tokenLoad) Configure(b *picker.Builder, name string, _ picker.Params) error {
-	if s.Threshold <= 0 {
-		s.Threshold = 4194304
-	}
+	s.Threshold = cmp.Or(max(s.Threshold, 0), 4194304)
 	// Unlike in-flight counts, what a request would cost has no default producer: it must be declared.
 	picker.Link(b, &s.load, cmp.Or(s.Inflight, dataproducer.TypeInflight), "", "UncachedRequestTokensDataKey", name,
 		dataproducer.TypeInflight)

@@ -25,15 +25,20 @@ var newKVManager = picker.Of(kvManager{Timeout: config.Duration(50 * machine.Mil
 
 // Configure implements picker.Configurer.
 func (s *kvManager) Configure(_ *picker.Builder, _ string, p picker.Params) error {
-	u, err := url.Parse(s.Endpoint)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return p.At("endpoint").Expected("the KV-cache manager's URL, such as http://127.0.0.1:8080")
+	return checkURL(&s.Endpoint, p.At("endpoint"), "the KV-cache manager's URL, such as http://127.0.0.1:8080")
+}
+
+// checkURL checks a service's base URL and drops a slash at its end.
+func checkURL(text *string, p picker.Params, expected string) error {
+	u, err := url.Parse(*text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return p.Expected(expected)
 	}
-	s.Endpoint = strings.TrimSuffix(s.Endpoint, "/")
+	*text = strings.TrimSuffix(*text, "/")
 	return nil
 }
 
-// maxAsked is how much of a prompt the manager is sent, in bytes.
+// maxAsked limits the bytes of a prompt that the manager gets.
 const maxAsked = 1 << 20
 
 // KeyKVScore is the key of a KVCacheManagerScorer's question. Its answer is the
@@ -80,7 +85,7 @@ type kvAnswer struct {
 	} `json:"scores"`
 }
 
-// ScoresCache says so.
+// ScoresCache implements picker.CacheScorer.
 func (s *kvManager) ScoresCache() {}
 
 // Score reads the answer.

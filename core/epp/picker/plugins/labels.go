@@ -78,40 +78,16 @@ func (f *byLabel) Filter(c *picker.Cycle, in []int32) []int32 {
 	})
 }
 
-// roleFilter keeps endpoints by their label llm-d.ai/role: decode-filter,
-// prefill-filter, encode-filter.
-type roleFilter struct {
-	named
-	roles     []string
-	unlabeled bool
-}
+// roleFilter keeps endpoints by their label llm-d.ai/role: decode-filter, prefill-filter, encode-filter.
+type roleFilter struct{ byLabel }
 
-// newRoleFilter makes a factory; the role "" admits endpoints without label.
-func newRoleFilter(roles ...string) picker.Factory {
-	f := roleFilter{}
-	for _, r := range roles {
-		if r == "" {
-			f.unlabeled = true
-		} else {
-			f.roles = append(f.roles, r)
-		}
+// newRoleFilter makes a factory; unlabeled admits endpoints without the label.
+func newRoleFilter(unlabeled bool, roles ...string) picker.Factory {
+	return func(*picker.Builder, string, picker.Params) (picker.Plugin, error) {
+		f := &roleFilter{byLabel{Label: picker.LabelRole, ValidValues: roles, AllowsNoLabel: unlabeled}}
+		f.CallType("by-label")
+		return f, nil
 	}
-	return func(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
-		made := &roleFilter{named{}, f.roles, f.unlabeled}
-		made.CallType("by-label")
-		return made, nil
-	}
-}
-
-// Filter keeps endpoints that have the role.
-func (f *roleFilter) Filter(c *picker.Cycle, in []int32) []int32 {
-	return keep(in, func(i int32) bool {
-		v, ok := c.State(i).Labels[picker.LabelRole]
-		if !ok {
-			return f.unlabeled
-		}
-		return slices.Contains(f.roles, v)
-	})
 }
 
 // Why returns the endpoint's role and those that were wanted.
@@ -146,16 +122,8 @@ func labelText(labels map[string]string, key string) string {
 
 // keepOr is keep, but returns all when none is left and fallback is set.
 func keepOr(in []int32, ok func(i int32) bool, fallback bool) []int32 {
-	if fallback {
-		any := false
-		for _, i := range in {
-			if any = ok(i); any {
-				break
-			}
-		}
-		if !any {
-			return in
-		}
+	if fallback && !slices.ContainsFunc(in, ok) {
+		return in
 	}
 	return keep(in, ok)
 }

@@ -70,7 +70,7 @@ func (s *latencyScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
 	}
 }
 
-// bucket scores the endpoints that belong to it and says whether any does.
+// bucket scores the endpoints that belong to it and reports whether any does.
 func (s *latencyScorer) bucket(c *picker.Cycle, in []int32, scores []float64, least bool,
 	belongs func(*dataproducer.Prediction) bool) bool {
 	const eps = 1e-9

@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -71,9 +72,7 @@ var newLoadAware = picker.Of(loadAware{named{}, 128})
 
 // Configure implements picker.Configurer.
 func (s *loadAware) Configure(_ *picker.Builder, _ string, _ picker.Params) error {
-	if s.Threshold <= 0 {
-		s.Threshold = 128
-	}
+	s.Threshold = cmp.Or(max(s.Threshold, 0), 128)
 	return nil
 }
 
@@ -121,8 +120,8 @@ func (s *lora) Score(c *picker.Cycle, in []int32, scores []float64) {
 	}
 }
 
-// load01 is how loaded an endpoint is, from 0 to 1: by requests per second
-// where they are known, else by its queue (five are full) and KV cache.
+// load01 returns an endpoint's load from 0 to 1: by requests per second if the endpoint announces them, else by its
+// queue (five are full) and KV cache.
 func load01(s *picker.State) float64 {
 	if v := s.Announced; v != nil && v.MaxQPS > 0 {
 		return max(0, min(1, v.QPS/v.MaxQPS))

@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 
@@ -9,9 +10,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// noHitLRU is no-hit-lru-scorer: a request whose prefix nobody holds goes to
-// the endpoint that got such a request longest ago (1 - rank/(N-1), never used
-// first); a request that somebody holds is neutral (.5).
+// noHitLRU is no-hit-lru-scorer. A request whose prefix no endpoint holds goes to the endpoint that got such a request
+// longest ago (1 - rank/(N-1); unused endpoints come first). A request whose prefix an endpoint holds is neutral (.5).
 type noHitLRU struct {
 	named
 	Size       int    `json:"lruSize"`
@@ -29,9 +29,7 @@ var newNoHitLRU = picker.Of(noHitLRU{})
 
 // Configure implements picker.Configurer.
 func (s *noHitLRU) Configure(b *picker.Builder, name string, _ picker.Params) error {
-	if s.Size <= 0 {
-		s.Size = 1024
-	}
+	s.Size = cmp.Or(max(s.Size, 0), 1024)
 	dataproducer.FindPrefix(b, s.Producer, name, &s.source)
 	return nil
 }
@@ -74,22 +72,15 @@ func (s *noHitLRU) Commit(_ machine.Time, d *picker.Decision) {
 	if cold := picker.Peek[coldness](d, s); cold == nil || !cold.cold {
 		return
 	}
-	touch := func(r *picker.ProfileResult) {
-		if !r.Ok() {
-			return
-		}
-		slot := int32(d.View.States[r.Picked[0]].Slot())
+	dataproducer.EachComputing(d, func(e *picker.State) {
+		slot := int32(e.Slot())
 		if k := slices.Index(s.used, slot); k >= 0 {
 			s.used = slices.Delete(s.used, k, k+1)
 		} else if len(s.used) >= s.Size {
 			s.used = slices.Delete(s.used, 0, 1)
 		}
 		s.used = append(s.used, slot)
-	}
-	touch(d.PrimaryProfile())
-	if p := d.Profile(dataproducer.PrefillProfile); p != d.PrimaryProfile() {
-		touch(p)
-	}
+	})
 }
 
 // EndpointGone forgets a slot that will be another endpoint's.
@@ -102,7 +93,7 @@ func (s *noHitLRU) EndpointGone(slot int, forget bool) {
 // SaveState copies the order of use.
 func (s *noHitLRU) SaveState() any { return slices.Clone(s.used) }
 
-// LoadState takes it over.
+// LoadState implements picker.StateKeeper.
 func (s *noHitLRU) LoadState(text []byte) error { return json.Unmarshal(text, &s.used) }
 
 type lruState struct {

@@ -17,5 +17,5 @@ func newParser(p parse.Parser) picker.Factory {
 	}
 }
 
-// Parser returns the parser.
+// Parser implements picker.ParserPlugin.
 func (p *parser) Parser() parse.Parser { return p.p }

@@ -143,9 +143,8 @@ func (s *weightedRandom) PickEndpoints(c *picker.Cycle, in []int32, totals []flo
 	return picked
 }
 
-// roundRobin is round-robin-picker, which the real EPP does not have: the
-// candidates in turn, whatever the scores. It is what a pool without a picker
-// configuration uses, and the yardstick for those with one.
+// roundRobin is round-robin-picker, which the real EPP does not have: the candidates in turn, whatever the scores. A
+// pool without a picker configuration uses it, and it is the baseline for pools with one.
 type roundRobin struct {
 	named
 	turn int
@@ -161,11 +160,11 @@ func (s *roundRobin) PickEndpoints(_ *picker.Cycle, in []int32, _ []float64, pic
 // Blind implements picker.BlindPicker.
 func (s *roundRobin) Blind() bool { return true }
 
-// Commit goes on to the next one.
+// Commit advances to the next endpoint.
 func (s *roundRobin) Commit(machine.Time, *picker.Decision) { s.turn++ }
 
 // SaveState copies whose turn it is.
 func (s *roundRobin) SaveState() any { return s.turn }
 
-// LoadState takes it over.
+// LoadState implements picker.StateKeeper.
 func (s *roundRobin) LoadState(text []byte) error { return json.Unmarshal(text, &s.turn) }

@@ -41,7 +41,7 @@ func newPolicy(kind, typ string) picker.Factory {
 			x := &programPolicy{*pol}
 			return x, x.readProgram(p)
 		case flowcontrol.StaticUsageLimit:
-			pol.CallType(typ + "-type") // as the real one has it
+			pol.CallType(typ + "-type") // like the real policy
 			pol.limit.Threshold = 1
 			err = p.Decode(&pol.limit)
 		case flowcontrol.SoftReflectiveCeiling:

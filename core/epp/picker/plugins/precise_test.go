@@ -21,8 +21,7 @@ func buildPrecise(parameters string) (*picker.Picker, error) {
 	return picker.New(cfg, plugins.Builtin(), picker.Options{})
 }
 
-// What is configured is what the index and its sources get; what cannot work
-// is refused by name.
+// The index and its sources get the configured parameters; an error names each one that cannot work.
 func TestPreciseParameters(t *testing.T) {
 	p, err := buildPrecise(`{tokenProcessorConfig: {blockSizeTokens: 64, hashSeed: "7"}, kvEventsConfig: {zmqEndpoint: "tcp://*:5557", discoverPods: false, concurrency: 8},
     indexerConfig: {kvBlockIndexConfig: {inMemoryConfig: {size: 1000}, enableMetrics: true}, kvCacheBackendConfigs: [{name: CPU, weight: 0.5}]}}`)
@@ -65,8 +64,8 @@ func TestPreciseParameters(t *testing.T) {
 	}
 }
 
-// Endpoints are dialled where a source tells the producer of them, as the real
-// one has it; where they are to be dialled and nobody tells, there is a warning.
+// The producer dials the endpoints that its source reports, like the real one. If it is to dial endpoints and no source
+// reports any, there is a warning.
 func TestPreciseDiscoversThroughItsSource(t *testing.T) {
 	const wired = "sources: [{pluginRef: heard, extractors: [{pluginRef: precise}]}]"
 	for _, test := range []struct {
@@ -77,7 +76,7 @@ func TestPreciseDiscoversThroughItsSource(t *testing.T) {
 		{"{}", wired, "", true},
 		{"{discoverPods: false, zmqEndpoint: 'tcp://*:5557'}", wired, "", false},
 		{"{discoverPods: true}", "",
-			"discoverPods is on, and no source tells of the endpoints, so no events will ever come and all scores " +
+			"discoverPods is on, and no source reports the endpoints, so no events will ever come and all scores " +
 				"stay 0; declare {type: endpoint-notification-source}", false},
 		{"{}", "sources: [{pluginRef: heard}]", "no events will ever come", false},
 		{"{discoverPods: true}", "sources: [{pluginRef: models-data-source, extractors: [{pluginRef: precise}]}]",

@@ -12,14 +12,14 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// foretold is a picker whose predictor answers what it is told.
-type foretold struct {
+// forecast is a picker whose predictor answers as the test sets it.
+type forecast struct {
 	t *testing.T
 	*picker.Picker
 	n uint64
 }
 
-func newForetold(t *testing.T, producer, rest string, change ...func(*picker.PredictorService)) *foretold {
+func newForecast(t *testing.T, producer, rest string, change ...func(*picker.PredictorService)) *forecast {
 	t.Helper()
 	text := "plugins:\n- {type: predicted-latency-producer, parameters: {" + producer + "}}\n" + rest
 	cfg, err := config.Read("epp.yaml", []byte(text))
@@ -43,11 +43,11 @@ func newForetold(t *testing.T, producer, rest string, change ...func(*picker.Pre
 	for i := range list {
 		p.Pool().Update(0, i, picker.Metrics{Running: 3, KVUsage: .5})
 	}
-	return &foretold{t: t, Picker: p}
+	return &forecast{t: t, Picker: p}
 }
 
-// ask decides about a request with these objectives, of which this was predicted.
-func (f *foretold) ask(now machine.Time, ttft, tpot string, latencies []picker.Latency,
+// ask decides about a request with the given objectives and predictions.
+func (f *forecast) ask(now machine.Time, ttft, tpot string, latencies []picker.Latency,
 	more ...header.Header) *picker.Decision {
 	f.t.Helper()
 	f.n++
@@ -118,7 +118,7 @@ func TestLatencyScorer(t *testing.T) {
 		{"no objective: the quickest", "least", "", "", 0, ms(150, 10, 300, 10, 400, 10), "d/a=1 d/b=0.41 d/c=0.01"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := newForetold(t, "streamingMode: true", fmt.Sprintf(scorerOnly, c.strategy))
+			f := newForecast(t, "streamingMode: true", fmt.Sprintf(scorerOnly, c.strategy))
 			for range c.busy {
 				for i := range 3 {
 					easy := ms(1000, 1000, 1000, 1000, 1000, 1000)
@@ -138,7 +138,7 @@ func TestLatencyScorer(t *testing.T) {
 // A new request's limit per token is no higher than the tightest objective of what
 // runs there, but where one of these has none.
 func TestRunningObjectives(t *testing.T) {
-	f := newForetold(t, "streamingMode: true, sloBufferFactor: 2", fmt.Sprintf(scorerOnly, "most"))
+	f := newForecast(t, "streamingMode: true, sloBufferFactor: 2", fmt.Sprintf(scorerOnly, "most"))
 	quick := []picker.Latency{{TTFTMs: 1, TPOTMs: 1}, {TTFTMs: 99, TPOTMs: 9}, {TTFTMs: 99, TPOTMs: 9}}
 	headroom := func() float64 {
 		d := f.ask(0, "100", "50", quick)
@@ -183,7 +183,7 @@ func TestRunningObjectives(t *testing.T) {
 
 // latency-slo-admitter refuses what can be shed where nobody is in time.
 func TestLatencySLOAdmitter(t *testing.T) {
-	f := newForetold(t, "streamingMode: true", "- type: latency-slo-admitter\n"+fmt.Sprintf(scorerOnly, "most"))
+	f := newForecast(t, "streamingMode: true", "- type: latency-slo-admitter\n"+fmt.Sprintf(scorerOnly, "most"))
 	f.SetObjects(picker.Objects{Objectives: map[string]int{"shed": -1}})
 	shed := header.Header{Name: "x-llm-d-inference-objective", Value: "shed"}
 	// as late as the objective is not in time
@@ -211,19 +211,19 @@ func TestLatencySLOAdmitter(t *testing.T) {
 // without streams nobody's does.
 func TestTokensThatDoNotMatter(t *testing.T) {
 	slow := []picker.Latency{{TTFTMs: 10, TPOTMs: 500}, {TTFTMs: 10, TPOTMs: 500}, {TTFTMs: 10, TPOTMs: 500}}
-	f := newForetold(t, "streamingMode: true, endpointRoleLabel: role", fmt.Sprintf(scorerOnly, "most"))
+	f := newForecast(t, "streamingMode: true, endpointRoleLabel: role", fmt.Sprintf(scorerOnly, "most"))
 	if got := scores(f.ask(0, "100", "20", slow)); got != "a=0 b=0.51 c=0" {
 		t.Errorf("with roles: %s", got)
 	}
-	f = newForetold(t, "", fmt.Sprintf(scorerOnly, "most"))
+	f = newForecast(t, "", fmt.Sprintf(scorerOnly, "most"))
 	if got := scores(f.ask(0, "100", "20", slow)); got != "a=0.51 b=0.51 c=0.51" {
 		t.Errorf("without streams: %s", got)
 	}
 }
 
-// Samples wait for the next whole second, and are what was known and what it took.
+// Samples hold features and measured times, and wait for the next whole second.
 func TestSamples(t *testing.T) {
-	f := newForetold(t, "", fmt.Sprintf(scorerOnly, "most")) // of an answer that is over
+	f := newForecast(t, "", fmt.Sprintf(scorerOnly, "most")) // of an answer that is over
 	d := f.ask(machine.Second/2, "100", "20",
 		[]picker.Latency{{TTFTMs: 1, TPOTMs: 1}, {TTFTMs: 99, TPOTMs: 1}, {TTFTMs: 99, TPOTMs: 1}})
 	r := f.NewResponse(machine.Second/2, d, header.Of(":status", "200", "content-type", "text/event-stream"))
@@ -251,7 +251,7 @@ func TestSamples(t *testing.T) {
 // The servers are looked at when it starts and each minute, as the real client does,
 // beside the samples.
 func TestPolls(t *testing.T) {
-	f := newForetold(t, "", fmt.Sprintf(scorerOnly, "most"),
+	f := newForecast(t, "", fmt.Sprintf(scorerOnly, "most"),
 		func(s *picker.PredictorService) { s.Poll = 60 * machine.Second })
 	asked := func(now machine.Time) string {
 		var out []string

@@ -31,7 +31,7 @@ func (s *prefixScorer) Configure(b *picker.Builder, name string, p picker.Params
 	return nil
 }
 
-// ScoresCache says so.
+// ScoresCache implements picker.CacheScorer.
 func (s *prefixScorer) ScoresCache() {}
 
 // Score prefers endpoints that hold much of the prompt.
@@ -62,13 +62,11 @@ func (s *prefixScorer) Scored(c *picker.Cycle) (slots []int32, known bool) {
 	return m.Holding, m.Sparse
 }
 
-// thresholdPrefix is PrecisePrefixCacheScorer with document 003's arguments:
-// the share of the prompt's first maxPrefixLength tokens that an endpoint
-// holds; below cacheHitThreshold it counts as nothing.
+// thresholdPrefix is PrecisePrefixCacheScorer with document 003's arguments: the share of the prompt's first
+// maxPrefixLength tokens that an endpoint holds. A share below cacheHitThreshold counts as nothing.
 //
-// Where a KVCacheMetricScraper with cachePrefixTracking tells how many blocks
-// an endpoint can find by hash, no more than these count, so that an engine
-// that restarted or reset its cache loses what the index still believes.
+// A KVCacheMetricScraper with cachePrefixTracking reports how many blocks an endpoint can find by hash. Then at most so
+// many count, so that an engine that restarted or reset its cache loses the blocks that the index still lists.
 type thresholdPrefix struct {
 	named
 	HitThreshold float64 `json:"cacheHitThreshold" min:"0" max:"1"`
@@ -85,7 +83,7 @@ func (s *thresholdPrefix) Configure(b *picker.Builder, name string, _ picker.Par
 	return nil
 }
 
-// ScoresCache says so.
+// ScoresCache implements picker.CacheScorer.
 func (s *thresholdPrefix) ScoresCache() {}
 
 // Score prefers endpoints that hold enough of the prompt.

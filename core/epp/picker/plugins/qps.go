@@ -8,12 +8,12 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine/bounded"
 )
 
-// maxRates is how many endpoints' requests per second are counted.
+// maxRates bounds the endpoints whose requests per second are counted.
 const maxRates = 1 << 16
 
-// qpsLoad is qps-load-scorer (document 002, chapter 10): 1 - qps/maxQps, by what the endpoint says of
-// both. With the parameter maxQps, an endpoint that says nothing has what this
-// picker sent there in the last second as its qps; without it, load01 counts.
+// qpsLoad is qps-load-scorer (document 002, chapter 10): 1 - qps/maxQps, as the endpoint announces both. With the
+// parameter maxQps, the qps of an endpoint without announcements is the number of requests that this picker sent there
+// in the last second. Without the parameter, load01 counts.
 type qpsLoad struct {
 	named
 	MaxQPS float64 `json:"maxQps" min:"0"`
@@ -104,7 +104,7 @@ func (s *qpsLoad) SaveState() any {
 	return out
 }
 
-// LoadState takes it over.
+// LoadState implements picker.StateKeeper.
 func (s *qpsLoad) LoadState(text []byte) error {
 	var saved []savedRate
 	if err := json.Unmarshal(text, &saved); err != nil {

@@ -69,8 +69,7 @@ func (*reporter) ReadsProgress() bool { return true }
 // ReadsUsage implements picker.UsageReader.
 func (*reporter) ReadsUsage() {}
 
-// ResponseBody reports at the end of a response. One that told no usage used
-// nothing.
+// ResponseBody reports at the end of a response. A response without usage used nothing.
 func (r *reporter) ResponseBody(_ machine.Time, resp *picker.Response) {
 	if !resp.End {
 		return

@@ -53,8 +53,7 @@ func TestSessionsAreBounded(t *testing.T) { // not in parallel: it looks at the 
 	}
 }
 
-// A picker that goes on from a saved state knows sessions and requests per second
-// as the one that was saved.
+// A picker that loads a saved state has the same sessions and requests per second as the saved one.
 func TestSessionsAreSaved(t *testing.T) {
 	const text = `plugins:
 - {type: conversation-profile-handler}

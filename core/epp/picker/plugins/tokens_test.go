@@ -52,3 +52,41 @@ func TestRenderersTimeout(t *testing.T) {
 		}
 	}
 }
+
+func TestEstimatesOfPicturesAndFilms(t *testing.T) {
+	const body = `{"model": "m", "messages": [{"role": "user", "content": [
+		{"type": "image_url", "image_url": {"url": "http://x"}}, {"type": "video_url", "video_url": {"url": "http://y"}}]}]}`
+	for _, test := range []struct {
+		estimate      string
+		picture, film int
+	}{
+		{"{}", 225, 4500},
+		{"{image: null, video: null}", 225, 4500},
+		{"{image: {mode: static, static: {staticToken: 7}}, video: {defaultDuration: 4, maxVideoTokens: 20, " +
+			"tokensPerFrame: {mode: static, static: {numTokensPerFrame: 3}}, " +
+			"frames: {mode: strided, strided: {frameStride: 5, defaultSourceFPS: 10}}}}", 7, 20},
+		{"{image: {defaultResolution: {width: 100, height: 50}, dynamic: {factor: 100}}, video: {defaultDuration: 4, " +
+			"defaultResolution: {width: 10, height: 10}, tokensPerFrame: {dynamic: {factor: 10}}, " +
+			"frames: {maxFrames: 11, sampled: {sampleFPS: 3, temporalPatchSize: 2}}}}", 50, 50},
+	} {
+		cfg, err := config.Read("epp.yaml",
+			[]byte("plugins:\n- {type: token-producer, parameters: {estimate: "+test.estimate+"}}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := picker.New(cfg, plugins.Builtin(), picker.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, fault := p.NewRequest(header.Of(":method", "POST", ":path", "/v1/chat/completions"), []byte(body), true, 1)
+		if fault != nil {
+			t.Fatal(fault)
+		}
+		if _, fault := p.Prepare(0, r); fault != nil {
+			t.Fatal(fault)
+		}
+		if a := r.Body.Assets; len(a) != 2 || a[0].Tokens != test.picture || a[1].Tokens != test.film {
+			t.Errorf("%s: %+v, expected %d and %d tokens", test.estimate, a, test.picture, test.film)
+		}
+	}
+}

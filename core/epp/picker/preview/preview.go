@@ -3,6 +3,7 @@
 package preview
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -79,15 +80,9 @@ func ReadState(file string, data []byte) (*State, error) {
 			problems = append(problems,
 				doc.Root().At(fmt.Sprintf("endpoints[%d].name", i)).Problem("missing", "the endpoint's name", ""))
 		}
-		if e.Address == "" {
-			e.Address = fmt.Sprintf("127.0.0.%d", i+1)
-		}
-		if e.Port == "" {
-			e.Port = "8000"
-		}
-		if e.Namespace == "" {
-			e.Namespace = "default"
-		}
+		e.Address = cmp.Or(e.Address, fmt.Sprintf("127.0.0.%d", i+1))
+		e.Port = cmp.Or(e.Port, "8000")
+		e.Namespace = cmp.Or(e.Namespace, "default")
 	}
 	return &s, problems.Err()
 }
@@ -178,7 +173,7 @@ func Unknown(p *picker.Picker, s *State) (notes []string) {
 		if s.Live && (keeps || indexes) && !carried[pl.Type()] {
 			notes = append(notes, fmt.Sprintf(
 				"what %s remembers is not in the state of a running picker, which has no prompts, and counts as "+
-					"nothing here; a recording has it (windtunnel epp --record, preview --from)", pl.Name()))
+					"nothing here; a recording holds it (windtunnel epp --record, preview --from)", pl.Name()))
 		}
 	}
 	return notes
@@ -196,9 +191,7 @@ func PickAnswered(p *picker.Picker, now machine.Time, r *Request, id string, ans
 	if r.Body == "" && r.Tokens > 0 {
 		path, body = "/v1/completions", unknownPrompt(r.Tokens, id)
 	}
-	if path == "" {
-		path = "/v1/chat/completions"
-	}
+	path = cmp.Or(path, "/v1/chat/completions")
 	head := append(header.Of(":method", "POST", ":path", path, "x-request-id", id), header.FromMap(r.Headers)...)
 	req, perr := p.NewRequest(head, body, true, 1)
 	if perr == nil {

@@ -8,18 +8,18 @@ import (
 // The rows of one question are much alike: the same request at several endpoints. So
 // they go through a tree together, as a set that is divided where they differ.
 
-// batchRows is how many rows go together.
+// batchRows is the number of rows in a batch.
 const batchRows = 64
 
-// column is what a batch's rows have in one column: each value that there is, in
-// ascending order, and which rows have it or a greater one.
+// column is one column of a batch's rows: each different value in ascending order, and the rows with that value or a
+// greater one.
 type column struct {
 	values  []float32
 	from    []uint64 // rows whose value is at least this one; and 0 behind the last
 	missing uint64
 }
 
-// columns sorts a batch. Few values are told apart by looking at each.
+// columns sorts a batch. It finds a few different values by comparing each.
 func (m *Model) columns(rows []float32, n int) []column {
 	out := make([]column, m.Columns)
 	room := make([]float32, 0, m.Columns*n)

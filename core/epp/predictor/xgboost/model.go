@@ -27,14 +27,14 @@ const (
 // Model is a booster of trees for one number. It never changes, and may be used
 // by several goroutines.
 type Model struct {
-	// Objective is what it was trained for, such as reg:squarederror.
+	// Objective is the training objective, such as reg:squarederror.
 	Objective string
-	// Base is where each sum of leaves begins (base_score).
+	// Base is the initial value of each sum of leaves (base_score).
 	Base float32
 	// Features are the columns' names and Types their types (float, int, i, q or c
 	// for categories); both are empty where the file has none.
 	Features, Types []string
-	// Columns is how many there are.
+	// Columns is the number of columns.
 	Columns int
 
 	roots []int32
@@ -102,10 +102,10 @@ type file struct {
 	} `json:"learner"`
 }
 
-// objectives are those whose prediction is the sum of leaves itself.
+// objectives are the objectives whose prediction is the sum of leaves itself.
 var objectives = []string{"reg:squarederror", "reg:quantileerror", "reg:absoluteerror", "reg:pseudohubererror"}
 
-// Read reads a model. The error says which field of the file is wrong.
+// Read reads a model. An error names the invalid field of the file.
 func Read(text []byte) (*Model, error) {
 	if len(text) > MaxBytes {
 		return nil, fmt.Errorf("xgboost: a model of %d bytes; expected at most %d", len(text), MaxBytes)

@@ -91,6 +91,13 @@ def chat_stream_says_what_the_whole_says():
 
 
 @check
+def chat_repeats_itself():
+    for more in dict(seed=7), dict(temperature=0):
+        said = {client.chat.completions.create(model=MODEL, messages=hello, max_tokens=8, **more).choices[0].message.content for _ in range(3)}
+        assert len(said) == 1, (more, said)
+
+
+@check
 def chat_stream_helper():
     with client.chat.completions.stream(model=MODEL, messages=hello) as s:
         kinds = {e.type for e in s}

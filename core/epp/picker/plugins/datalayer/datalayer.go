@@ -20,8 +20,8 @@ type idlePlugin struct{ named }
 // NewIdle makes a plug-in that does nothing.
 var NewIdle = picker.Plain[idlePlugin]()
 
-// NewModelsSource is models-data-source: nothing here reads its metrics, but
-// its parameters are checked like those of a source that is asked.
+// NewModelsSource is models-data-source: nothing here reads its metrics, but its parameters are checked like those of a
+// source that is scraped.
 func NewModelsSource(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	t := target{Scheme: "http", Path: "/v1/models"}
 	if err := t.read(p, &t); err != nil {
@@ -49,7 +49,7 @@ func NewNotificationSource(_ *picker.Builder, name string, p picker.Params) (pic
 	return &idlePlugin{}, nil
 }
 
-// target is where a source of metrics asks each endpoint.
+// target is the place from which a source of metrics scrapes each endpoint.
 type target struct {
 	Scheme   string `json:"scheme" oneof:"http,https"`
 	Path     string `json:"path"`
@@ -200,8 +200,8 @@ func (x *extractor) Wants(family string) bool {
 	return false
 }
 
-// Extract reads a page as that of the endpoint's engine; an endpoint without
-// an engine's label, or with an unknown engine, is read as the default one.
+// Extract reads a page by the metrics of the endpoint's engine: the default engine if the endpoint has no label for it,
+// or an unknown one.
 func (x *extractor) Extract(page metrics.Page, labels map[string]string, into *picker.Metrics) error {
 	m := x.engines[cmp.Or(labels[x.LabelKey], labels[picker.LabelEngineOld])]
 	if m == nil {

@@ -1,6 +1,8 @@
 package datalayer
 
 import (
+	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -10,7 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// mapping says which series of an engine carry which signal.
+// mapping names an engine's series for each signal.
 type mapping struct {
 	Queued, Running, KVUsage, LoRA, CacheInfo metrics.Spec
 	// BlockSizeLabel and BlocksLabel are the labels of CacheInfo; "" is
@@ -70,17 +72,11 @@ func (m *mapping) wants(name string) bool {
 		name == m.CacheInfo.Name || name == m.BlockSize.Name || name == m.Blocks.Name {
 		return name != ""
 	}
-	for i := range m.Custom {
-		if m.Custom[i].Spec.Name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.Custom, func(c customSignal) bool { return c.Spec.Name == name })
 }
 
-// apply reads the page's signals into an endpoint's metrics. What the page
-// does not say stays as it was; so does a signal that is not a number. It
-// returns whether the page said anything.
+// apply reads the page's signals into an endpoint's metrics. A signal that the page lacks, or that is not a number,
+// stays as it was. apply reports whether the page had any signal.
 func (m *mapping) apply(p metrics.Page, into *picker.Metrics) (any bool) {
 	whole := func(s metrics.Spec) (int64, bool) {
 		_, v, ok := s.Latest(p)
@@ -117,9 +113,7 @@ func (m *mapping) apply(p metrics.Page, into *picker.Metrics) (any bool) {
 	}
 	if len(m.Custom) > 0 {
 		custom := make(map[string]float64, len(m.Custom))
-		for k, v := range into.Custom {
-			custom[k] = v
-		}
+		maps.Copy(custom, into.Custom)
 		for _, c := range m.Custom {
 			if _, v, ok := c.Spec.Latest(p); ok {
 				any = true
@@ -135,10 +129,7 @@ func (m *mapping) apply(p metrics.Page, into *picker.Metrics) (any bool) {
 
 // label reads a whole number from a label; without one the last stays.
 func label(s *metrics.Sample, name, usual string, to *int32) {
-	if name == "" {
-		name = usual
-	}
-	if n, err := strconv.Atoi(s.Get(name)); err == nil {
+	if n, err := strconv.Atoi(s.Get(cmp.Or(name, usual))); err == nil {
 		*to = small(int64(n))
 	}
 }

@@ -2,7 +2,9 @@ package datalayer
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,14 +14,12 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// scraper is a metric scraper of document 003: where the page is, how often it
-// is fetched, and which metrics are taken from it. It is source and extractor
-// in one.
+// scraper is a metric scraper of document 003: the page's address, the interval, and the metrics to read. It is source
+// and extractor in one.
 //
-// A metric that a good page does not tell is unknown from then on, except for
-// the counts of requests, which keep their last value as with the real EPP. A
-// page that cannot be fetched or read changes nothing until ttl has passed;
-// then all of the scraper's metrics are forgotten.
+// A metric that is missing from a good page is unknown from then on, except for the counts of requests, which keep
+// their last value as with the real EPP. A page that cannot be fetched or read changes nothing until ttl has passed.
+// Then the scraper forgets all its metrics.
 type scraper struct {
 	named
 	args   scraperArgs
@@ -36,8 +36,7 @@ type scraperArgs struct {
 	Track    bool            `json:"cachePrefixTracking"`
 }
 
-// metric is one thing that a page tells: the first of its series that is
-// there, times scale.
+// metric is one figure of a page: the value of its first series that exists, times scale.
 type metric struct {
 	series []series
 	put    func(m *picker.Metrics, v float64)
@@ -85,7 +84,7 @@ func (s *scraper) read(b *picker.Builder, name string, p picker.Params) error {
 			return p.At(fmt.Sprintf("metrics[%d]", i)).Expected("the name of a metric")
 		}
 		s.wanted = append(s.wanted, metric{series: first(name)[:1], key: name})
-		s.wanted[len(s.wanted)-1].series[0].scale = 1 // under its own name it is what the page says
+		s.wanted[len(s.wanted)-1].series[0].scale = 1 // under its own name the value is the page's
 	}
 	return nil
 }
@@ -155,30 +154,20 @@ const (
 	MetricHashes    = "kv_cache_prefix_hashes" // blocks that the engine can find by hash
 )
 
-// cacheConfig is where an engine tells its block size.
+// cacheConfig is the metric by which an engine reports its block size.
 const cacheConfig = "vllm:cache_config_info"
 
-// Wants reports whether a metric is told by a family.
+// Wants reports whether a family has one of the scraper's metrics.
 func (s *scraper) Wants(name string) bool {
-	if s.args.Track && name == cacheConfig {
-		return true
-	}
-	for i := range s.wanted {
-		for _, n := range s.wanted[i].series {
-			if n.name == name {
-				return true
-			}
-		}
-	}
-	return false
+	return s.args.Track && name == cacheConfig || slices.ContainsFunc(s.wanted, func(f metric) bool {
+		return slices.ContainsFunc(f.series, func(n series) bool { return n.name == name })
+	})
 }
 
 // Extract takes the metrics from a page.
 func (s *scraper) Extract(p metrics.Page, _ map[string]string, into *picker.Metrics) error {
 	custom := make(map[string]float64, len(into.Custom)+len(s.wanted))
-	for k, v := range into.Custom {
-		custom[k] = v
-	}
+	maps.Copy(custom, into.Custom)
 	for i := range s.wanted {
 		f := &s.wanted[i]
 		v, ok := f.value(p)
@@ -215,9 +204,7 @@ func (f *metric) value(p metrics.Page) (float64, bool) {
 // Forget takes the scraper's metrics back: they are older than their ttl.
 func (s *scraper) Forget(m *picker.Metrics) {
 	custom := make(map[string]float64, len(m.Custom))
-	for k, v := range m.Custom {
-		custom[k] = v
-	}
+	maps.Copy(custom, m.Custom)
 	for i := range s.wanted {
 		if f := &s.wanted[i]; f.put != nil {
 			f.put(m, 0)

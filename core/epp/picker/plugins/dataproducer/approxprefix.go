@@ -17,14 +17,14 @@ const (
 	// settings are raised to it (llm-d-router issue 1158).
 	minBlockTokens     = 64
 	defaultLRUCapacity = 31250 // blocks per endpoint
-	// PrefillProfile is what the profile of prefill endpoints is called by default.
+	// PrefillProfile is the default name of the profile of prefill endpoints.
 	PrefillProfile = "prefill"
 )
 
 // PrefixSource is a producer of prefix matches, approximate or precise.
 type PrefixSource interface {
 	picker.Plugin
-	// Match is what is held of a request, worked out once for it.
+	// Match returns the endpoints that hold the request's prefix. It is computed once for each request.
 	Match(c *picker.Cycle) *PrefixMatch
 }
 
@@ -33,15 +33,14 @@ var (
 	_ PrefixSource = (*PrecisePrefix)(nil)
 )
 
-// PrefixMatch is how much of a request's prompts each endpoint holds.
+// PrefixMatch counts the blocks of a request's prompts that each endpoint holds.
 type PrefixMatch struct {
 	matched []int32 // blocks, by slot
-	// Holding are the slots that hold any, where Sparse says that it is known.
+	// Holding are the slots that hold any, if Sparse is true.
 	Holding []int32
 	Sparse  bool
 	cached  []int32 // blocks wherever they lie, by slot; nil is matched
-	// Total is how many blocks all prompts have, a last partial one included, and
-	// BlockTokens how many tokens a block.
+	// Total is the number of blocks of all prompts, a last partial one included, and BlockTokens the tokens in a block.
 	Total       int
 	BlockTokens int
 	prompts     []blocksOf
@@ -198,36 +197,37 @@ func (a *approxPrefix) MatchedBlocks(c *picker.Cycle, i int32) int {
 	return int(a.Match(c).Of(c.State(i)))
 }
 
-// Commit takes the prompt for cached on the destination, and on the prefill
-// endpoint if there is one.
+// Commit counts the prompt as cached on the destination, and on the prefill endpoint if there is one.
 func (a *approxPrefix) Commit(_ machine.Time, d *picker.Decision) {
 	m := picker.Peek[PrefixMatch](d, a)
 	if m == nil {
 		return
 	}
 	last := -1
-	record := func(i int32) {
-		s := &d.View.States[i]
+	EachComputing(d, func(s *picker.State) {
 		if s.Slot() == last { // it has them as its most recent ones
 			return
 		}
 		last = s.Slot()
-		capacity := a.Capacity
-		if capacity <= 0 {
-			capacity = defaultLRUCapacity
-		}
+		capacity := cmp.Or(max(a.Capacity, 0), defaultLRUCapacity)
 		if a.AutoTune && s.CacheBlocks > 0 {
 			capacity = int(s.CacheBlocks)
 		}
 		for _, x := range m.prompts {
 			a.index.add(x.hashes, x.alone, s.Slot(), capacity)
 		}
+	})
+}
+
+// EachComputing calls f with the endpoints that compute a decision's prompt: the destination, and the prefill endpoint
+// if there is one.
+func EachComputing(d *picker.Decision, f func(s *picker.State)) {
+	primary, prefill := d.PrimaryProfile(), d.Profile(PrefillProfile)
+	if primary.Ok() {
+		f(&d.View.States[primary.Picked[0]])
 	}
-	if p := d.PrimaryProfile(); p.Ok() {
-		record(p.Picked[0])
-	}
-	if p := d.Profile(PrefillProfile); p.Ok() && p != d.PrimaryProfile() {
-		record(p.Picked[0])
+	if prefill.Ok() && prefill != primary {
+		f(&d.View.States[prefill.Picked[0]])
 	}
 }
 
@@ -241,8 +241,8 @@ func (a *approxPrefix) EndpointGone(slot int, forget bool) {
 // IndexSize returns how many (endpoint, block) pairs are remembered.
 func (a *approxPrefix) IndexSize() int { return a.index.total }
 
-// MatchOf is what the prompt matched on an endpoint, for metrics: blocks,
-// blocks in all, and tokens per block.
+// MatchOf returns, for metrics, how much of the prompt an endpoint holds: the matched blocks, all blocks, and the
+// tokens in a block.
 func (a *approxPrefix) MatchOf(d *picker.Decision, s *picker.State) (matched, total, blockTokens int) {
 	m := picker.Peek[PrefixMatch](d, a)
 	if m == nil {
@@ -253,13 +253,18 @@ func (a *approxPrefix) MatchOf(d *picker.Decision, s *picker.State) (matched, to
 
 // EnsurePrefix makes a prefix producer, unless one is declared.
 func EnsurePrefix(b *picker.Builder, consumer string) {
+	ensure[PrefixSource](b, typeApproxPrefix, "PrefixCacheMatchInfoDataKey", consumer)
+}
+
+// ensure makes a plug-in of a type for a consumer, unless a T is declared.
+func ensure[T picker.Plugin](b *picker.Builder, typ, dataKey, consumer string) {
 	b.Late(func() error {
 		for _, p := range b.Plugins() {
-			if _, ok := p.(PrefixSource); ok {
+			if _, ok := p.(T); ok {
 				return nil
 			}
 		}
-		_, err := b.Ensure(typeApproxPrefix, typeApproxPrefix, "PrefixCacheMatchInfoDataKey", consumer)
+		_, err := b.Ensure(typ, typ, dataKey, consumer)
 		return err
 	})
 }

@@ -6,8 +6,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 )
 
-// What plug-ins show on /debug/plugins/state. Names of fields are those of the
-// real EPP; prompts and their hashes never appear.
+// The plug-ins' parts of /debug/plugins/state. Fields have the real EPP's names; prompts and their hashes never appear.
 
 type blocksState struct {
 	Pods      []podBlocks `json:"pods"`

@@ -8,7 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// TypeInflight is the type's name, and that of the one that is made where none is declared.
+// TypeInflight is the type's name, and the name of the instance that is made if none is declared.
 const TypeInflight = "inflight-load-producer"
 
 // Inflight is inflight-load-producer: requests and prompt tokens that the
@@ -25,8 +25,8 @@ type Inflight struct {
 	load   []slotLoad   // by slot
 }
 
-// slotLoad is what is in flight on one endpoint. The epoch tells requests of
-// an endpoint that left from those of the one that came back.
+// slotLoad is the load in flight on one endpoint. The epoch separates requests of an endpoint that left from those of
+// the endpoint that came back.
 type slotLoad struct {
 	Requests int64      `json:"requests,omitempty"`
 	Tokens   int64      `json:"tokens,omitempty"`
@@ -42,8 +42,8 @@ type flowLoad struct {
 	Tokens   int64  `json:"tokens,omitempty"`
 }
 
-// maxFlows bounds the flows that are told apart on one endpoint: clients name
-// them. What is beyond counts as the flow "other".
+// maxFlows bounds the flows that are counted separately on one endpoint, since clients name them. Further flows count
+// as "other".
 const maxFlows = 64
 
 // flow returns the place of a request's flow.
@@ -64,7 +64,7 @@ func (l *slotLoad) flow(r *picker.Request) int32 {
 	return int32(len(l.Flows) - 1)
 }
 
-// charges are what one request holds.
+// charges are the loads that one request adds.
 type charges struct{ list []charge }
 
 type charge struct {
@@ -82,10 +82,7 @@ var NewInflight = picker.Of(Inflight{OutputRatio: 1.5})
 // Configure implements picker.Configurer.
 func (f *Inflight) Configure(b *picker.Builder, name string, _ picker.Params) error {
 	EnsureTokens(b, name)
-	producer := f.Prefix
-	if producer == "" {
-		producer = typeApproxPrefix
-	}
+	producer := cmp.Or(f.Prefix, typeApproxPrefix)
 	// The prefix producer is optional, and may only be made by another
 	// plug-in's late link: look twice.
 	b.Late(func() error {
@@ -98,18 +95,13 @@ func (f *Inflight) Configure(b *picker.Builder, name string, _ picker.Params) er
 	return nil
 }
 
-// FindInflight links a plug-in to the producer of what is in flight once all are
-// declared, and makes one where there is none.
+// FindInflight links a plug-in to the producer of loads in flight once all are declared, and makes one if there is
+// none.
 func FindInflight(b *picker.Builder, producer, consumer string, to **Inflight) {
 	picker.Link(b, to, cmp.Or(producer, TypeInflight), TypeInflight, "InFlightLoadDataKey", consumer, TypeInflight)
 }
 
-func (f *Inflight) at(slot int) *slotLoad {
-	for len(f.load) <= slot {
-		f.load = append(f.load, slotLoad{})
-	}
-	return &f.load[slot]
-}
+func (f *Inflight) at(slot int) *slotLoad { return picker.AtSlot(&f.load, slot) }
 
 // RequestsAt returns how many requests are in flight at a slot.
 func (f *Inflight) RequestsAt(slot int) int64 {
@@ -132,19 +124,18 @@ func (f *Inflight) Load(slot int) (requests, tokens int64) {
 	return f.RequestsAt(slot), f.TokensAt(slot)
 }
 
-// EachLoad tells an endpoint's requests and tokens in flight by flow.
-func (f *Inflight) EachLoad(slot int, tell func(fairness string, priority int, requests, tokens int64)) {
+// EachLoad yields an endpoint's requests and tokens in flight by flow.
+func (f *Inflight) EachLoad(slot int, yield func(fairness string, priority int, requests, tokens int64)) {
 	if slot >= len(f.load) {
 		return
 	}
 	for _, l := range f.load[slot].Flows {
-		tell(l.Fairness, l.Priority, l.Requests, l.Tokens)
+		yield(l.Fairness, l.Priority, l.Requests, l.Tokens)
 	}
 }
 
-// cost is what a request would add to an endpoint: the blocks of its prompt
-// that are not cached there, what lies beyond the index, and perhaps an
-// estimate of its output.
+// cost returns the tokens that a request would add to an endpoint: the blocks of its prompt that are not cached there,
+// the tokens beyond the index, and perhaps an estimate of its output.
 func (f *Inflight) cost(d *picker.Decision, m *PrefixMatch, s *picker.State) int64 {
 	input := int64(d.Request.Tokens)
 	tokens := input

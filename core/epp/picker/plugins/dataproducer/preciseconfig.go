@@ -1,6 +1,7 @@
 package dataproducer
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -58,7 +59,7 @@ type preciseConfig struct {
 	Speculative    bool            `json:"speculativeIndexing"`
 	SpeculativeTTL config.Duration `json:"speculativeTTL"`
 
-	told bool // of the endpoints
+	reported bool // its source reports the endpoints
 }
 
 func (c *preciseConfig) read(b *picker.Builder, name string, p picker.Params) error {
@@ -93,7 +94,7 @@ func (c *preciseConfig) read(b *picker.Builder, name string, p picker.Params) er
 
 const engineSGLang = "sglang"
 
-// defaultEventsPort is where vLLM publishes its KV events.
+// defaultEventsPort is the port at which vLLM publishes its KV events.
 const defaultEventsPort = 5557
 
 func bindable(endpoint string) bool {
@@ -108,23 +109,22 @@ func bindable(endpoint string) bool {
 
 func (c *preciseConfig) discover() bool { return c.Events.Discover == nil || *c.Events.Discover }
 
-// typeEndpointSource is the source that tells of the pool's endpoints. Only
-// through it does a producer hear of those that it is to dial.
+// typeEndpointSource is the source that reports the pool's endpoints. A producer dials only those that it reports.
 const typeEndpointSource = "endpoint-notification-source"
 
 // reach warns of a configuration under which no events come, or not those that
 // are asked for.
 func (c *preciseConfig) reach(b *picker.Builder, name string) {
 	const silent = "so no events will ever come and all scores stay 0"
-	switch c.told = b.Extracts(typeEndpointSource, name); {
+	switch c.reported = b.Extracts(typeEndpointSource, name); {
 	case !c.discover() && c.Events.Endpoint == "":
 		b.Warn("plugin %s: kvEventsConfig has neither zmqEndpoint nor discoverPods, "+silent, name)
-	case !c.told && c.discover() && (c.Events.Endpoint == "" || c.Events.Discover != nil):
+	case !c.reported && c.discover() && (c.Events.Endpoint == "" || c.Events.Discover != nil):
 		so := silent
 		if c.Events.Endpoint != "" {
 			so = "so events come only to zmqEndpoint"
 		}
-		b.Warn("plugin %s: kvEventsConfig.discoverPods is on, and no source tells of the endpoints, %s; declare "+
+		b.Warn("plugin %s: kvEventsConfig.discoverPods is on, and no source reports the endpoints, %s; declare "+
 			"{type: %s} under plugins, and {pluginRef: %s, extractors: [{pluginRef: %s}]} under dataLayer.sources",
 			name, so, typeEndpointSource, typeEndpointSource, name)
 	}
@@ -148,17 +148,16 @@ func (c *preciseConfig) index() kvindex.Config {
 	return x
 }
 
-// KVSources are where KV events come from.
+// KVSources configure the reception of KV events.
 type KVSources struct {
-	// Bind is where model servers connect to, like tcp://*:5557; "" is nowhere.
+	// Bind is the endpoint that model servers connect to, like tcp://*:5557; "" is none.
 	Bind string
-	// Discover dials every endpoint at its address and SocketPort. It takes an
-	// endpoint-notification-source, too. ReplayPort,
-	// where it is not 0, is where lost events can be asked for.
+	// Discover dials every endpoint at its address and SocketPort, if an endpoint-notification-source is declared, too.
+	// ReplayPort, if it is not 0, is the port for requests of lost events.
 	Discover               bool
 	SocketPort, ReplayPort int
 	TopicFilter            string
-	// SGLang says that the engines' events are SGLang's, not vLLM's.
+	// SGLang states that the events are in SGLang's form, not in vLLM's.
 	SGLang bool
 	// Workers is concurrency, for the metric of that name; one goroutine does
 	// the work here.
@@ -167,11 +166,9 @@ type KVSources struct {
 
 func (c *preciseConfig) sources() KVSources {
 	e := &c.Events
-	s := KVSources{Bind: e.Endpoint, Discover: c.discover() && c.told, SocketPort: e.Pods.SocketPort,
+	s := KVSources{Bind: e.Endpoint, Discover: c.discover() && c.reported, SocketPort: e.Pods.SocketPort,
 		ReplayPort:  e.Pods.ReplayPort,
 		TopicFilter: e.TopicFilter, SGLang: e.EngineType == engineSGLang, Workers: e.Concurrency}
-	if s.Workers <= 0 {
-		s.Workers = 4
-	}
+	s.Workers = cmp.Or(max(s.Workers, 0), 4)
 	return s
 }

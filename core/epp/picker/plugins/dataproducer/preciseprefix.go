@@ -14,17 +14,14 @@ import (
 // TypePrecisePrefix is the type's name today.
 const TypePrecisePrefix = "precise-prefix-cache-producer"
 
-// PrecisePrefix is precise-prefix-cache-producer: it knows which blocks of
-// which prompt each endpoint holds from what the model servers announce, and
-// not from where prompts were sent. As precise-prefix-cache-scorer (deprecated)
-// it scores, too.
+// PrecisePrefix is precise-prefix-cache-producer. It takes the blocks that each endpoint holds from the model servers'
+// events, and not from earlier decisions. As precise-prefix-cache-scorer (deprecated) it scores, too.
 //
-// The index is its driver's: Connect gives it one to look blocks up in. Without
-// one, as in a preview, nobody holds anything.
+// The driver owns the index: Connect gives the producer one to look blocks up in. Without one, as in a preview, no
+// endpoint holds anything.
 type PrecisePrefix struct {
 	named
-	// Took, where there is a stopwatch, is told how long a look-up took. It is to
-	// be set before the first request.
+	// Took, if there is a stopwatch, gets the time of each look-up. Set it before the first request.
 	Took func(machine.Time)
 
 	cfg preciseConfig
@@ -39,8 +36,7 @@ type PrecisePrefix struct {
 	slots  map[string]int32 // by "address:port"
 }
 
-// KVIndex is what a PrecisePrefix needs of an index of KV blocks, whose pods
-// are named "address:port".
+// KVIndex is the interface of PrecisePrefix to an index of KV blocks, whose pods are named "address:port".
 type KVIndex struct {
 	View kvindex.View
 	// Speculate counts keys as held by a pod for ttl. It is called when a
@@ -92,10 +88,10 @@ func (s *PrecisePrefix) Connect(x KVIndex) {
 	s.index, s.scorer = x, x.View.Scorer()
 }
 
-// Index is how the producer's index must be made.
+// Index returns the configuration of the producer's index.
 func (s *PrecisePrefix) Index() kvindex.Config { return s.cfg.index() }
 
-// Sources are where the producer's events come from.
+// Sources returns the configuration of the producer's events.
 func (s *PrecisePrefix) Sources() KVSources { return s.cfg.sources() }
 
 // EnableMetrics reports whether the configuration asks for the index's metrics.
@@ -142,8 +138,8 @@ func (s *PrecisePrefix) ReadPrompt(r *picker.Request, p *parse.Prompt) {
 	}
 }
 
-// keys returns those of a prompt's whole blocks. Where a renderer should have told a
-// text's tokens and did not, there are none.
+// keys returns the keys of a prompt's whole blocks. It returns none if a renderer should have returned the text's
+// tokens and did not.
 func (s *PrecisePrefix) keys(r *picker.Request, p *parse.Prompt, model string) []kv.Key {
 	h := s.cfg.hasher()
 	if keys, ok := p.Keys(h, model); ok || !p.IsTokens() && s.rendered {
@@ -195,17 +191,9 @@ func (s *PrecisePrefix) find(c *picker.Cycle, m *preciseMatch) {
 
 // add counts what an endpoint holds of one prompt.
 func (m *preciseMatch) add(slot int, held kvindex.PodScore) {
-	for len(m.weights) <= slot {
-		m.weights = append(m.weights, 0)
-	}
-	for len(m.matched) <= slot {
-		m.matched = append(m.matched, 0)
-	}
-	for len(m.cached) <= slot {
-		m.cached = append(m.cached, 0)
-	}
-	m.weights[slot] += held.Weight
-	m.cached[slot] += int32(held.Blocks)
+	picker.AtSlot(&m.matched, slot)
+	*picker.AtSlot(&m.weights, slot) += held.Weight
+	*picker.AtSlot(&m.cached, slot) += int32(held.Blocks)
 }
 
 // know notes the slots of a view's endpoints.
@@ -231,28 +219,22 @@ func (s *PrecisePrefix) MatchedBlocks(c *picker.Cycle, i int32) int {
 	return int(s.Match(c).Of(c.State(i)))
 }
 
-// Commit counts the prompt's blocks as stored where it was sent, until the
-// engine says so itself (speculativeIndexing).
+// Commit counts the prompt's blocks as stored at its destination, until the engine's events replace them
+// (speculativeIndexing).
 func (s *PrecisePrefix) Commit(_ machine.Time, d *picker.Decision) {
 	m := picker.Peek[preciseMatch](d, s)
 	if m == nil || len(m.keys) == 0 || !s.cfg.Speculative || s.index.Speculate == nil {
 		return
 	}
-	speculate := func(i int32) {
+	EachComputing(d, func(e *picker.State) {
 		for _, keys := range m.keys {
-			s.index.Speculate(d.View.States[i].HostPort(), keys, s.cfg.SpeculativeTTL.Time())
+			s.index.Speculate(e.HostPort(), keys, s.cfg.SpeculativeTTL.Time())
 		}
-	}
-	if p := d.PrimaryProfile(); p.Ok() {
-		speculate(p.Picked[0])
-	}
-	if p := d.Profile(PrefillProfile); p.Ok() && p != d.PrimaryProfile() {
-		speculate(p.Picked[0])
-	}
+	})
 }
 
-// MatchOf is what the prompt matched on an endpoint, for metrics: blocks,
-// blocks in all, and tokens per block.
+// MatchOf returns, for metrics, how much of the prompt an endpoint holds: the matched blocks, all blocks, and the
+// tokens in a block.
 func (s *PrecisePrefix) MatchOf(d *picker.Decision, st *picker.State) (matched, total, blockTokens int) {
 	m := picker.Peek[preciseMatch](d, s)
 	if m == nil {
@@ -276,7 +258,7 @@ func Precise(p picker.Plugin) *PrecisePrefix {
 // and scores in one.
 type preciseScorer struct{ *PrecisePrefix }
 
-// ScoresCache says so.
+// ScoresCache implements picker.CacheScorer.
 func (s *preciseScorer) ScoresCache() {}
 
 // Score is the share of the prompt's blocks that an endpoint holds.

@@ -13,9 +13,8 @@ import (
 
 const typePredicted = "predicted-latency-producer"
 
-// Predicted is predicted-latency-producer: it asks the latency predictor how long a
-// request would take at each endpoint, and tells it how long it took. Where there
-// is no predictor, or no answer, its consumers fall back.
+// Predicted is predicted-latency-producer. It asks the latency predictor how long a request would take at each
+// endpoint, and sends it the measured times. Without a predictor or an answer, its consumers fall back.
 type Predicted struct {
 	named
 	SamplingMean     float64 `json:"samplingMean"`                       // without effect, as in the real one
@@ -39,24 +38,23 @@ type Predicted struct {
 	oldest   []*flight // in the order in which they began; some are over
 	first    int       // of them, that is not known to be over
 	samples  []predictor.Sample
-	flushAt  machine.Time // 0: nothing is to be sent
+	flushAt  machine.Time // 0: no samples wait
 	pollAt   machine.Time
 }
 
 const (
 	defaultContextTTL = 300 * machine.Second
-	// predictTimeout is how long the real director lets producers take.
+	// predictTimeout is the real director's limit on producers.
 	predictTimeout = 400 * machine.Millisecond
-	// flushInterval is how often samples are sent, flushTimeout how long that may
-	// take, and maxSamples how many go at once: the real client's defaults, and its
-	// chart's.
+	// flushInterval is the time between two messages of samples, flushTimeout their time limit, and maxSamples the
+	// largest number in one: the defaults of the real client and its chart.
 	flushInterval = machine.Second
 	flushTimeout  = 10 * machine.Second
 	maxSamples    = 10_000
 )
 
-// Prediction is what one endpoint would do with a request. Headroom is the
-// objective minus the prediction, in milliseconds.
+// Prediction is the prediction for one request at one endpoint. Headroom is the objective minus the prediction, in
+// milliseconds.
 type Prediction struct {
 	TTFTMs, TPOTMs             float64
 	TTFTHeadroom, TPOTHeadroom float64
@@ -67,7 +65,7 @@ type Prediction struct {
 // Negative reports whether an objective would be missed.
 func (p *Prediction) Negative() bool { return p.TTFTHeadroom < 0 || p.TPOTHeadroom < 0 }
 
-// predictions are those of one decision.
+// predictions holds the predictions for one decision.
 type predictions struct {
 	list []Prediction // by view index
 	ok   []bool
@@ -89,13 +87,13 @@ type flight struct {
 
 	row       predictor.Features // of the endpoint that computes the prompt
 	decode    predictor.Features // of the one that answers
-	told      bool               // there was a prediction
+	answered  bool               // there was a prediction
 	predicted Prediction
-	ttft      float64 // what came of it, in milliseconds; 0 is not yet
+	ttft      float64 // measured, in milliseconds; 0 is not yet
 	tpot      float64
 }
 
-// runningQueue is what runs at one endpoint, with the objective of each request.
+// runningQueue holds the objectives of the requests that run at one endpoint.
 type runningQueue struct{ slos []float64 }
 
 func (q *runningQueue) add(slo float64) { q.slos = append(q.slos, slo) }
@@ -136,8 +134,7 @@ func (s *Predicted) Configure(b *picker.Builder, name string, _ picker.Params) e
 	return nil
 }
 
-// FindPredicted links a plug-in to the producer of predictions once all are
-// declared, and makes one where there is none.
+// FindPredicted links a plug-in to the producer of predictions once all are declared, and makes one if there is none.
 func FindPredicted(b *picker.Builder, producer, consumer string, to **Predicted) {
 	picker.Link(b, to, cmp.Or(producer, typePredicted), typePredicted, "LatencyPredictionInfoDataKey", consumer,
 		typePredicted)
@@ -170,8 +167,8 @@ func (s *Predicted) podType(e *picker.Endpoint) string {
 	return e.Labels[s.RoleLabel]
 }
 
-// KeyPredict is the key of the producer's question, KeySamples that of what it tells
-// the predictor, and KeyPoll that of looks at its state.
+// KeyPredict is the key of the producer's question, KeySamples the key of the samples that it sends to the predictor,
+// and KeyPoll the key of its requests for the predictor's state.
 const (
 	KeyPredict = "predict"
 	KeySamples = "samples"
@@ -288,11 +285,8 @@ func (s *Predicted) Commit(now machine.Time, d *picker.Decision) {
 	s.expire(now)
 	i := r.Picked[0]
 	f := &flight{d: d, endpoint: i, slot: d.View.States[i].Slot(), at: now, slo: d.Request.TPOTMs}
-	for len(s.running) <= f.slot {
-		s.running = append(s.running, runningQueue{})
-	}
-	if f.slo >= 0 {
-		s.running[f.slot].add(f.slo)
+	if running := picker.AtSlot(&s.running, f.slot); f.slo >= 0 {
+		running.add(f.slo)
 		f.queued = true
 	}
 	if p := picker.Peek[predictions](d, s); p != nil {
@@ -302,7 +296,7 @@ func (s *Predicted) Commit(now machine.Time, d *picker.Decision) {
 		}
 		f.row, f.decode = p.rows[prompt], p.rows[i]
 		if a, b := s.about(d, prompt), s.about(d, i); a != nil && b != nil {
-			f.predicted, f.told = *b, true
+			f.predicted, f.answered = *b, true
 			f.predicted.TTFTMs, f.predicted.TTFTHeadroom = a.TTFTMs, a.TTFTHeadroom
 		}
 	}
@@ -344,8 +338,8 @@ func (s *Predicted) Release(_ machine.Time, d *picker.Decision) {
 // ReadsProgress implements picker.ProgressReader.
 func (*Predicted) ReadsProgress() bool { return true }
 
-// ResponseBody takes the times of a response: of a stream that of its first chunk,
-// and in the end those of the others; of a whole one that of its end.
+// ResponseBody takes the times of a response: of a stream, the time of its first chunk and, at its end, the time per
+// further token; of any other response, the time of its end.
 func (s *Predicted) ResponseBody(now machine.Time, r *picker.Response) {
 	f := s.contexts[r.Decision]
 	if f == nil || r.Failed() {
@@ -393,12 +387,10 @@ func (s *Predicted) addSample(now machine.Time, x predictor.Sample) {
 		s.samples = append(s.samples[:0], s.samples[1+maxSamples/10:]...)
 	}
 	s.samples = append(s.samples, x)
-	if s.flushAt == 0 {
-		s.flushAt = (now/flushInterval + 1) * flushInterval
-	}
+	s.flushAt = cmp.Or(s.flushAt, (now/flushInterval+1)*flushInterval)
 }
 
-// SendAt is when samples are to be sent, or the servers to be polled: picker.Sender.
+// SendAt returns when samples, or requests for the servers' state, are due: picker.Sender.
 func (s *Predicted) SendAt() (machine.Time, bool) {
 	switch polls := s.service != nil && s.service.Poll > 0; {
 	case polls && s.flushAt > 0:
@@ -463,18 +455,18 @@ func (s *Predicted) Predicting(d *picker.Decision) machine.Time {
 	return 0
 }
 
-// PredictionOutcome is what was predicted beside what came of it: picker.LatencyPredictor.
+// PredictionOutcome returns the predicted and the measured times: picker.LatencyPredictor.
 func (s *Predicted) PredictionOutcome(d *picker.Decision) (picker.PredictionOutcome, bool) {
 	f := s.contexts[d]
 	if f == nil || f.ttft == 0 && f.tpot == 0 {
 		return picker.PredictionOutcome{}, false
 	}
-	return picker.PredictionOutcome{Predicted: f.told,
+	return picker.PredictionOutcome{Predicted: f.answered,
 		Prediction: picker.Latency{TTFTMs: f.predicted.TTFTMs, TPOTMs: f.predicted.TPOTMs},
 		Observed:   picker.Latency{TTFTMs: f.ttft, TPOTMs: f.tpot}}, true
 }
 
-// Forecast is what was predicted of an endpoint: picker.LatencyPredictor.
+// Forecast returns the prediction for an endpoint: picker.LatencyPredictor.
 func (s *Predicted) Forecast(d *picker.Decision, endpoint int32) *picker.Forecast {
 	p := s.about(d, endpoint)
 	if p == nil {

@@ -19,30 +19,28 @@ type prefixIndex struct {
 	total  int               // (slot, block) pairs
 }
 
-// run is blocks that follow each other in every prompt that has any of them. It is
-// there for as long as somebody holds some of it, or of what is behind it.
+// run is a sequence of blocks that follow each other in every prompt that has any of them. It exists as long as a slot
+// holds a part of it or of its successors.
 type run struct {
 	hashes   []uint64
 	parent   uint32 // the run before it, 0 for none
 	children uint32
 	one      [1]holder
-	many     *[]holder // nil: there is one or none; in order of slot
+	many     *[]holder // nil: at most one holder; in order of slot
 }
 
-// holder is a slot that has some of a run. Only a slot's own entries say how much.
+// holder is a slot that has a part of a run. The slot's own entries have the part's size.
 type holder struct {
-	slot    uint32 // and one, 0 for nobody
+	slot    uint32 // slot plus one; 0 is none
 	entry   uint32 // in its LRU: the last blocks of the run; 0: none
 	spilled uint32 // in its spill: the first blocks; 0: none
 }
 
-// minSpill is how many blocks a slot's spill holds at least: that of a slot of
-// the usual capacity.
+// minSpill is the smallest size of a slot's spill, in blocks: that of a slot with the default capacity.
 const minSpill = 4 * defaultLRUCapacity
 
-// blockLRU is two doubly linked lists in a slab: entries[recent] is the anchor of the
-// LRU's ring, entries[spill] that of what prompts longer than the capacity pushed out of their
-// own beginning.
+// blockLRU is two doubly linked lists in a slab: entries[recent] is the anchor of the LRU's ring, entries[spill] the
+// anchor of the blocks that prompts longer than the capacity pushed out of their own beginning.
 type blockLRU struct {
 	entries []entry
 	free    uint32
@@ -68,7 +66,7 @@ func newPrefixIndex() *prefixIndex {
 	return &prefixIndex{runs: make([]run, 1), first: map[uint64]uint32{}}
 }
 
-// holders returns those of a run. They are good until the next change.
+// holders returns a run's holders. They are valid until the next change.
 func (r *run) holders() []holder {
 	switch {
 	case r.many != nil:
@@ -110,7 +108,7 @@ func (r *run) hold(slot uint32) *holder {
 	return &(*r.many)[i]
 }
 
-// leave takes out a slot that holds nothing of a run any more, and the run where nobody does.
+// leave removes a slot that no longer holds a part of a run, and the run if no slot holds any.
 func (x *prefixIndex) leave(id, slot uint32) {
 	r := &x.runs[id]
 	h := r.holder(slot)
@@ -128,7 +126,7 @@ func (x *prefixIndex) leave(id, slot uint32) {
 	}
 }
 
-// prune takes out a run of which nobody has anything, nor of what is behind it.
+// prune removes a run if no slot holds a part of it or of its successors.
 func (x *prefixIndex) prune(id uint32) {
 	for id != 0 {
 		r := &x.runs[id]
@@ -201,9 +199,8 @@ func (x *prefixIndex) split(id, n uint32) uint32 {
 	return j
 }
 
-// walk goes through the runs of a prompt, each of which ends where it does or
-// where another begins, and makes those that are not there yet. visit may take out
-// runs that are further on.
+// walk visits the runs of a prompt and creates the missing ones. Each run ends at its own end or at the beginning of
+// another. visit may remove later runs.
 func (x *prefixIndex) walk(hashes []uint64, visit func(id uint32)) {
 	before := uint32(0)
 	for len(hashes) > 0 {
@@ -237,15 +234,14 @@ func same(a, b []uint64) int {
 	return n
 }
 
-// match counts, for each slot, how many of the blocks it holds, and appends those
-// that hold any to holding. It stops at the first block that nobody holds, as the
-// real index does.
+// match counts the blocks that each slot holds, and appends the slots that hold any to holding. It stops at the first
+// block that no slot holds, as the real index does.
 func (x *prefixIndex) match(hashes []uint64, count, holding []int32) []int32 {
 	for len(hashes) > 0 {
 		r := &x.runs[x.first[hashes[0]]]
 		n := same(r.hashes, hashes)
 		list := r.holders()
-		first, last := n, 0 // from where on somebody has all, and up to where somebody has the beginning
+		first, last := n, 0 // a slot has all blocks from first on, and a slot has those before last
 		for i := range list {
 			from, to := x.part(r, &list[i])
 			first, last = min(first, from), max(last, to)
@@ -272,7 +268,7 @@ func (x *prefixIndex) match(hashes []uint64, count, holding []int32) []int32 {
 	return holding
 }
 
-// part is what a slot has of a run: what is behind from, and what is before to.
+// part returns the part of a run that a slot holds: the blocks from from on, and those before to.
 func (x *prefixIndex) part(r *run, h *holder) (from, to int) {
 	l := x.lrus[h.slot-1]
 	if from = len(r.hashes); h.entry != 0 {
@@ -297,10 +293,9 @@ func (x *prefixIndex) lru(slot int, capacity int) *blockLRU {
 	return l
 }
 
-// add makes the blocks the slot's most recent ones, and behind them so many that
-// no other prompt has. The capacity is that of the first call for a slot. What a
-// prompt longer than the capacity pushes out of its own beginning still counts as
-// held, as in the real index, but only for as long as the slot's spill has room.
+// add makes the blocks the slot's most recent ones, followed by so many blocks that no other prompt has. The first call
+// for a slot sets its capacity. Blocks that a prompt longer than the capacity pushes out of its own beginning still
+// count as held, as in the real index, but only as long as the slot's spill has space.
 func (x *prefixIndex) add(hashes []uint64, alone, slot, capacity int) {
 	l, s := x.lru(slot, max(capacity, 1)), uint32(slot)
 	if over := len(hashes) + alone - l.cap; over > 0 {
@@ -396,7 +391,7 @@ func (x *prefixIndex) shrink(l *blockLRU, slot uint32, to int) {
 	}
 }
 
-// spill has a slot hold a run, none of which is in its LRU.
+// spill makes a slot hold a run that has no block in the slot's LRU.
 func (x *prefixIndex) spill(l *blockLRU, slot, id uint32) {
 	h, n := x.runs[id].hold(slot), len(x.runs[id].hashes)
 	if h.spilled != 0 {

@@ -11,7 +11,7 @@ import (
 	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 
-// plainLRU is the index of one slot as the real picker has it, block by block.
+// plainLRU is one slot's index as in the real picker, block by block.
 type plainLRU struct {
 	list    []uint64 // newest first
 	spilled map[uint64]bool

@@ -10,11 +10,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// What plug-ins remember, for picker.StateKeeper: by slot where it is about
-// endpoints. A state is a copy, which somebody else puts into the form of JSON
-// later.
+// The state of plug-ins, for picker.StateKeeper: by slot if it belongs to endpoints. SaveState returns a copy, which
+// another goroutine encodes as JSON later.
 
-// maxSlot bounds what a saved state may say of slots.
+// maxSlot bounds the slots in a saved state.
 const maxSlot = 1 << 20
 
 var errSlot = errors.New("a slot is beyond all endpoints")
@@ -34,8 +33,8 @@ type savedRun struct {
 	Hashes machine.Words `json:"hashes"`
 }
 
-// savedBlocks is what one slot was sent, the oldest first: of each entry its run's
-// number, 0 for blocks that no other prompt has, and in the lower half how many.
+// savedBlocks are the blocks sent to one slot, the oldest first. Each entry has a run's number, 0 for blocks that no
+// other prompt has, and in the lower half the number of blocks.
 type savedBlocks struct {
 	Slot   int           `json:"slot"`
 	Cap    int           `json:"cap"`
@@ -119,7 +118,7 @@ func (a *approxPrefix) LoadState(text []byte) error {
 	return nil
 }
 
-// load fills a ring of a slot, and says whether it could.
+// load fills a ring of a slot, and reports whether the saved entries were valid.
 func (x *prefixIndex) load(l *blockLRU, slot, ring uint32, saved []uint64) bool {
 	for _, v := range saved {
 		id, n := uint32(v>>32), uint32(v)
@@ -161,7 +160,7 @@ func (f *Inflight) SaveState() any {
 	return out
 }
 
-// LoadState takes it over.
+// LoadState implements picker.StateKeeper.
 func (f *Inflight) LoadState(text []byte) error {
 	f.load = nil
 	return json.Unmarshal(text, &f.load)
@@ -175,7 +174,7 @@ func (f *Inflight) SaveDecision(d *picker.Decision) any {
 	return nil
 }
 
-// LoadDecision takes it over.
+// LoadDecision implements picker.DecisionKeeper.
 func (f *Inflight) LoadDecision(d *picker.Decision, text []byte) error {
 	ch, _ := picker.Data[charges](d, f)
 	ch.list = nil
@@ -187,7 +186,7 @@ func (f *Inflight) LoadDecision(d *picker.Decision, text []byte) error {
 			return errSlot
 		}
 		if l := &f.load[c.Slot]; l.Epoch == c.Epoch && (c.Flow < 0 || int(c.Flow) >= len(l.Flows)) {
-			return errors.New("a request's flow is none")
+			return errors.New("a request has an unknown flow")
 		}
 	}
 	return nil
@@ -204,7 +203,7 @@ func (s *Predicted) SaveState() any {
 	return out
 }
 
-// LoadState takes it over.
+// LoadState implements picker.StateKeeper.
 func (s *Predicted) LoadState(text []byte) error {
 	var list [][]machine.Float
 	if err := json.Unmarshal(text, &list); err != nil {
@@ -238,11 +237,11 @@ func (s *Predicted) SaveDecision(d *picker.Decision) any {
 	if f == nil {
 		return nil
 	}
-	return savedFlight{f.slot, f.queued, f.at, machine.Float(f.slo), f.row, f.decode, f.told,
+	return savedFlight{f.slot, f.queued, f.at, machine.Float(f.slo), f.row, f.decode, f.answered,
 		[2]machine.Float{machine.Float(f.predicted.TTFTMs), machine.Float(f.predicted.TPOTMs)}, machine.Float(f.ttft)}
 }
 
-// LoadDecision takes it over.
+// LoadDecision implements picker.DecisionKeeper.
 func (s *Predicted) LoadDecision(d *picker.Decision, text []byte) error {
 	var x savedFlight
 	if err := json.Unmarshal(text, &x); err != nil {
@@ -253,7 +252,7 @@ func (s *Predicted) LoadDecision(d *picker.Decision, text []byte) error {
 		return errSlot
 	}
 	f := &flight{d: d, slot: x.Slot, endpoint: r.Picked[0], queued: x.Queued, at: x.At, slo: float64(x.SLO), row: x.Row,
-		decode: x.Decode, told: x.Told,
+		decode: x.Decode, answered: x.Told,
 		predicted: Prediction{TTFTMs: float64(x.Predicted[0]), TPOTMs: float64(x.Predicted[1])}, ttft: float64(x.TTFT)}
 	s.contexts[d] = f
 	s.oldest = append(s.oldest, f)

@@ -1,6 +1,7 @@
 package dataproducer
 
 import (
+	"cmp"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -19,117 +20,19 @@ type tokenProducer struct {
 	named
 	ModelName string          `json:"modelName"`
 	VLLM      *vllmParams     `json:"vllm"`
-	Estimate  *estimateParams `json:"estimate"`
+	Estimate  *parse.Estimate `json:"estimate"`
 	UDS       *struct {
 		Socket     string            `json:"socketFile"`
 		UseTCP     bool              `json:"useTCP"`
 		Tokenizers map[string]string `json:"modelTokenizerMap"`
 	} `json:"udsTokenizerConfig"`
-
-	estimate parse.Estimate
 }
 
-// vllmParams say where the renderer is.
+// vllmParams name the renderer.
 type vllmParams struct {
 	URL       string          `json:"url"`
 	Timeout   config.Duration `json:"timeout"`
 	MMTimeout config.Duration `json:"mmTimeout"`
-}
-
-// estimateParams tune what pictures and videos count for.
-type estimateParams struct {
-	Image *struct {
-		Mode       string          `json:"mode" oneof:",dynamic,static"`
-		Resolution *resolution     `json:"defaultResolution"`
-		Static     *staticParams   `json:"static"`
-		Dynamic    *dynamicFactors `json:"dynamic"`
-	} `json:"image"`
-	Video *struct {
-		Resolution     *resolution `json:"defaultResolution"`
-		Duration       float64     `json:"defaultDuration"`
-		TokensPerFrame *struct {
-			Mode   string `json:"mode" oneof:",dynamic,static"`
-			Static *struct {
-				Tokens int `json:"numTokensPerFrame"`
-			} `json:"static"`
-			Dynamic *dynamicFactors `json:"dynamic"`
-		} `json:"tokensPerFrame"`
-		Frames *struct {
-			Mode    string `json:"mode" oneof:",sampled,strided"`
-			Min     int    `json:"minFrames"`
-			Max     int    `json:"maxFrames"`
-			Sampled *struct {
-				FPS      float64 `json:"sampleFPS"`
-				Temporal int     `json:"temporalPatchSize"`
-			} `json:"sampled"`
-			Strided *struct {
-				Stride    int     `json:"frameStride"`
-				SourceFPS float64 `json:"defaultSourceFPS"`
-			} `json:"strided"`
-		} `json:"frames"`
-		MaxTokens int `json:"maxVideoTokens"`
-	} `json:"video"`
-}
-
-type resolution struct {
-	Width  int `json:"width"`
-	Height int `json:"height"`
-}
-
-type staticParams struct {
-	Token int `json:"staticToken"`
-}
-
-type dynamicFactors struct {
-	Factor int `json:"factor"`
-}
-
-// table returns the estimate that the parameters say.
-func (e *estimateParams) table() (t parse.Estimate) {
-	if e == nil {
-		return t
-	}
-	if i := e.Image; i != nil {
-		p := &t.Picture
-		p.Static = i.Mode == "static"
-		if i.Resolution != nil {
-			p.Width, p.Height = i.Resolution.Width, i.Resolution.Height
-		}
-		if i.Static != nil {
-			p.Tokens = i.Static.Token
-		}
-		if i.Dynamic != nil {
-			p.Factor = i.Dynamic.Factor
-		}
-	}
-	v := e.Video
-	if v == nil {
-		return t
-	}
-	f := &t.Film
-	f.Seconds, f.MaxTokens = v.Duration, v.MaxTokens
-	if v.Resolution != nil {
-		f.Width, f.Height = v.Resolution.Width, v.Resolution.Height
-	}
-	if per := v.TokensPerFrame; per != nil {
-		f.Static = per.Mode == "static"
-		if per.Static != nil {
-			f.Tokens = per.Static.Tokens
-		}
-		if per.Dynamic != nil {
-			f.Factor = per.Dynamic.Factor
-		}
-	}
-	if fr := v.Frames; fr != nil {
-		f.Strided, f.Min, f.Max = fr.Mode == "strided", fr.Min, fr.Max
-		if fr.Sampled != nil {
-			f.SampleFPS, f.Temporal = fr.Sampled.FPS, fr.Sampled.Temporal
-		}
-		if fr.Strided != nil {
-			f.Stride, f.FPS = fr.Strided.Stride, fr.Strided.SourceFPS
-		}
-	}
-	return t
 }
 
 const typeTokens = "token-producer"
@@ -139,7 +42,6 @@ var NewTokenProducer = picker.Of(tokenProducer{})
 
 // Configure implements picker.Configurer.
 func (t *tokenProducer) Configure(_ *picker.Builder, name string, p picker.Params) error {
-	t.estimate = t.Estimate.table()
 	renders, uds := t.VLLM != nil || t.ModelName != "", t.UDS != nil && t.UDS.Socket != ""
 	switch {
 	case t.Estimate != nil && (renders || uds), renders && uds:
@@ -153,16 +55,9 @@ func (t *tokenProducer) Configure(_ *picker.Builder, name string, p picker.Param
 		t.VLLM = &vllmParams{}
 	}
 	if v := t.VLLM; v != nil {
-		if v.URL == "" {
-			v.URL = "http://localhost:8000"
-		}
-		v.URL = strings.TrimSuffix(v.URL, "/")
-		if v.Timeout == 0 {
-			v.Timeout = config.Duration(5 * machine.Second)
-		}
-		if v.MMTimeout == 0 {
-			v.MMTimeout = config.Duration(30 * machine.Second)
-		}
+		v.URL = strings.TrimSuffix(cmp.Or(v.URL, "http://localhost:8000"), "/")
+		v.Timeout = cmp.Or(v.Timeout, config.Duration(5*machine.Second))
+		v.MMTimeout = cmp.Or(v.MMTimeout, config.Duration(30*machine.Second))
 	}
 	return nil
 }
@@ -174,15 +69,7 @@ const KeyRender = "render"
 // EnsureTokens makes a token producer for a plug-in that counts tokens, unless
 // one is declared.
 func EnsureTokens(b *picker.Builder, consumer string) {
-	b.Late(func() error {
-		for _, p := range b.Plugins() {
-			if _, ok := p.(*tokenProducer); ok {
-				return nil
-			}
-		}
-		_, err := b.Ensure(typeTokens, typeTokens, "TokenizedPromptDataKey", consumer)
-		return err
-	})
+	ensure[*tokenProducer](b, typeTokens, "TokenizedPromptDataKey", consumer)
 }
 
 // ReadBody counts pictures as the parameters say, and films also as the request's
@@ -193,7 +80,7 @@ func (t *tokenProducer) ReadBody(r *picker.Request) {
 	}
 	film := filmOf(r.Headers)
 	if t.Estimate != nil || film != (parse.Film{}) {
-		r.Body.Reestimate(&t.estimate, film)
+		r.Body.Reestimate(cmp.Or(t.Estimate, &parse.Estimate{}), film)
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 )
 
-// agentHeaders are where coding agents say which of their sessions asks.
+// agentHeaders are the headers in which coding agents name their session.
 var agentHeaders = []string{"x-claude-code-session-id", "x-session-affinity", "session-id", "session_id"}
 
 // agentIdentity is agent-identity: the session of a coding agent is the flow
@@ -31,8 +31,7 @@ func (a *agentIdentity) Configure(_ *picker.Builder, _ string, _ picker.Params) 
 	return nil
 }
 
-// ReadsSecrets returns those of its headers that may be credentials. Of these a
-// digest names the flow.
+// ReadsSecrets returns the headers that may be credentials. Their digests name the flow.
 func (a *agentIdentity) ReadsSecrets() []string { return picker.Secrets(a.headers...) }
 
 // RequestHeader names the flow.

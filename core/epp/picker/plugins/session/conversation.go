@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
@@ -17,21 +18,20 @@ func conversation(r *picker.Request) string {
 		r.Attributes[KeySessionID("session-id-producer")])
 }
 
-// sessionPrefix is session-prefix-scorer: 1 for an endpoint that has the
-// request's conversation (document 002, chapter 10: "Has session?"), 0 for others. A session of
-// the endpoint that ends in "*" stands for all that begin so. Beside what the
-// endpoints say, a conversation is where this picker sent it last.
+// sessionPrefix is session-prefix-scorer: 1 for an endpoint that has the request's conversation (document 002, chapter
+// 10: "Has session?"), 0 for others. An announced session that ends in "*" means all sessions with that prefix. In
+// addition to the announcements, a conversation counts as being at the endpoint to which this picker sent it last.
 type sessionPrefix struct {
 	named
 	sent *memory[string] // endpoint by conversation
 }
 
 // NewPrefixScorer makes a session-prefix-scorer.
-func NewPrefixScorer(_ *picker.Builder, name string, _ picker.Params) (picker.Plugin, error) {
+func NewPrefixScorer(*picker.Builder, string, picker.Params) (picker.Plugin, error) {
 	return &sessionPrefix{named{}, newMemory[string]()}, nil
 }
 
-// ScoresCache says so.
+// ScoresCache implements picker.CacheScorer.
 func (s *sessionPrefix) ScoresCache() {}
 
 // Score looks for the conversation.
@@ -57,18 +57,15 @@ func hasSession(s *picker.State, id string) bool {
 	if id == "" || s.Announced == nil {
 		return false
 	}
-	for _, have := range s.Announced.Sessions {
-		if p, all := strings.CutSuffix(have, "*"); have == id || all && strings.HasPrefix(id, p) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Announced.Sessions, func(have string) bool {
+		p, all := strings.CutSuffix(have, "*")
+		return have == id || all && strings.HasPrefix(id, p)
+	})
 }
 
-// conversationHandler is conversation-profile-handler: a new conversation runs
-// through the prefill profile, the follow-up of a known one through decode. A
-// conversation is known when an endpoint says that it has it, or when this
-// picker has seen it within ttlSeconds.
+// conversationHandler is conversation-profile-handler: a new conversation runs through the prefill profile, the
+// follow-up of a known one through decode. A conversation is known if an endpoint announces it, or if this picker has
+// seen it within ttlSeconds.
 type conversationHandler struct {
 	named
 	Prefill    string  `json:"prefillProfile"`
@@ -100,15 +97,9 @@ func (h *conversationHandler) Schedule(c *picker.Cycle) error {
 }
 
 func (h *conversationHandler) known(c *picker.Cycle, id string) bool {
-	if at, ok := h.seen.Peek(id); ok && c.Now-at < config.Seconds(h.TTLSeconds) {
-		return true
-	}
-	for _, i := range c.Candidates {
-		if hasSession(c.State(i), id) {
-			return true
-		}
-	}
-	return false
+	at, ok := h.seen.Peek(id)
+	return ok && c.Now-at < config.Seconds(h.TTLSeconds) ||
+		slices.ContainsFunc(c.Candidates, func(i int32) bool { return hasSession(c.State(i), id) })
 }
 
 // Commit remembers the conversation.

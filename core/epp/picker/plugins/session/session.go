@@ -71,6 +71,7 @@ func forget[V any](m *memory[V], old func(V) bool) {
 // evictionTtlSeconds old at a turn of the sweep, which runs every
 // evictionSweepSeconds from the start on; until then it holds.
 type session struct {
+	named
 	sessionParams
 	header     string
 	ttl, sweep machine.Time
@@ -82,8 +83,7 @@ type binding struct {
 	seen     machine.Time
 }
 
-// seenBound tells Commit whether the bound endpoint was a candidate of the
-// last profile that asked.
+// seenBound records for Commit whether the bound endpoint was a candidate of the last profile that asked.
 type seenBound struct{ present bool }
 
 func (s *session) read(p picker.Params) error {
@@ -98,22 +98,15 @@ func (s *session) read(p picker.Params) error {
 					"header %q and attribute %q; expected exactly one", src.Header, src.Attribute)
 			}
 		}
-		if s.SessionID.TTLSeconds == 0 {
-			s.SessionID.TTLSeconds = 300
-		}
-		if s.SessionID.SweepSeconds == 0 {
-			s.SessionID.SweepSeconds = 10
-		}
+		s.SessionID.TTLSeconds = cmp.Or(s.SessionID.TTLSeconds, 300)
+		s.SessionID.SweepSeconds = cmp.Or(s.SessionID.SweepSeconds, 10)
 		if !(s.SessionID.TTLSeconds > 0 && s.SessionID.TTLSeconds < 1e9) || !(s.SessionID.SweepSeconds > 0) {
 			return p.At("sessionIdConfig").Errorf(
 				"evictionTtlSeconds %v and evictionSweepSeconds %v; expected both above zero", s.SessionID.TTLSeconds,
 				s.SessionID.SweepSeconds)
 		}
 	}
-	s.header = strings.ToLower(strings.TrimSpace(s.Header.Header))
-	if s.header == "" {
-		s.header = picker.HeaderSessionToken
-	}
+	s.header = sessionHeader(s.Header.Header)
 	s.ttl, s.sweep = config.Seconds(s.SessionID.TTLSeconds), max(config.Seconds(s.SessionID.SweepSeconds), 1)
 	s.bindings = newMemory[binding]()
 	return nil
@@ -155,14 +148,14 @@ func (s *session) ReadsSecrets() (names []string) {
 // turn returns the sweep's last turn.
 func (s *session) turn(now machine.Time) machine.Time { return now / s.sweep * s.sweep }
 
-// bound is where a session was sent to, "" when nothing is known of it.
+// bound returns the endpoint of a session, and false for an unknown session.
 func (s *session) bound(now machine.Time, id string) (binding, bool) {
 	b, ok := s.bindings.Peek(id)
 	return b, ok && s.turn(now)-b.seen <= s.ttl
 }
 
 // choose returns the candidate that the session is pinned to, or -1.
-func (s *session) choose(c *picker.Cycle, p picker.Plugin, in []int32) int32 {
+func (s *session) choose(c *picker.Cycle, in []int32) int32 {
 	if s.Strategy == strategyHeader {
 		if b, err := base64.StdEncoding.DecodeString(c.Request.Headers.Get(s.header)); err == nil && len(b) > 0 {
 			return find(c, in, string(b))
@@ -178,7 +171,7 @@ func (s *session) choose(c *picker.Cycle, p picker.Plugin, in []int32) int32 {
 		return -1
 	}
 	i := find(c, in, b.endpoint)
-	seen, _ := picker.Data[seenBound](c.Decision, p)
+	seen, _ := picker.Data[seenBound](c.Decision, s)
 	seen.present = i >= 0
 	return i
 }
@@ -193,10 +186,9 @@ func find(c *picker.Cycle, in []int32, id string) int32 {
 	return -1
 }
 
-// commit binds a new session to where it went, and one whose endpoint was no
-// candidate any more. One that went elsewhere although its endpoint was there
-// stays bound, and does not get younger by it.
-func (s *session) commit(now machine.Time, d *picker.Decision, p picker.Plugin) {
+// Commit binds a new session to its endpoint, and rebinds one whose endpoint was no longer a candidate. A session that
+// went elsewhere although its endpoint was a candidate stays bound, and its age does not change.
+func (s *session) Commit(now machine.Time, d *picker.Decision) {
 	if s.Strategy != strategySessionID {
 		return
 	}
@@ -213,15 +205,15 @@ func (s *session) commit(now machine.Time, d *picker.Decision, p picker.Plugin) 
 	was, ok := s.bound(now, id)
 	to := d.View.States[r.Picked[0]].ID()
 	if ok && was.endpoint != to {
-		if seen := picker.Peek[seenBound](d, p); seen == nil || seen.present {
+		if seen := picker.Peek[seenBound](d, s); seen == nil || seen.present {
 			return
 		}
 	}
 	keep(s.bindings, id, binding{to, now}, len(to))
 }
 
-// respond hands the client its token.
-func (s *session) respond(r *picker.Response) {
+// ResponseHeader gives the client its token.
+func (s *session) ResponseHeader(_ machine.Time, r *picker.Response) {
 	if s.Strategy != strategyHeader || len(r.Decision.Targets) == 0 {
 		return
 	}
@@ -236,12 +228,8 @@ func (s *session) respond(r *picker.Response) {
 	r.SetHeader(s.header, base64.StdEncoding.EncodeToString([]byte(e.ID())))
 }
 
-// sessionFilter is session-affinity-filter: only the pinned endpoint, or all
-// when there is none.
-type sessionFilter struct {
-	named
-	session
-}
+// sessionFilter is session-affinity-filter: only the pinned endpoint, or all if the session has none.
+type sessionFilter struct{ session }
 
 // NewFilter makes a session-affinity-filter.
 func NewFilter(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
@@ -251,23 +239,14 @@ func NewFilter(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, 
 
 // Filter keeps the pinned endpoint.
 func (f *sessionFilter) Filter(c *picker.Cycle, in []int32) []int32 {
-	if i := f.choose(c, f, in); i >= 0 {
+	if i := f.choose(c, in); i >= 0 {
 		return append(in[:0], i)
 	}
 	return in
 }
 
-// Commit remembers the session.
-func (f *sessionFilter) Commit(now machine.Time, d *picker.Decision) { f.commit(now, d, f) }
-
-// ResponseHeader hands out the token.
-func (f *sessionFilter) ResponseHeader(_ machine.Time, r *picker.Response) { f.respond(r) }
-
 // sessionScorer is session-affinity-scorer: 1 for the pinned endpoint, else 0.
-type sessionScorer struct {
-	named
-	session
-}
+type sessionScorer struct{ session }
 
 // NewScorer makes a session-affinity-scorer.
 func NewScorer(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
@@ -277,19 +256,13 @@ func NewScorer(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, 
 
 // Score prefers the pinned endpoint.
 func (s *sessionScorer) Score(c *picker.Cycle, in []int32, scores []float64) {
-	pinned := s.choose(c, s, in)
+	pinned := s.choose(c, in)
 	for j, i := range in {
 		if i == pinned {
 			scores[j] = 1
 		}
 	}
 }
-
-// Commit remembers the session.
-func (s *sessionScorer) Commit(now machine.Time, d *picker.Decision) { s.commit(now, d, s) }
-
-// ResponseHeader hands out the token.
-func (s *sessionScorer) ResponseHeader(_ machine.Time, r *picker.Response) { s.respond(r) }
 
 // sessionIDProducer is session-id-producer: where the session's id stands.
 type sessionIDProducer struct {

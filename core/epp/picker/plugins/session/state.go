@@ -18,7 +18,7 @@ type savedBinding struct {
 	Seen     machine.Time `json:"seen"`
 }
 
-// SaveState copies who is bound where.
+// SaveState implements picker.StateKeeper.
 func (s *session) SaveState() any {
 	out := savedSessions{make(map[string]savedBinding, s.bindings.Len())}
 	for id, b := range s.bindings.All() {
@@ -27,7 +27,7 @@ func (s *session) SaveState() any {
 	return out
 }
 
-// LoadState takes it over.
+// LoadState implements picker.StateKeeper.
 func (s *session) LoadState(text []byte) error {
 	var x savedSessions
 	if err := json.Unmarshal(text, &x); err != nil {
@@ -49,7 +49,7 @@ func oldestFirst[V any](saved map[string]V, seen func(V) machine.Time) []string 
 // SaveState copies which conversations were seen.
 func (h *conversationHandler) SaveState() any { return maps.Collect(h.seen.All()) }
 
-// LoadState takes it over.
+// LoadState implements picker.StateKeeper.
 func (h *conversationHandler) LoadState(text []byte) error {
 	var seen map[string]machine.Time
 	if err := json.Unmarshal(text, &seen); err != nil {
@@ -61,7 +61,7 @@ func (h *conversationHandler) LoadState(text []byte) error {
 	return nil
 }
 
-// savedSession is where a conversation was sent.
+// savedSession is a conversation's endpoint.
 type savedSession struct {
 	ID       string `json:"id"`
 	Endpoint string `json:"endpoint"`
@@ -76,7 +76,7 @@ func (s *sessionPrefix) SaveState() any {
 	return out
 }
 
-// LoadState takes it over.
+// LoadState implements picker.StateKeeper.
 func (s *sessionPrefix) LoadState(text []byte) error {
 	var saved []savedSession
 	if err := json.Unmarshal(text, &saved); err != nil {

@@ -32,7 +32,7 @@ func NewSticky(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, 
 
 // Score prefers the session's endpoint.
 func (s *sessionSticky) Score(c *picker.Cycle, in []int32, scores []float64) {
-	pinned := s.choose(c, s, in)
+	pinned := s.choose(c, in)
 	for j, i := range in {
 		if i == pinned {
 			scores[j] = s.stick
@@ -50,7 +50,7 @@ func (s *sessionSticky) Commit(now machine.Time, d *picker.Decision) {
 			s.misses++
 		}
 	}
-	s.commit(now, d, s)
+	s.session.Commit(now, d)
 }
 
 // Affinity returns how many requests with a session went where it had been before,
