@@ -10,43 +10,41 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 )
 
-// Stage is a time with a rate of its own.
+// Stage is a stretch of time with a rate of its own.
 type Stage struct {
 	// How long it is.
 	Duration time.Duration `json:"duration" min:"1ms" max:"8760h"`
 	// Arrivals per second.
 	Rate float64 `json:"rate" min:"0" max:"10000000"`
-	// Whether the rate goes from that of the stage before (of the first stage: from workload.rate) to this one along a
-	// straight line.
+	// Whether the rate changes linearly from the previous stage's rate (in the first stage: from workload.rate) to this
+	// one.
 	Ramp bool `json:"ramp"`
 }
 
-// Bursts is arrivals that stop again and again.
+// Bursts are arrivals that stop repeatedly.
 type Bursts struct {
 	// How long requests arrive, at workload.rate.
 	On dist.Dist `json:"on" min:"1ms" max:"24h"`
-	// How long none arrives then.
+	// How long no request arrives after that.
 	Off dist.Dist `json:"off" min:"1ms" max:"24h"`
 }
 
 func (b *Bursts) given() bool { return b.On.Quantile(1) > 0 || b.Off.Quantile(1) > 0 }
 
-// Diurnal is a rate that goes up and down as a sine does, beginning at its mean
-// and going up.
+// Diurnal is a rate that follows a sine. It begins at the mean and rises.
 type Diurnal struct {
 	// How long one wave is.
 	Period time.Duration `json:"period" min:"1s" max:"8760h"`
-	// How far the rate goes from workload.rate up and down, as a part of it.
+	// How far the rate rises above workload.rate and falls below it, as a part of it.
 	Swing Share `json:"swing"`
 }
 
-// maxRequests is how many a workload has that names an end in time alone.
+// maxRequests is the number of requests of a workload that names only a duration.
 const maxRequests = 100_000_000
 
-// checkArrivals tells what is wrong with the times at which requests are sent.
-func (s *Scenario) checkArrivals() Problems {
-	var out Problems
-	add := func(path, found, expected string) { out = append(out, s.problem("workload."+path, found, expected)) }
+// checkArrivals checks the times at which requests are sent.
+func (s *checker) checkArrivals() {
+	add := func(path, found, expected string) { s.bad("workload."+path, found, expected) }
 	w := &s.Workload
 	shapes := countTrue(len(w.Stages) > 0, w.Bursts.given(), w.Diurnal != Diurnal{})
 	peak := 0.0
@@ -57,7 +55,7 @@ func (s *Scenario) checkArrivals() Problems {
 	case shapes > 1:
 		add("stages", "several of stages, bursts and diurnal are given", "one of them")
 	case len(w.Stages) > 0 && peak == 0 && w.Rate == 0:
-		add("stages", "nobody arrives in any", "a rate above 0 in one of them")
+		add("stages", "no request arrives in any of them", "a rate above 0 in one of them")
 	case len(w.Stages) == 0 && shapes > 0 && w.Rate == 0:
 		add("rate", "missing beside bursts or diurnal", "arrivals per second")
 	case w.Bursts.given() && (w.Bursts.On.Quantile(1) == 0 || w.Bursts.Off.Quantile(1) == 0):
@@ -74,26 +72,22 @@ func (s *Scenario) checkArrivals() Problems {
 		add("burstiness", fmt.Sprintf("given, and arrivals are %s", w.Arrivals), "arrivals: gamma or weibull beside it")
 	}
 	for i, g := range w.Stages {
-		if g.Duration == 0 {
-			add(fmt.Sprintf("stages[%d].duration", i), "missing", "how long the stage is, such as 30s")
-		}
+		s.need(fmt.Sprintf("workload.stages[%d].duration", i), g.Duration > 0, "how long the stage is, such as 30s")
 	}
-	return out
 }
 
-// settle works out how many requests there are where that follows from the times at
-// which they arrive.
-func (s *Scenario) settle() Problems {
+// settle derives the number of requests where the arrival times determine it.
+func (s *checker) settle() {
 	w := &s.Workload
 	if s.recorded != nil && !s.untimed || w.Duration == 0 && len(w.Stages) == 0 {
-		return nil
+		return
 	}
 	if w.most == 0 {
 		w.most = w.Requests
 	}
 	w.Requests = w.most
 	if w.Rate == 0 && len(w.Stages) == 0 {
-		return nil // in a closed loop it shows when it is played
+		return // in a closed loop, only the run shows it
 	}
 	turns := func(own *Workload) *workload.Config {
 		c := &workload.Config{Seed: s.Seed}
@@ -106,18 +100,17 @@ func (s *Scenario) settle() Problems {
 	w.arrivals(s.Seed, c)
 	s.classes(c, turns)
 	if w.Requests = c.Count(w.most); w.Requests == 0 {
-		return Problems{s.problem("workload.duration", fmt.Sprintf("no request arrives in %s", w.Duration),
-			"a longer duration, or more requests per second")}
+		s.bad("workload.duration", fmt.Sprintf("no request arrives in %s", w.Duration),
+			"a longer duration, or more requests per second")
 	}
-	return nil
 }
 
-// Uncounted tells whether nobody knows before the run how many requests there are.
+// Uncounted reports whether the number of requests is unknown before the run.
 func (w *Workload) Uncounted() bool {
 	return w.Duration > 0 && w.Rate == 0 && len(w.Stages) == 0
 }
 
-// arrivals gives the generator what the workload says of them.
+// arrivals sets the generator's arrivals.
 func (w *Workload) arrivals(seed uint64, c *workload.Config) {
 	c.Rate, c.Burstiness, c.Until = w.Rate, w.Burstiness, machine.FromDuration(w.Duration)
 	switch w.Arrivals {
@@ -153,9 +146,9 @@ func (w *Workload) arrivals(seed uint64, c *workload.Config) {
 			return workload.Phase{For: w.Bursts.On.SampleTime(&d), From: w.Rate, To: w.Rate}, true
 		}
 	case w.Diurnal != Diurnal{}:
-		const parts = 96 // lines that stand for a wave
+		const parts = 96 // straight lines that approximate one wave
 		at := func(i int) float64 {
-			// the last digits are not the same on every processor
+			// rounded, because processors differ in the last digits
 			sine := float64(float32(math.Sin(2 * math.Pi * float64(i%parts) / parts)))
 			return max(0, w.Rate*(1+float64(float64(w.Diurnal.Swing)*sine)))
 		}
@@ -166,7 +159,7 @@ func (w *Workload) arrivals(seed uint64, c *workload.Config) {
 	}
 }
 
-// peak is the highest rate that there is.
+// peak returns the highest rate of the workload.
 func (w *Workload) peak() float64 {
 	rate := float64(w.Rate * (1 + float64(w.Diurnal.Swing)))
 	for _, g := range w.Stages {

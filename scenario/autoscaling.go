@@ -3,6 +3,7 @@ package scenario
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,15 +14,16 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// Lifecycle is how the pool's model servers come and go.
+// Lifecycle is how the pool's model servers start and end.
 type Lifecycle struct {
-	// How long a server that joins takes until it serves: scheduling, image, weights. Those that are there when the run
-	// begins serve at once.
+	// How long a server that joins takes until it serves: scheduling, image, weights. The servers at the beginning of
+	// the run serve at once.
 	Startup dist.Dist `json:"startup" above:"0s" max:"24h"`
-	// How long a server that leaves goes on taking requests of those who do not know yet (a preStop hook that sleeps).
+	// How long a server that leaves still takes requests from proxies that do not know yet (a preStop hook that
+	// sleeps).
 	PreStop time.Duration `json:"preStop" min:"0s" max:"24h"`
-	// How long a server that leaves has to finish what it has, preStop included (terminationGracePeriodSeconds). What
-	// it has not finished by then breaks off.
+	// How long a server that leaves has to finish its requests, preStop included (terminationGracePeriodSeconds). The
+	// requests that it has not finished by then break off.
 	GracePeriod time.Duration `json:"gracePeriod" min:"1ms" max:"24h"`
 }
 
@@ -30,52 +32,51 @@ func (l *Lifecycle) defaults() {
 	l.PreStop, l.GracePeriod = 5*time.Second, 30*time.Second
 }
 
-// Price is what a pool's accelerators cost.
+// Price is the cost of a pool's accelerators.
 type Price struct {
-	// What one accelerator costs in an hour, in USD.
+	// The cost of one accelerator for an hour, in USD.
 	PerGPUHour float64 `json:"perGPUHour" min:"0.0001" max:"10000"`
-	// Who says so, and when, such as "list price of a cloud, 2026-05-20".
+	// The source of the price and its date, such as "list price of a cloud, 2026-05-20".
 	Source string `json:"source"`
 }
 
-// Autoscaling is what changes the number of a pool's, or a group's, model servers while
-// requests are under way: KEDA and a HorizontalPodAutoscaler over the endpoint picker's
-// metrics, as llm-d has it.
+// Autoscaling changes the number of a pool's, or a group's, model servers while requests are under way: KEDA and a
+// HorizontalPodAutoscaler over the endpoint picker's metrics, as in llm-d.
 type Autoscaling struct {
-	// A ScaledObject or a HorizontalPodAutoscaler, with PrometheusRules that it needs, in place of all else here but
-	// the intervals: the path of its file, or written here in place.
+	// A ScaledObject or a HorizontalPodAutoscaler, with the PrometheusRules that it needs: the path of its file, or the
+	// object itself. It replaces all other fields here except the intervals.
 	Manifest Manifest `json:"manifest"`
-	// What decides: queue (waiting and running requests at the picker; llm-d's recommendation), queue-guard (the same,
-	// less the servers that are still starting), saturation (the pool's, and running requests), tokens (seconds of
-	// prefill in flight), kv-cache (the model servers' use of it), latency (p90 of TTFT and TPOT, as a part of their
-	// objectives).
+	// The signal that decides: queue (waiting and running requests at the picker; llm-d's recommendation), queue-guard
+	// (the same, less the servers that are still starting), saturation (the pool's, and running requests), tokens
+	// (seconds of prefill in flight), kv-cache (the model servers' use of it), latency (p90 of TTFT and TPOT, as a part
+	// of their objectives).
 	Signal Signal `json:"signal"`
-	// The fewest servers; 0 lets the last one end where nothing was asked for cooldownPeriod.
+	// The fewest servers; 0 lets the last one end after a cooldownPeriod without requests.
 	MinReplicas int `json:"minReplicas" min:"0" max:"2048"`
 	// The most servers.
 	MaxReplicas int `json:"maxReplicas" min:"1" max:"2048"`
-	// What signal aims at.
+	// The targets of the signal.
 	Targets Targets `json:"targets"`
-	// Queries in place of signal's: the largest number of servers that one asks for counts.
+	// Queries in place of the signal's. The one that asks for the most servers counts.
 	Triggers []ScalingTrigger `json:"triggers" max:"32"`
-	// How fast the number may rise. Left out, what llm-d's guide for the signal says.
+	// How fast the number may rise. Left out: as in llm-d's guide for the signal.
 	ScaleUp ScalingRules `json:"scaleUp"`
-	// How fast it may fall. Left out, what llm-d's guide for the signal says.
+	// How fast it may fall. Left out: as in llm-d's guide for the signal.
 	ScaleDown ScalingRules `json:"scaleDown"`
 	// How often Prometheus scrapes.
 	ScrapeInterval time.Duration `json:"scrapeInterval" min:"1ms" max:"1h"`
-	// How often the HorizontalPodAutoscaler looks.
+	// How often the HorizontalPodAutoscaler evaluates its metrics.
 	SyncPeriod time.Duration `json:"syncPeriod" min:"1ms" max:"1h"`
-	// How often KEDA looks whether a trigger is active. Left out: 15s, or what the manifest says.
+	// How often KEDA evaluates its triggers. Left out: 15s, or the manifest's.
 	PollingInterval time.Duration `json:"pollingInterval" min:"1ms" max:"1h"`
-	// How long after the last active trigger the last server ends, with minReplicas 0. Left out: 300s, or what the
-	// manifest says.
+	// How long after the last active trigger the last server ends, with minReplicas 0. Left out: 300s, or the
+	// manifest's.
 	CooldownPeriod time.Duration `json:"cooldownPeriod" min:"0s" max:"24h"`
 
-	read *autoscaler.Manifest // what the manifest says
+	read *autoscaler.Manifest // set by prepare
 }
 
-// Targets are what each signal aims at.
+// Targets are the targets of each signal.
 type Targets struct {
 	// Requests that wait at the picker, for each server.
 	Queue float64 `json:"queue" min:"0.001" max:"1000000"`
@@ -83,30 +84,30 @@ type Targets struct {
 	Running float64 `json:"running" min:"0.001" max:"1000000"`
 	// The pool's saturation.
 	Saturation float64 `json:"saturation" min:"0.001" max:"1000"`
-	// Prefill in flight for each server, as the time that it takes at prefillThroughput.
+	// Prefill in flight for each server, as a time at prefillThroughput.
 	Backlog time.Duration `json:"backlog" min:"1ms" max:"1h"`
 	// How many prompt tokens a server computes in a second; signal tokens needs it.
 	PrefillThroughput float64 `json:"prefillThroughput" min:"0.001" max:"1000000000"`
-	// The part of a server's KV cache that is in use.
+	// The used part of a server's KV cache.
 	KVCache float64 `json:"kvCache" min:"0.001" max:"1"`
-	// The objective for the time to the first token; left out, workload.slo's.
+	// The objective for the time to the first token. Left out: workload.slo's.
 	TTFT time.Duration `json:"ttft" min:"1us" max:"24h"`
-	// The objective for the time per output token; left out, workload.slo's.
+	// The objective for the time per output token. Left out: workload.slo's.
 	TPOT time.Duration `json:"tpot" min:"1us" max:"24h"`
 }
 
 // ScalingTrigger is one query.
 type ScalingTrigger struct {
-	// What it is called.
+	// The trigger's name, unique among the triggers.
 	Name string `json:"name"`
 	// PromQL over the metrics of the endpoint picker (llm_d_epp_...) and of the model servers (vllm:..., with the label
 	// pod).
 	Query string `json:"query"`
-	// What the figure is held against.
+	// The target for the figure.
 	Target float64 `json:"target" min:"0.001" max:"1000000000000"`
 	// AverageValue divides the figure by the servers; Value does not.
 	MetricType MetricType `json:"metricType"`
-	// Above which figure the first server is started, with minReplicas 0.
+	// The figure above which KEDA starts the first server, with minReplicas 0.
 	Activation float64 `json:"activation" min:"0" max:"1000000000000"`
 }
 
@@ -114,16 +115,16 @@ func (t *ScalingTrigger) defaults() { t.MetricType = MetricType(autoscaler.Avera
 
 // ScalingRules are those of one direction.
 type ScalingRules struct {
-	// For how long recommendations are looked back at: up goes to the lowest of them, down to the highest.
+	// The time over which recommendations count: the number rises to the lowest of them, and falls to the highest.
 	StabilizationWindow time.Duration `json:"stabilizationWindow" min:"0s" max:"1h"`
-	// How much may change within a period.
+	// The largest change within a period.
 	Policies []ScalingPolicy `json:"policies" max:"32"`
 	// Which of several policies counts: Max, Min, or Disabled for no change at all.
 	SelectPolicy SelectPolicy `json:"selectPolicy"`
-	// How far figure and target may be apart without any change.
+	// How far the figure may be from the target without any change, as a part of it.
 	Tolerance float64 `json:"tolerance" min:"0" max:"10"`
 
-	given bool // the window is
+	given bool // the file has a window
 }
 
 func (r *ScalingRules) defaults() {
@@ -132,15 +133,15 @@ func (r *ScalingRules) defaults() {
 
 // ScalingPolicy allows a change within a period.
 type ScalingPolicy struct {
-	// Pods counts servers, Percent the part of those that there are.
+	// Pods counts servers, Percent a part of the current servers.
 	Type PolicyType `json:"type"`
-	// How many.
+	// The number of servers, or the percentage.
 	Value int `json:"value" min:"1" max:"1000000"`
-	// In which time.
+	// The period of the change.
 	Period time.Duration `json:"period" min:"1ms" max:"30m"`
 }
 
-// Signal is what decides about the number of servers.
+// Signal is the metric that decides the number of servers.
 type Signal string
 
 // The signals.
@@ -157,7 +158,7 @@ func (Signal) Values() []string {
 	return []string{"queue", "queue-guard", "saturation", "tokens", "kv-cache", "latency"}
 }
 
-// MetricType, SelectPolicy and PolicyType are autoscaling/v2's words.
+// MetricType, SelectPolicy and PolicyType are enumerations of autoscaling/v2.
 type (
 	MetricType   autoscaler.TargetKind
 	SelectPolicy autoscaler.SelectPolicy
@@ -174,53 +175,44 @@ func (a *Autoscaling) defaults() {
 	a.ScrapeInterval, a.SyncPeriod = autoscaler.DefaultScrape.Duration(), autoscaler.DefaultSync.Duration()
 }
 
-// Manifest is Kubernetes objects: where they stand, and their text.
+// Manifest is the text of Kubernetes objects, and the file that holds it.
 type Manifest struct {
-	File string
-	Text []byte
-	// targets says that its scaleTargetRef counts.
-	targets bool
+	File    string
+	Text    []byte
+	targets bool // its scaleTargetRef counts
 }
 
-// Given says whether there is one.
+// Given reports whether the scenario has one.
 func (m *Manifest) Given() bool { return m.File != "" }
 
-// ReadYAML takes a mapping as the object itself and text as the path of its file.
-func (m *Manifest) ReadYAML(v strictyaml.Value) strictyaml.Problems {
-	switch text := v.Scalar(); {
-	case v.IsMapping():
-		m.File, m.Text = v.File(), v.Excerpt()
-	case text != "":
-		m.File = text
-	default:
-		return strictyaml.Problems{
-			v.Problem(v.Found(), "a ScaledObject or HorizontalPodAutoscaler, or the path of its file", "")}
-	}
-	return nil
+// ReadYAML reads a mapping as the object itself, and a text as the path of its file.
+func (m *Manifest) ReadYAML(v strictyaml.Value) (out strictyaml.Problems) {
+	m.File, m.Text, out = objectOrPath(v, "a ScaledObject or HorizontalPodAutoscaler")
+	return out
 }
 
-// Deployment is servers of a pool that are alike and whose number may change.
+// Deployment is a group of equal servers of a pool, whose number may change.
 type Deployment struct {
 	// Name is the pool's, with the group or the role.
 	Name string
 	// Group is the group's name, "" where there are none.
 	Group string
-	// Prefills says that its servers only prefill.
+	// Prefills reports whether its servers only prefill.
 	Prefills bool
-	// First is the index of its first server, and Places how many indexes it has: those that
-	// leave keep theirs for a while.
+	// First is the index of its first server. Places is how many indexes it has, since a server that leaves keeps its
+	// index for a while.
 	First, Places int
-	// Replicas are there from the beginning.
+	// Replicas is the number of servers at the beginning.
 	Replicas int
-	// Autoscaling is what changes their number; nil where only incidents do.
+	// Autoscaling changes their number; nil where only incidents do.
 	Autoscaling *Autoscaling
 	lifecycle   *Lifecycle
 	group       *ServerGroup // nil where the pool has none
-	server      *ModelServer // how each behaves
-	apart       bool         // the pool has servers that only prefill
+	server      *ModelServer
+	apart       bool // the pool has servers that only prefill
 }
 
-// Deployments are the pool's, by the indexes of their servers.
+// Deployments returns the pool's Deployments in the order of their servers' indexes.
 func (p *Pool) Deployments() (out []Deployment) {
 	at := 0
 	add := func(d Deployment) {
@@ -270,8 +262,8 @@ func (p *Pool) Deployments() (out []Deployment) {
 	return out
 }
 
-// Spare gives every pool of simulated servers places for as many more as it has, 2 to 16, that
-// somebody may have join while it is played.
+// Spare gives every pool of simulated servers places for as many servers again, 2 to 16, so that a user can add servers
+// during the run.
 func (s *Scenario) Spare() {
 	for i := range s.Pools {
 		if p := &s.Pools[i]; len(p.Endpoints) == 0 && s.Ports.Servers == 0 {
@@ -280,7 +272,7 @@ func (s *Scenario) Spare() {
 	}
 }
 
-// joins is how many servers may join a group in the run, by incidents.
+// joins returns how many servers incidents may add to a group.
 func (p *Pool) joins(group string) (n int) {
 	n = p.spare
 	for i := range p.Incidents {
@@ -291,47 +283,29 @@ func (p *Pool) joins(group string) (n int) {
 	return n
 }
 
-// Lives says whether servers come or go in the run.
+// Lives reports whether servers join or leave in the run.
 func (p *Pool) Lives() bool {
-	if p.spare > 0 {
-		return true
-	}
-	for i := range p.Incidents {
-		if k := p.Incidents[i].What; k == AddServer || k == DrainServer {
-			return true
-		}
-	}
-	return p.Scales()
+	return p.spare > 0 || p.Scales() || slices.ContainsFunc(p.Incidents,
+		func(x Incident) bool { return x.What == AddServer || x.What == DrainServer })
 }
 
-// Scales says whether the number of servers depends on the run.
+// Scales reports whether an autoscaler changes the number of servers.
 func (p *Pool) Scales() bool {
-	if p.Autoscaling.Given() {
-		return true
-	}
-	for i := range p.Groups {
-		if p.Groups[i].Autoscaling.Given() {
-			return true
-		}
-	}
-	return false
+	return p.Autoscaling.Given() ||
+		slices.ContainsFunc(p.Groups, func(g ServerGroup) bool { return g.Autoscaling.Given() })
 }
 
-// scales says whether the number of a group's servers, or of the pool's where it has no groups,
-// depends on the run.
+// scales reports whether an autoscaler changes the number of a group's servers, or of the pool's where it has no
+// groups.
 func (p *Pool) scales(group string) bool {
-	for _, d := range p.Deployments() {
-		if d.Group == group && !d.Prefills && d.Autoscaling != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Deployments(),
+		func(d Deployment) bool { return d.Group == group && !d.Prefills && d.Autoscaling != nil })
 }
 
-// Given says whether the number of servers changes by itself.
+// Given reports whether the number of servers changes by itself.
 func (a *Autoscaling) Given() bool { return a.MaxReplicas > 0 || a.Manifest.Given() }
 
-// most is how many servers there may be.
+// most returns the largest number of servers.
 func (a *Autoscaling) most() int {
 	if a.read != nil {
 		return a.read.Config.Max
@@ -339,25 +313,20 @@ func (a *Autoscaling) most() int {
 	return a.MaxReplicas
 }
 
-// checkAutoscaling tells what is wrong with one, where the file has it.
-func (s *Scenario) checkAutoscaling(p *Pool, a *Autoscaling, path string) Problems {
-	var out Problems
-	add := func(field, found, expected string) { out = append(out, s.problem(path+field, found, expected)) }
+// checkAutoscaling checks the autoscaling at a path that the file has.
+func (s *checker) checkAutoscaling(p *Pool, a *Autoscaling, path string) {
+	add := func(field, found, expected string) { s.bad(path+field, found, expected) }
 	if !s.written(path) {
-		return nil
+		return
 	}
 	if a.Manifest.Given() {
-		for _, field := range []string{"signal", "minReplicas", "maxReplicas", "targets", "triggers", "scaleUp",
-			"scaleDown"} {
-			if s.written(path + "." + field) {
-				add("."+field, "given beside manifest", "one of them: the manifest says it")
-			}
-		}
+		s.refuse(path, []string{"signal", "minReplicas", "maxReplicas", "targets", "triggers", "scaleUp", "scaleDown"},
+			"given beside manifest", "one of them: the manifest says it")
 	} else if a.MaxReplicas == 0 {
 		add(".maxReplicas", "missing", "the most servers that there may be, or a manifest")
 	} else if a.MinReplicas > a.MaxReplicas {
 		add(".minReplicas", fmt.Sprintf("%d, with maxReplicas %d", a.MinReplicas, a.MaxReplicas),
-			"no more than maxReplicas")
+			"at most maxReplicas")
 	}
 	switch {
 	case len(p.Endpoints) > 0:
@@ -380,69 +349,51 @@ func (s *Scenario) checkAutoscaling(p *Pool, a *Autoscaling, path string) Proble
 		if t.Name == "" || names[t.Name] {
 			add(at+".name", found(t.Name), "a name of its own for the trigger")
 		}
-		if names[t.Name] = true; t.Target == 0 {
-			add(at+".target", "missing", "what the figure is held against")
-		}
-		if t.Query == "" {
-			add(at+".query", "missing", "PromQL such as sum(llm_d_epp_request_running)")
-		}
+		names[t.Name] = true
+		s.need(path+at+".target", t.Target > 0, "the target for the figure")
+		s.need(path+at+".query", t.Query != "", "PromQL such as sum(llm_d_epp_request_running)")
 	}
 	for _, r := range []struct {
 		field string
 		rules *ScalingRules
 	}{{".scaleUp", &a.ScaleUp}, {".scaleDown", &a.ScaleDown}} {
 		for i, x := range r.rules.Policies {
-			at := fmt.Sprintf("%s.policies[%d]", r.field, i)
-			if x.Type == "" {
-				add(at+".type", "missing", "Pods or Percent")
-			}
-			if x.Value == 0 {
-				add(at+".value", "missing", "how many")
-			}
-			if x.Period == 0 {
-				add(at+".period", "missing", "the time in which they may change, such as 15s")
-			}
+			at := fmt.Sprintf("%s%s.policies[%d]", path, r.field, i)
+			s.need(at+".type", x.Type != "", "Pods or Percent")
+			s.need(at+".value", x.Value > 0, "how many")
+			s.need(at+".period", x.Period > 0, "the time in which they may change, such as 15s")
 		}
 	}
-	return out
 }
 
-// checkLifecycles tells what is wrong with how a pool's servers come and go.
-func (s *Scenario) checkLifecycles(p *Pool, path string) Problems {
-	out := s.checkAutoscaling(p, &p.Autoscaling, path+".autoscaling")
+// checkLifecycles checks how a pool's servers start and end, and the price.
+func (s *checker) checkLifecycles(p *Pool, path string) {
+	s.checkAutoscaling(p, &p.Autoscaling, path+".autoscaling")
 	if len(p.Groups) > 0 && s.written(path+".autoscaling") {
-		out = append(out, s.problem(path+".autoscaling", "given beside groups",
-			"autoscaling of a group: each has a number of its own"))
+		s.bad(path+".autoscaling", "given beside groups", "autoscaling of a group: each has a number of its own")
 	}
 	for i := range p.Groups {
-		out = append(out, s.checkAutoscaling(p, &p.Groups[i].Autoscaling,
-			fmt.Sprintf("%s.groups[%d].autoscaling", path, i))...)
+		s.checkAutoscaling(p, &p.Groups[i].Autoscaling, fmt.Sprintf("%s.groups[%d].autoscaling", path, i))
 	}
 	if l := &p.Lifecycle; l.PreStop >= l.GracePeriod && s.written(path+".lifecycle") {
-		out = append(out, s.problem(path+".lifecycle.preStop",
-			fmt.Sprintf("%v, with gracePeriod %v", l.PreStop, l.GracePeriod),
-			"less than gracePeriod, which it is part of"))
+		s.bad(path+".lifecycle.preStop", fmt.Sprintf("%v, with gracePeriod %v", l.PreStop, l.GracePeriod),
+			"less than gracePeriod, which includes it")
 	}
 	if n := p.Servers(); n > mostServers && p.Lives() {
-		out = append(out, s.problem(path, fmt.Sprintf("there may be %d servers at once, those that leave included", n),
-			fmt.Sprintf("up to %d", mostServers)))
+		s.bad(path, fmt.Sprintf("there may be %d servers at once, those that leave included", n),
+			fmt.Sprintf("up to %d", mostServers))
 	}
-	if p.Price.Source == "" && s.written(path+".price") {
-		out = append(out, s.problem(path+".price.source", "missing",
-			"who says so, and when: a price without a source is nobody's"))
+	if s.written(path + ".price") {
+		s.need(path+".price.source", p.Price.Source != "", "the source of the price and its date")
+		s.need(path+".price.perGPUHour", p.Price.PerGPUHour > 0, "the cost of one accelerator for an hour, in USD")
 	}
-	if p.Price.PerGPUHour == 0 && s.written(path+".price") {
-		out = append(out, s.problem(path+".price.perGPUHour", "missing",
-			"what one accelerator costs in an hour, in USD"))
-	}
-	return out
 }
 
-// mostServers is how many a pool may have.
+// mostServers is the largest number of servers of a pool.
 const mostServers = 16384
 
 // readManifests reads the manifests of a pool's autoscalers.
-func (s *Scenario) readManifests(p *Pool, path, dir string) (out Problems) {
+func (s *checker) readManifests(p *Pool, path, dir string) {
 	read := func(a *Autoscaling, at string) {
 		if !a.Given() {
 			return
@@ -450,28 +401,25 @@ func (s *Scenario) readManifests(p *Pool, path, dir string) (out Problems) {
 		if m := &a.Manifest; m.Given() {
 			at += ".manifest"
 			if m.Text == nil {
-				var wrong Problems
-				m.File, m.Text, wrong = s.readFile(at, dir, m.File, "the path of a file with a ScaledObject or "+
+				m.File, m.Text = s.readFile(at, dir, m.File, "the path of a file with a ScaledObject or "+
 					"HorizontalPodAutoscaler, from the scenario's own directory", MaxFileBytes)
-				if out = append(out, wrong...); len(wrong) > 0 {
+				if m.Text == nil {
 					return
 				}
 			}
 		}
-		if err := a.prepare(s, p); err != nil {
-			out = append(out, s.root.At(at).Told(err)...)
+		if err := a.prepare(s.Scenario, p); err != nil {
+			s.add(s.root.At(at).Told(err)...)
 		}
 	}
 	read(&p.Autoscaling, path+".autoscaling")
 	for i := range p.Groups {
 		read(&p.Groups[i].Autoscaling, fmt.Sprintf("%s.groups[%d].autoscaling", path, i))
 	}
-	return out
 }
 
-// prepare works out what decides, once.
-func (a *Autoscaling) prepare(s *Scenario, p *Pool) error {
-	var err error
+// prepare sets the autoscaler's configuration: the manifest's, or the signal's.
+func (a *Autoscaling) prepare(s *Scenario, p *Pool) (err error) {
 	if a.Manifest.Given() {
 		if a.read, err = autoscaler.ReadManifest(a.Manifest.File, a.Manifest.Text); err != nil {
 			return err
@@ -482,7 +430,7 @@ func (a *Autoscaling) prepare(s *Scenario, p *Pool) error {
 		}
 		if a.read.Targets && !a.Manifest.targets {
 			a.read.Notes = append(a.read.Notes,
-				"scaleTargetRef has no effect: it says the servers where it stands in the scenario")
+				"scaleTargetRef has no effect: the manifest's place in the scenario names the servers")
 		}
 	} else {
 		a.read = &autoscaler.Manifest{
@@ -497,12 +445,12 @@ func (a *Autoscaling) prepare(s *Scenario, p *Pool) error {
 			autoscaler.MaxReplicas)
 	}
 	for _, note := range append(a.read.Notes, a.unknown(p)...) {
-		s.assumed = append(s.assumed, fmt.Sprintf("pool %s: autoscaling: %s", p.Name, note))
+		s.assume(fmt.Sprintf("pool %s: autoscaling: %s", p.Name, note))
 	}
 	return nil
 }
 
-// unknown says which metrics of the queries nobody here tells.
+// unknown returns a note for each metric of the queries that no part of the run serves.
 func (a *Autoscaling) unknown(p *Pool) (out []string) {
 	c := &a.read.Config
 	out = c.Unknown()
@@ -510,18 +458,18 @@ func (a *Autoscaling) unknown(p *Pool) (out []string) {
 		by := ""
 		switch {
 		case strings.HasPrefix(name, "llm_d_epp_flow_control_") && !p.EPP.Config.flowControl:
-			by = "with flow control alone (featureGates: [flowControl] in epp.config)"
+			by = "only with flow control (featureGates: [flowControl] in epp.config)"
 		case strings.HasPrefix(name, "llm_d_epp_inflight_") && !p.EPP.Config.inflight:
-			by = "by the plug-in inflight-load-producer alone (plugins in epp.config)"
+			by = "only by the plug-in inflight-load-producer (plugins in epp.config)"
 		default:
 			continue
 		}
-		out = append(out, fmt.Sprintf("%s is told %s; without it, it reads as nothing", name, by))
+		out = append(out, fmt.Sprintf("%s is served %s; without it, the metric has no value", name, by))
 	}
 	return out
 }
 
-// scaler is what decides about a Deployment's servers.
+// scaler returns the configuration of a Deployment's autoscaler.
 func (s *Scenario) scaler(d *Deployment) autoscaler.Config {
 	a := d.Autoscaling
 	c := a.read.Config
@@ -536,12 +484,12 @@ func (s *Scenario) scaler(d *Deployment) autoscaler.Config {
 	return c
 }
 
-// takes says whether servers that join by an incident join this Deployment.
+// takes reports whether the servers that an incident adds join this Deployment.
 func (d *Deployment) takes(x *Incident) bool {
 	return d.Group == x.Group && (d.group != nil || !d.Prefills)
 }
 
-// DeploymentOf is that of the server with this index; nil where somebody else runs it.
+// DeploymentOf returns the Deployment of the server with this index, or nil for an external server.
 func (p *Pool) DeploymentOf(index int) *Deployment {
 	for _, d := range p.Deployments() {
 		if index < d.First+d.Places {
@@ -551,7 +499,7 @@ func (p *Pool) DeploymentOf(index int) *Deployment {
 	return nil
 }
 
-// Cost is the price of a Deployment's accelerators, how many each server has, and what they are.
+// Cost returns the price of a Deployment's accelerators, their number per server, and their name.
 func (p *Pool) Cost(d *Deployment) (price Price, gpus int, accelerator string) {
 	price = p.Price
 	if d.group != nil && d.group.Price.PerGPUHour > 0 {

@@ -10,52 +10,48 @@ import (
 	"time"
 )
 
-// dnsLabel is what an InferencePool may be called, and all that is named after it.
+// dnsLabel matches the names of InferencePools, and of all parts that are named after them.
 var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
-// checkKind tells whether a file says that it is a scenario, of this version.
-func (s *Scenario) checkKind() Problems {
-	var out Problems
+// checkKind checks that the file is a scenario of this version.
+func (s *checker) checkKind() {
 	if s.APIVersion != Version {
-		out = append(out, s.problem("apiVersion", found(s.APIVersion), Version))
+		s.bad("apiVersion", found(s.APIVersion), Version)
 	}
 	if s.Kind != Kind {
-		out = append(out, s.problem("kind", found(s.Kind), Kind))
+		s.bad("kind", found(s.Kind), Kind)
 	}
-	return out
 }
 
-// check tells what is wrong with a scenario whose fields are each right. It
-// also fills in what depends on other fields.
-func (s *Scenario) check() Problems {
-	var out Problems
-	add := func(path, found, expected string) { out = append(out, s.problem(path, found, expected)) }
-
+// check checks rules between fields, and sets the defaults that depend on other fields.
+func (s *checker) check() {
 	w := &s.Workload
 	if (w.Duration > 0 || len(w.Stages) > 0) && !s.written("workload.requests") {
 		w.Requests = maxRequests
 	}
-	out = append(out, s.checkKind()...)
+	s.checkKind()
 	if len(s.Pools) == 0 {
-		add("pools", "there are none", "at least one pool")
+		s.bad("pools", "there are none", "at least one pool")
 	}
 	names := map[string]int{}
 	for i := range s.Pools {
 		p := &s.Pools[i]
 		path := fmt.Sprintf("pools[%d]", i)
-		if p.Name == "" {
-			add(path+".name", "missing", "a name for the pool")
+		if first, twice := names[p.Name]; p.Name == "" {
+			s.bad(path+".name", "missing", "a name for the pool")
 		} else if !dnsLabel.MatchString(p.Name) {
-			add(path+".name", fmt.Sprintf("found %.80q", p.Name),
+			s.bad(path+".name", fmt.Sprintf("found %.80q", p.Name),
 				"a DNS label such as llama-pool: lower-case letters, digits and dashes, 63 at most")
-		} else if first, twice := names[p.Name]; twice {
-			add(path+".name", fmt.Sprintf("%q is also the name of pools[%d]", p.Name, first), "a name of its own")
+		} else if twice {
+			s.bad(path+".name", fmt.Sprintf("%q is also the name of pools[%d]", p.Name, first), "a name of its own")
 		}
 		names[p.Name] = i
-		out = append(out, s.checkPool(p, path)...)
+		s.checkPool(p, path)
 	}
-	out = append(out, s.checkWhere(w, "workload")...)
-	out = append(append(append(out, s.checkPorts()...), s.checkRoutes()...), s.checkGRPC()...)
+	s.checkWhere(w, "workload")
+	s.checkPorts()
+	s.checkRoutes()
+	s.checkGRPC()
 	if !s.written("workload.timeout") {
 		for i := range s.Pools { // as for the hold limit in checkPool
 			w.Timeout = max(w.Timeout, 2*time.Duration(s.Pools[i].longestPrefill()))
@@ -64,22 +60,22 @@ func (s *Scenario) check() Problems {
 	if w.Prompt.unsaid() {
 		w.Prompt.Characters = mustCount("100")
 	}
-	asked := append(s.checkShared(&w.Prompt.Shared, "workload.prompt.shared"), s.checkAsked(w, "workload")...)
-	if out = append(out, asked...); len(asked) == 0 { // else each class says it again
-		out = append(out, s.checkClasses()...)
+	known := len(s.problems)
+	s.checkAsked(w, "workload")
+	if len(s.problems) == known { // otherwise each class repeats the problems
+		s.checkClasses()
 	}
-	out = append(out, s.checkArrivals()...)
-	if len(out) == 0 {
-		out = append(out, s.settle()...)
+	s.checkArrivals()
+	if len(s.problems) == 0 {
+		s.settle()
 	}
 	if w.peak() > 0 && !s.written("workload.concurrency") {
 		w.Concurrency = s.openLoop()
 	}
-	return out
 }
 
-// openLoop is a limit on conversations in flight that never binds: none lives
-// longer than its turns' timeouts and what their user thinks between them.
+// openLoop returns a limit on conversations in flight that never binds: no conversation takes longer than the timeouts
+// of its turns and the user's pauses between them.
 func (s *Scenario) openLoop() int {
 	w := &s.Workload
 	turns, think := 1.0, 0.0
@@ -90,11 +86,10 @@ func (s *Scenario) openLoop() int {
 	return int(min(float64(w.Requests), math.Ceil(w.peak()*turns*(w.Timeout.Seconds()+think))+1, 1_000_000))
 }
 
-func (s *Scenario) checkPool(p *Pool, path string) Problems {
-	var out Problems
-	add := func(field, found, expected string) { out = append(out, s.problem(path+"."+field, found, expected)) }
+func (s *checker) checkPool(p *Pool, path string) {
+	add := func(field, found, expected string) { s.bad(path+"."+field, found, expected) }
 
-	out = append(out, s.checkGroups(p, path)...)
+	s.checkGroups(p, path)
 	if p.Replicas > 0 && len(p.Endpoints) > 0 && s.written(path+".replicas") {
 		add("replicas", "given beside endpoints",
 			"replicas (simulated model servers) or endpoints (someone else's), not both")
@@ -108,7 +103,7 @@ func (s *Scenario) checkPool(p *Pool, path string) Problems {
 		}
 	}
 	if p.EPP.Replicas == 0 {
-		out = append(out, s.checkService(p, path)...)
+		s.checkService(p, path)
 	}
 	if p.Flow == Held {
 		if p.Sidecar != NoSidecar {
@@ -136,25 +131,22 @@ func (s *Scenario) checkPool(p *Pool, path string) Problems {
 	if service := p.EPP.ServiceTime; s.written(path+".epp.workers") && service.Quantile(1) == 0 {
 		add("epp.workers", "given without serviceTime", "serviceTime beside it, such as 2ms")
 	}
-	out = append(out, s.checkDisaggregation(p, path)...)
-	out = append(out, s.checkKVCache(p, path)...)
-	out = append(out, s.checkDynamo(p, path)...)
-	var servers Problems
+	s.checkDisaggregation(p, path)
+	s.checkKVCache(p, path)
+	s.checkDynamo(p, path)
 	for _, k := range p.kinds(path) {
-		servers = append(servers, s.checkHardware(p, &k)...)
+		s.checkHardware(p, &k)
 	}
-	out = append(out, once(servers)...)
-	out = append(out, s.checkFaults(p, path+".modelServer.faults")...)
-	out = append(out, s.checkIncidents(p, path+".incidents")...)
-	out = append(out, s.checkLifecycles(p, path)...)
+	s.checkFaults(p, path+".modelServer.faults")
+	s.checkIncidents(p, path+".incidents")
+	s.checkLifecycles(p, path)
 	longest := time.Duration(p.longestPrefill())
 	if !s.written(path+".epp.holdLimit") && p.EPP.HoldLimit < 2*longest {
-		p.EPP.HoldLimit = 2 * longest // a limit nobody asked for must not cut a prefill somebody did
+		p.EPP.HoldLimit = 2 * longest // a default must not cut a prefill that the scenario asks for
 	}
-	return out
 }
 
-// CheckEndpoint tells what is wrong with a HOST:PORT.
+// CheckEndpoint returns an error unless endpoint is HOST:PORT.
 func CheckEndpoint(endpoint string) error {
 	host, port, err := net.SplitHostPort(endpoint)
 	if err != nil {

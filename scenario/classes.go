@@ -3,32 +3,33 @@ package scenario
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/load/workload"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// TrafficClass is a kind of traffic, one of several at once. What it leaves out is
-// as the workload says; headers are sent besides the workload's of other names.
+// TrafficClass is one of several kinds of traffic. The workload's fields apply where the class leaves them out.
 type TrafficClass struct {
-	// What the class is called in records and in the report.
+	// The class's name in records and in the report.
 	Name string `json:"name"`
-	// The part of all conversations. Either every class has a share, and they come to 100%, or every class has a rate.
+	// The part of all conversations. Either every class has a share, and the sum is 100%, or every class has a rate.
 	Share Share `json:"share"`
-	// Conversations per second of this class; workload.rate is their sum.
+	// Conversations per second of this class. workload.rate is then the sum of the classes' rates.
 	Rate float64 `json:"rate" min:"0" max:"10000000"`
 	// The name of the InferenceObjective that requests ask for by header.
 	Objective string `json:"objective"`
-	// The fairness id that requests have by header: whose they are.
+	// The fairness id in the requests' header: the tenant that they belong to.
 	FairnessID string `json:"fairnessID"`
 	// The priority field of the body, for model servers whose policy is priority; smaller is earlier. 0: none.
 	Priority int `json:"priority" min:"-1000000" max:"1000000"`
-	// The path that its requests ask for, in place of the workload's.
+	// The path of its requests, in place of the workload's.
 	Path string `json:"path"`
-	// The host that its requests name, in place of the workload's.
+	// The host of its requests, in place of the workload's.
 	Host string `json:"host"`
 	// More fields of its requests' bodies, in place of the workload's, such as '{"cache_salt": "a tenant"}'.
 	BodyFields string `json:"bodyFields"`
@@ -38,30 +39,28 @@ type TrafficClass struct {
 	Model string `json:"model"`
 	// LoRA adapters of the class, in place of the workload's.
 	LoRAAdapters []AdapterShare `json:"loraAdapters" max:"1024"`
-	// What its prompts are made of, in place of all that the workload says of them.
+	// The content of its prompts, in place of all of the workload's.
 	Prompt Prompt `json:"prompt"`
 	// The most tokens that its requests ask for.
 	MaxTokens int `json:"maxTokens" min:"0" max:"1000000"`
 	// How many tokens each of its answers has.
 	OutputTokens dist.Dist `json:"outputTokens" unit:"count" min:"1" max:"1000000"`
-	// Whether its answers are asked for as server-sent events.
+	// Whether its requests ask for server-sent events.
 	Stream bool `json:"stream"`
-	// Whether streamed answers end with how many tokens they had.
+	// Whether streamed answers end with their number of tokens.
 	IncludeUsage bool `json:"includeUsage"`
-	// How many requests its conversations have, and the pauses between them.
+	// The length of its conversations, and the pauses in them.
 	Conversations Conversations `json:"conversations"`
-	// What a good request keeps to.
+	// The objectives of a good request.
 	SLO SLO `json:"slo"`
 }
 
-// checkClasses tells what is wrong with the classes of traffic, and fills in what
-// they leave out.
-func (s *Scenario) checkClasses() Problems {
-	var out Problems
+// checkClasses checks the classes of traffic, and sets their defaults.
+func (s *checker) checkClasses() {
 	w := &s.Workload
-	add := func(path, found, expected string) { out = append(out, s.problem("workload."+path, found, expected)) }
+	add := func(path, found, expected string) { s.bad("workload."+path, found, expected) }
 	if len(w.Classes) == 0 {
-		return nil
+		return
 	}
 	names := map[string]bool{}
 	shares, rates, shareSum, rateSum := 0, 0, 0.0, 0.0
@@ -81,10 +80,9 @@ func (s *Scenario) checkClasses() Problems {
 		if s.written("workload."+at+".prompt") && x.Prompt.unsaid() {
 			x.Prompt.Characters = mustCount("100")
 		}
-		own := w.of(s, i)
-		out = append(out, s.checkWhere(own, "workload."+at)...)
-		out = append(append(out, s.checkShared(&own.Prompt.Shared, "workload."+at+".prompt.shared")...),
-			s.checkAsked(own, "workload."+at)...)
+		own := w.of(s.Scenario, i)
+		s.checkWhere(own, "workload."+at)
+		s.checkAsked(own, "workload."+at)
 	}
 	switch n := len(w.Classes); {
 	case shares > 0 && rates > 0, shares < n && rates < n:
@@ -97,7 +95,6 @@ func (s *Scenario) checkClasses() Problems {
 	case rates > 0:
 		w.Rate = rateSum
 	}
-	return out
 }
 
 // each calls yield with the workload of each class, or with the workload itself.
@@ -110,54 +107,29 @@ func (w *Workload) each(s *Scenario, yield func(*Workload)) {
 	}
 }
 
-// of is the workload of one class alone.
+// of returns the workload of one class alone.
 func (w *Workload) of(s *Scenario, i int) *Workload {
 	x, own := &w.Classes[i], *w
 	own.Classes = nil
 	has := func(field string) bool { return s.written(fmt.Sprintf("workload.classes[%d].%s", i, field)) }
-	if has("model") {
-		own.Model = x.Model
-	}
-	if has("path") {
-		own.Path = x.Path
-	}
-	if has("host") {
-		own.Host = x.Host
-	}
-	if has("bodyFields") {
-		own.BodyFields = x.BodyFields
-	}
-	if has("stream") {
-		own.Stream = x.Stream
-	}
-	if has("includeUsage") {
-		own.IncludeUsage = x.IncludeUsage
-	}
-	if has("prompt") {
-		own.Prompt = x.Prompt
-	}
-	if has("maxTokens") {
-		own.MaxTokens, own.OutputTokens = x.MaxTokens, dist.Dist{}
-	}
-	if has("outputTokens") {
-		own.OutputTokens = x.OutputTokens
-		if !has("maxTokens") {
-			own.MaxTokens = 0
+	from, to := reflect.ValueOf(x).Elem(), reflect.ValueOf(&own).Elem()
+	for _, f := range strictyaml.Fields(from.Type()) {
+		into := to.FieldByName(from.Type().FieldByIndex(f.Index).Name)
+		if into.IsValid() && has(f.Name) {
+			into.Set(from.FieldByIndex(f.Index))
 		}
 	}
-	if has("conversations") {
-		own.Conversations = x.Conversations
+	own.Rate = w.Rate // a class's rate is its share of the workload's
+	switch {
+	case has("maxTokens") && !has("outputTokens"):
+		own.OutputTokens = dist.Dist{}
+	case has("outputTokens") && !has("maxTokens"):
+		own.MaxTokens = 0
 	}
-	if has("loraAdapters") {
-		own.LoRAAdapters = x.LoRAAdapters
-	}
-	if has("slo") {
-		own.SLO = x.SLO
-	}
-	own.Headers = slices.Clone(x.Headers) // first, as mistakes are told by their places
+	own.Headers = slices.Clone(x.Headers) // these first: problems name headers by their index
 	for _, h := range []RequestHeader{{Name: picker.HeadersObjective[0], Value: x.Objective},
 		{Name: picker.HeadersFairness[0], Value: x.FairnessID}} {
-		if h.Value != "" && headerValue(h.Value) { // else it is told of where it stands
+		if h.Value != "" && headerValue(h.Value) { // checkClasses reports a bad value
 			own.Headers = append(own.Headers, h)
 		}
 	}
@@ -171,7 +143,7 @@ func (w *Workload) of(s *Scenario, i int) *Workload {
 	return &own
 }
 
-// fields are the further fields of bodies, the inside of a JSON object.
+// fields returns the further fields of bodies: the inside of a JSON object.
 func (w *Workload) fields() []byte {
 	inside := objectInside(w.BodyFields)
 	add := func(name string, value any) {
@@ -193,7 +165,7 @@ func (w *Workload) fields() []byte {
 	return inside
 }
 
-// classes gives the generator the classes of traffic, each as of makes it.
+// classes sets the generator's classes of traffic. of makes the configuration of each.
 func (s *Scenario) classes(c *workload.Config, of func(*Workload) *workload.Config) {
 	w, sum := &s.Workload, 0.0
 	for i := range w.Classes {

@@ -12,19 +12,17 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 	"github.com/windtunnel/windtunnel/core/wire/header"
-	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// Conversations is requests that go on from what was said before: each carries
-// all of the conversation. The workload's requests are then those of all
-// conversations together, and concurrency and rate count conversations.
+// Conversations are series of requests that continue one another: each carries the whole conversation so far. The
+// workload's requests are then the requests of all conversations, and concurrency and rate count conversations.
 type Conversations struct {
-	// How many requests a conversation has. Left out: one, with nothing before it.
+	// How many requests a conversation has. Left out: one.
 	Turns dist.Dist `json:"turns" unit:"count" min:"1" max:"10000"`
 	// How long the user thinks between an answer and the next request.
 	ThinkTime dist.Dist `json:"thinkTime"`
-	// The header that names the conversation, such as x-session-id, for pickers and sidecars that go by it. Left out:
-	// none.
+	// The header that names the conversation, such as x-session-id, for pickers and sidecars that route by it. Left
+	// out: none.
 	SessionHeader string `json:"sessionHeader"`
 }
 
@@ -32,47 +30,48 @@ type Conversations struct {
 type AdapterShare struct {
 	// The adapter's name, one of modelServer.loraAdapters.
 	Name string `json:"name"`
-	// The part of all conversations that ask for it in the place of the model.
+	// The part of all conversations that ask for it in place of the model.
 	Share Share `json:"share"`
 }
 
-// Leaving is clients that go away on purpose.
+// Leaving are clients that leave on purpose.
 type Leaving struct {
-	// How long after a request was sent, unless it has ended.
+	// How long after the request the client leaves, unless the request has ended.
 	After dist.Dist `json:"after"`
-	// The part of all requests whose client leaves, drawn by the request's number. Without rate and requests all do.
+	// The part of all requests whose client leaves, drawn by the request's number. Without rate and requests, all
+	// clients leave.
 	Rate Share `json:"rate"`
 	// The numbers of the requests whose client leaves, besides those drawn: 1 is the first that the workload sends.
 	Requests []int `json:"requests" max:"10000"`
 }
 
-// given tells whether anybody leaves.
+// given reports whether any client leaves.
 func (l *Leaving) given() bool {
 	return l.After.Quantile(1) > 0 || l.Rate > 0 || len(l.Requests) > 0
 }
 
-// headerName is what a header's name may consist of (RFC 9110's token).
+// headerName reports whether a name is valid for a header: letters, digits, - and _ of RFC 9110's token.
 func headerName(name string) bool {
 	return name != "" && len(name) <= 256 && !slices.ContainsFunc([]byte(name), func(c byte) bool {
 		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_')
 	})
 }
 
-// headerValue is what a header's value may be.
+// headerValue reports whether a value is valid for a header.
 func headerValue(value string) bool {
 	return len(value) <= 4096 && !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
 const headerValueHelp = "printable ASCII, at most 4096 characters"
 
-// reserved are headers that the client sends itself.
+// reserved are the headers that the client sends itself.
 var reserved = []string{"host", "content-type", "content-length", "transfer-encoding", "connection", "x-request-id"}
 
-// checkAsked tells what is wrong with what a workload, or a class of it, asks for.
-func (s *Scenario) checkAsked(w *Workload, where string) Problems {
-	var out Problems
-	add := func(path, found, expected string) { out = append(out, s.problem(where+"."+path, found, expected)) }
-	out = append(out, s.checkModel(w, where)...)
+// checkAsked checks the requests of a workload, or of a class of it.
+func (s *checker) checkAsked(w *Workload, where string) {
+	add := func(path, found, expected string) { s.bad(where+"."+path, found, expected) }
+	s.checkShared(&w.Prompt.Shared, where+".prompt.shared")
+	s.checkModel(w, where)
 	if given := countTrue(w.Prompt.Text != "", !w.Prompt.Bytes.IsZero(), w.Prompt.Characters.Quantile(1) > 0,
 		w.Prompt.Tokens.Quantile(1) > 0); given > 1 {
 		add("prompt", "several of text, bytes, characters and tokens are given", "one of them")
@@ -80,12 +79,12 @@ func (s *Scenario) checkAsked(w *Workload, where string) Problems {
 	if w.OutputTokens.Quantile(1) > 0 && w.MaxTokens > 0 {
 		add("outputTokens", "given beside maxTokens", "one of them")
 	}
-	if c := &w.Conversations; c.SessionHeader != "" {
-		name := c.SessionHeader
-		if !headerName(name) || slices.Contains(reserved, strings.ToLower(name)) {
-			add("conversations.sessionHeader", fmt.Sprintf("found %q", name),
-				"the name of a header of one's own, such as x-session-id")
-		}
+	own := func(header string) bool {
+		return headerName(header) && !slices.Contains(reserved, strings.ToLower(header))
+	}
+	if name := w.Conversations.SessionHeader; name != "" && !own(name) {
+		add("conversations.sessionHeader", fmt.Sprintf("found %q", name),
+			"the name of a header that the client does not send itself, such as x-session-id")
 	}
 	if w.Conversations.ThinkTime.Quantile(1) > 0 && w.Conversations.Turns.Quantile(1) <= 1 {
 		add("conversations.thinkTime", "given, and conversations have one turn", "turns: 2 or more beside it")
@@ -94,12 +93,8 @@ func (s *Scenario) checkAsked(w *Workload, where string) Problems {
 		add("api", "completions, and conversations have several turns", "chat, whose requests have a history")
 	}
 	if s.Workload.API == MessagesAPI || s.Workload.API == ResponsesAPI {
-		for _, field := range []string{"outputTokens", "includeUsage", "trace"} {
-			if s.written(where + "." + field) {
-				add(field, fmt.Sprintf("given with api: %s", s.Workload.API),
-					"nothing: its bodies have no place for it")
-			}
-		}
+		s.refuse(where, []string{"outputTokens", "includeUsage", "trace"},
+			fmt.Sprintf("given with api: %s", s.Workload.API), "nothing: its bodies have no place for it")
 		if s.Workload.API == MessagesAPI && w.MaxTokens == 0 {
 			add("maxTokens", "missing, which Anthropic's API insists on", "a number of tokens such as 512")
 		}
@@ -120,7 +115,7 @@ func (s *Scenario) checkAsked(w *Workload, where string) Problems {
 	sum := 0.0
 	for i, h := range w.Headers {
 		at := fmt.Sprintf("headers[%d]", i)
-		if !headerName(h.Name) || slices.Contains(reserved, strings.ToLower(h.Name)) {
+		if !own(h.Name) {
 			add(at+".name", fmt.Sprintf("found %q", h.Name),
 				"the name of a header that the client does not send itself, such as x-llm-d-inference-objective")
 		}
@@ -135,10 +130,7 @@ func (s *Scenario) checkAsked(w *Workload, where string) Problems {
 		case a.Share == 0:
 			add(at+".share", "missing", shareHelp)
 		case known != nil && !slices.Contains(known, a.Name):
-			p := s.problem(where+"."+at+".name", fmt.Sprintf("found %q", a.Name),
-				"one of pools[].modelServer.loraAdapters")
-			p.Hint = strictyaml.DidYouMean(a.Name, known)
-			out = append(out, p)
+			s.unknown(where+"."+at+".name", a.Name, "one of pools[].modelServer.loraAdapters", known)
 		case a.Name == "":
 			add(at+".name", "missing", "the adapter's name")
 		}
@@ -151,34 +143,23 @@ func (s *Scenario) checkAsked(w *Workload, where string) Problems {
 		if l.After.Quantile(0) < 1 {
 			add("leaving.after", "missing, or not above zero", l.After.Expected())
 		}
-		for i, n := range l.Requests {
-			if n < 1 || n > w.Requests {
-				add(fmt.Sprintf("leaving.requests[%d]", i), fmt.Sprintf("found %d", n),
-					fmt.Sprintf("1 to %d, a request of the workload", w.Requests))
-			}
-		}
+		s.numbers(where+".leaving.requests", l.Requests, 1, w.Requests, "a request of the workload")
 	}
-	return out
 }
 
-// adapters are those that the simulated servers know; nil where servers of some pool
-// are someone else's, or there is no pool.
+// adapters returns the adapters that the simulated servers know; nil with external servers, or without a pool.
 func (s *Scenario) adapters() []string {
+	if len(s.Pools) == 0 || slices.ContainsFunc(s.Pools, func(p Pool) bool { return len(p.Endpoints) > 0 }) {
+		return nil
+	}
 	known := []string{}
 	for i := range s.Pools {
-		if len(s.Pools[i].Endpoints) > 0 {
-			return nil
-		}
 		known = append(known, s.Pools[i].ModelServer.LoRAAdapters...)
-	}
-	if len(s.Pools) == 0 {
-		return nil
 	}
 	return known
 }
 
-// objectInside is what is between the braces of what was an object when it was
-// checked.
+// objectInside returns the text between the braces of an object.
 func objectInside(text string) []byte {
 	inside := bytes.TrimSpace([]byte(text))
 	if len(inside) == 0 {
@@ -187,7 +168,7 @@ func objectInside(text string) []byte {
 	return bytes.TrimSpace(inside[1 : len(inside)-1])
 }
 
-// conversations gives the generator what the workload says of conversations.
+// conversations sets the generator's conversations, headers, adapters and leaving clients.
 func (w *Workload) conversations(c *workload.Config) {
 	c.Requests = w.Requests
 	c.API = workloadAPIs[w.API]

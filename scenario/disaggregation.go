@@ -8,14 +8,12 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/kv/link"
-	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
 )
 
-// Disaggregation is prefill on other servers than decode. It needs sidecar:
-// routing.
+// Disaggregation is prefill and decode on different servers. It needs sidecar: routing.
 type Disaggregation struct {
 	// How many servers only prefill (llm-d.ai/role: prefill). The pool's replicas are then its decode servers, each
 	// behind a sidecar.
@@ -30,23 +28,23 @@ type Disaggregation struct {
 	// The port where decode servers ask prefill servers for KV caches (vLLM's VLLM_NIXL_SIDE_CHANNEL_PORT).
 	SideChannelPort int `json:"sideChannelPort" min:"1" max:"65535"`
 	// Whether decoding begins once a tenth of the cache, the first layers, has arrived (document 003's NIXL v2
-	// pipelining). Else all of it must have.
+	// pipelining). Otherwise it begins once the whole cache has arrived.
 	Pipelined bool `json:"pipelined"`
-	// What joins a server to the others: infiniband-200, infiniband-400, roce-100, roce-200, ethernet-10, ethernet-25,
-	// ethernet-100, nvlink or pcie-5. Without RDMA the connectors use TCP.
+	// The link between servers: infiniband-200, infiniband-400, roce-100, roce-200, ethernet-10, ethernet-25,
+	// ethernet-100, nvlink or pcie-5. Without RDMA, the connectors use TCP.
 	NIC string `json:"nic"`
-	// What happens when no prefill server could prefill: the client gets the error, or the decode server does it all
+	// What happens when no prefill server could prefill: the client gets the error, or the decode server also prefills
 	// (local).
 	OnPrefillFailure PrefillFailure `json:"onPrefillFailure"`
-	// How often one prefill server is tried again after a 5xx or a broken connection.
+	// How often the sidecar retries one prefill server after a 5xx or a broken connection.
 	PrefillRetries int `json:"prefillRetries" min:"0" max:"100"`
-	// What a decode server does when KV blocks could not be fetched: fail the request, or recompute the prompt (vLLM's
+	// What a decode server does when it could not fetch KV blocks: fail the request, or recompute the prompt (vLLM's
 	// kv_load_failure_policy).
 	OnTransferFailure TransferFailure `json:"onTransferFailure"`
-	// How long a prefill server holds KV blocks that nobody fetches (vLLM's VLLM_NIXL_ABORT_REQUEST_TIMEOUT).
+	// How long a prefill server holds KV blocks that no server fetches (vLLM's VLLM_NIXL_ABORT_REQUEST_TIMEOUT).
 	HoldBlocks time.Duration `json:"holdBlocks" min:"1ms" max:"24h"`
-	// Sessions that each sidecar remembers; above 0 is document 002's session mode, in which the sidecar itself chooses
-	// the prefill server.
+	// The number of sessions that each sidecar remembers. Above 0 is document 002's session mode, in which the sidecar
+	// itself chooses the prefill server.
 	SessionCache int `json:"sessionCache" min:"0" max:"1000000"`
 }
 
@@ -70,7 +68,7 @@ func (Connector) Values() []string {
 	return out
 }
 
-// PrefillFailure is what becomes of a request that nobody could prefill.
+// PrefillFailure is the answer to a request that no server could prefill.
 type PrefillFailure string
 
 // The answers to a failed prefill.
@@ -81,7 +79,7 @@ const (
 
 func (PrefillFailure) Values() []string { return []string{string(ErrorToClient), string(DecodeAlone)} }
 
-// TransferFailure is what becomes of a request whose KV blocks were lost.
+// TransferFailure is the answer to a request whose KV blocks were lost.
 type TransferFailure string
 
 // The answers to a failed transfer.
@@ -92,14 +90,14 @@ const (
 
 func (TransferFailure) Values() []string { return []string{string(FailRequest), string(Recompute)} }
 
-// sidecarConfig is how the pool's sidecars serve, as the core takes it.
+// sidecarConfig returns the configuration of the pool's sidecars.
 func (p *Pool) sidecarConfig() disagg.Config {
 	d := &p.Disaggregation
 	return disagg.Config{Connector: d.connector(), Retries: d.PrefillRetries,
 		FallBack: d.OnPrefillFailure == DecodeAlone}
 }
 
-// connector is that of the name, which a scenario made in Go may leave out.
+// connector returns the named connector, or the default where a scenario made in Go names none.
 func (d *Disaggregation) connector() *connector.Connector {
 	c, err := connector.Named(string(d.Connector))
 	if err != nil {
@@ -108,37 +106,29 @@ func (d *Disaggregation) connector() *connector.Connector {
 	return c
 }
 
-// link is how KV caches travel.
+// link returns how KV caches travel.
 func (p *Pool) link() link.Profile {
-	profile := p.Disaggregation.connector().Profile
-	if p.Disaggregation.CompressINT8 {
+	d := &p.Disaggregation
+	profile := d.connector().Profile
+	if d.CompressINT8 {
 		profile = profile.Compressed()
 	}
-	if p.Disaggregation.Pipelined {
+	if d.Pipelined {
 		profile = profile.Pipelined()
 	}
-	if p.Disaggregation.TCPOnly {
+	if d.TCPOnly {
 		profile = profile.WithoutRDMA()
 	}
 	return profile
 }
 
-// defaultNIC is that of a cluster built for prefill and decode apart.
+// defaultNIC is the network of a cluster built for disaggregation.
 const defaultNIC = "infiniband-200"
 
-// nic is what joins a server to the network.
-func (p *Pool) nic() (link.Wire, error) { return link.WireNamed(p.Disaggregation.NIC) }
+// sideChannel returns the port where servers are asked for KV caches. A scenario made in Go may leave it out.
+func (d *Disaggregation) sideChannel() int { return cmp.Or(d.SideChannelPort, plan.SideChannelPort) }
 
-// sideChannel is the port where its servers are asked for KV caches, which a scenario made in Go may leave out.
-func (p *Pool) sideChannel() int {
-	return cmp.Or(p.Disaggregation.SideChannelPort, plan.SideChannelPort)
-}
-
-// holdBlocks is HoldBlocks on the engine's clock.
-func (d *Disaggregation) holdBlocks() machine.Time { return machine.FromDuration(d.HoldBlocks) }
-
-// Servers is how many model servers there may be at once: those that decode, and then
-// those that only prefill. Where none come or go it is how many there are.
+// Servers returns the largest number of model servers at one time, including those that only prefill.
 func (p *Pool) Servers() (n int) {
 	for _, d := range p.Deployments() {
 		n += d.Places
@@ -146,7 +136,7 @@ func (p *Pool) Servers() (n int) {
 	return n
 }
 
-// Decoders is how many of them decode.
+// Decoders returns how many of the Servers decode. Their indexes come first.
 func (p *Pool) Decoders() (n int) {
 	for _, d := range p.Deployments() {
 		if !d.Prefills {
@@ -156,13 +146,13 @@ func (p *Pool) Decoders() (n int) {
 	return n
 }
 
-// Prefills tells whether the server with this index only prefills.
+// Prefills reports whether the server with this index only prefills.
 func (p *Pool) Prefills(index int) bool { return index >= p.Decoders() }
 
-// RoleLabel tells what a server of a disaggregated pool does.
+// RoleLabel is the label with the role of a server in a disaggregated pool.
 const RoleLabel = "llm-d.ai/role"
 
-// Labels are those of the server with this index.
+// Labels returns the labels of the server with this index, or nil.
 func (p *Pool) Labels(index int) map[string]string { return p.labelsOf(p.DeploymentOf(index), index) }
 
 func (p *Pool) labelsOf(d *Deployment, index int) map[string]string {
@@ -187,12 +177,11 @@ func (p *Pool) labelsOf(d *Deployment, index int) map[string]string {
 	return labels
 }
 
-// GroupLabel is the label that says which group of its pool a server is of.
+// GroupLabel is the label with the name of a server's group.
 const GroupLabel = "windtunnel/group"
 
-// pickerOfPrefill is the EndpointPickerConfig of a disaggregated pool that has
-// none: the deciders and filters of llm-d, with document 003's threshold of 10
-// new tokens.
+// pickerOfPrefill is the default EndpointPickerConfig of a disaggregated pool: the deciders and filters of llm-d, with
+// document 003's threshold of 10 new tokens.
 const pickerOfPrefill = `apiVersion: llm-d.ai/v1alpha1
 kind: EndpointPickerConfig
 plugins:
@@ -219,38 +208,37 @@ schedulingProfiles:
   - {pluginRef: max-score-picker}
 `
 
-// builtInPicker is that configuration's name in messages.
+// builtInPicker is the name of pickerOfPrefill in messages.
 const builtInPicker = "the built-in picker configuration for prefill and decode"
 
-// checkDisaggregation tells what does not go together.
-func (s *Scenario) checkDisaggregation(p *Pool, path string) Problems {
-	var out Problems
+// checkDisaggregation checks a pool's disaggregation, and sets the pool's default picker configuration.
+func (s *checker) checkDisaggregation(p *Pool, path string) {
 	d := &p.Disaggregation
 	field := path + ".disaggregation"
 	switch given := s.written(field); {
 	case given && p.Sidecar == NoSidecar:
-		out = append(out, s.problem(field, "given with sidecar none",
-			"sidecar: routing beside it: a prefill elsewhere is the sidecar's work"))
+		s.bad(field, "given with sidecar none",
+			"sidecar: routing beside it: a prefill elsewhere is the sidecar's work")
 	case given && len(p.Endpoints) > 0:
-		out = append(out, s.problem(field, "given beside endpoints",
-			"nothing: what stands before someone else's model servers is configured there"))
+		s.bad(field, "given beside endpoints",
+			"nothing: the operator of external model servers configures their sidecars")
 	case d.SessionCache > 0 && p.Sidecar == DynamoSidecar:
-		out = append(out, s.problem(field+".sessionCache", "given with sidecar dynamo",
-			"sidecar: routing, which keeps document 002's sessions"))
+		s.bad(field+".sessionCache", "given with sidecar dynamo",
+			"sidecar: routing, which keeps document 002's sessions")
 	case d.SessionCache > 0 && d.PrefillReplicas == 0:
-		out = append(out, s.problem(field+".sessionCache", fmt.Sprintf("%d without prefill servers", d.SessionCache),
-			"prefillReplicas of at least 1 beside it"))
+		s.bad(field+".sessionCache", fmt.Sprintf("%d without prefill servers", d.SessionCache),
+			"prefillReplicas of at least 1 beside it")
 	}
-	if _, err := p.nic(); err != nil {
-		out = append(out, s.problem(field+".nic", err.Error(), ""))
+	if _, err := link.WireNamed(d.NIC); err != nil {
+		s.bad(field+".nic", err.Error(), "")
 	}
-	if n := p.sideChannel(); n == plan.PodPort || n == plan.BehindPort {
-		out = append(out, s.problem(field+".sideChannelPort", fmt.Sprint(n),
-			fmt.Sprintf("another port than the pods' own, %d and %d", plan.PodPort, plan.BehindPort)))
+	if n := d.sideChannel(); n == plan.PodPort || n == plan.BehindPort {
+		s.bad(field+".sideChannelPort", fmt.Sprint(n),
+			fmt.Sprintf("another port than the pods' own, %d and %d", plan.PodPort, plan.BehindPort))
 	}
 	if d.Pipelined && p.link().Blocking {
-		out = append(out, s.problem(field+".pipelined",
-			fmt.Sprintf("true with connector %s, which is synchronous", d.Connector), "connector: nixlv2"))
+		s.bad(field+".pipelined", fmt.Sprintf("true with connector %s, which is synchronous", d.Connector),
+			"connector: nixlv2")
 	}
 	if d.PrefillReplicas > 0 && !p.EPP.Config.Given() {
 		text := pickerOfPrefill
@@ -262,5 +250,4 @@ func (s *Scenario) checkDisaggregation(p *Pool, path string) Problems {
 	if !p.EPP.Config.Given() {
 		p.EPP.Config = s.builtInConfig()
 	}
-	return out
 }

@@ -12,36 +12,36 @@ import (
 // Dynamo is NVIDIA Dynamo's frontend with its router, which the picker's
 // dynamo-frontend-scorer asks for a worker (document 001).
 type Dynamo struct {
-	// Where the frontend with its router stands: none (there is none), sidecar (in the picker's pod), external
-	// (somewhere else), graph (before the model servers, whose sidecar is dynamo: the whole graph is a black box, and
-	// the picker says which of its frontends a request goes to). The picker reaches the first two as
+	// Where the frontend with its router runs: none (there is none), sidecar (in the picker's pod), external
+	// (in another pod), graph (before the model servers, whose sidecar is dynamo: the whole graph is a black box, and
+	// the picker chooses one of its frontends). The picker reaches a sidecar or an external frontend as
 	// http://dynamo-frontend:8000.
 	Frontend DynamoFrontend `json:"frontend"`
-	// How long a question and its answer are on their way to an external frontend together; left out 1ms. A sidecar's
-	// take no time but what the machine does.
+	// The round-trip time to an external frontend. Left out: 1ms. A sidecar's takes no time in virtual time.
 	RoundTrip time.Duration `json:"roundTrip" min:"0s" max:"10s"`
-	// How often workers push their role and what they have in hand, besides the pushes when they have more or fewer
-	// requests in hand. One that has said nothing for three times as long has left.
+	// How often workers push their role and load, besides the pushes when their number of requests changes. The router
+	// drops a worker after three times this long without a push.
 	PushInterval time.Duration `json:"pushInterval" min:"10ms" max:"1h"`
 	// Tokens of a block, as the router counts (Dynamo's --block-size).
 	BlockSize int `json:"blockSize" min:"1" max:"4096"`
-	// What a cached block takes off a worker's cost, in blocks; 0 routes by load alone (--kv-overlap-score-credit).
+	// How much a cached block reduces a worker's cost, in blocks; 0 routes by load alone (--kv-overlap-score-credit).
 	OverlapScoreCredit float64 `json:"overlapScoreCredit" min:"0" max:"16"`
-	// Blocks to prefill against blocks in use: more favours what is cached over what is idle.
+	// The weight of blocks to prefill relative to blocks in use: more favours workers with cached blocks over idle
+	// ones.
 	PrefillLoadScale float64 `json:"prefillLoadScale" min:"0" max:"1000"`
-	// 0 takes the lowest cost; more leaves more to chance (--router-temperature).
+	// 0 chooses the lowest cost; higher values choose more randomly (--router-temperature).
 	RouterTemperature float64 `json:"routerTemperature" min:"0" max:"1000"`
-	// How long blocks are taken for cached where they were sent.
+	// How long the router expects blocks to stay cached at the worker that it sent them to.
 	RouterTTL time.Duration `json:"routerTTL" min:"1ms" max:"240h"`
-	// Where there are prefill servers: a prompt of which a worker that decodes has all but so many tokens is computed
-	// there, and not by a prefill worker.
+	// With prefill servers: a decode worker computes a prompt itself if at most so many of its tokens are not cached
+	// there.
 	PrefillThreshold int `json:"prefillThreshold" min:"0" max:"16777216"`
 }
 
-// DynamoFrontend is where a Dynamo frontend stands.
+// DynamoFrontend is where a Dynamo frontend runs.
 type DynamoFrontend string
 
-// Where it may stand.
+// The places of a frontend.
 const (
 	NoFrontend       DynamoFrontend = "none"
 	SidecarFrontend  DynamoFrontend = "sidecar"
@@ -51,7 +51,7 @@ const (
 
 func (DynamoFrontend) Values() []string { return []string{"none", "sidecar", "external", "graph"} }
 
-// defaultRoundTrip is that between two pods of a cluster.
+// defaultRoundTrip is the round-trip time between two pods of a cluster.
 const defaultRoundTrip = time.Millisecond
 
 func (d *Dynamo) defaults() {
@@ -61,10 +61,10 @@ func (d *Dynamo) defaults() {
 		c.PrefillLoadScale, c.TTL.Duration()
 }
 
-// Given says whether there is a frontend.
+// Given reports whether the pool has a frontend.
 func (d *Dynamo) Given() bool { return d.Frontend != NoFrontend && d.Frontend != "" }
 
-// plan is the frontend as drivers take it; nil where there is none.
+// plan compiles the frontend; nil without one.
 func (d *Dynamo) plan(seed uint64) *plan.Frontend {
 	if !d.Given() {
 		return nil
@@ -76,34 +76,30 @@ func (d *Dynamo) plan(seed uint64) *plan.Frontend {
 	return &plan.Frontend{Router: c, Seed: seed, PushInterval: d.PushInterval, RoundTrip: d.RoundTrip}
 }
 
-// checkDynamo tells what a frontend cannot be part of.
-func (s *Scenario) checkDynamo(p *Pool, path string) Problems {
-	d, field := &p.Dynamo, path+".dynamo"
-	switch {
-	case !d.Given() && s.written(field+".roundTrip"):
-		return Problems{s.problem(field+".roundTrip", "given without a frontend", "frontend: external beside it")}
-	case d.Frontend == SidecarFrontend && s.written(field+".roundTrip"):
-		return Problems{s.problem(field+".roundTrip", "given with frontend: sidecar",
-			"frontend: external, or nothing: a sidecar is reached on the loopback")}
+// checkDynamo checks where a frontend stands, and sets the default RoundTrip.
+func (s *checker) checkDynamo(p *Pool, path string) {
+	d, field, trip := &p.Dynamo, path+".dynamo", path+".dynamo.roundTrip"
+	switch given := s.written(trip); {
+	case !d.Given() && given:
+		s.bad(trip, "given without a frontend", "frontend: external beside it")
+	case d.Frontend == SidecarFrontend && given:
+		s.bad(trip, "given with frontend: sidecar",
+			"frontend: external, or nothing: a sidecar is reached on the loopback")
 	case d.Frontend == GraphFrontend && p.Sidecar != DynamoSidecar:
-		return Problems{s.problem(field+".frontend", fmt.Sprintf("graph with sidecar %s", p.Sidecar),
-			"sidecar: dynamo beside it, whose frontends route by themselves then")}
-	case d.Frontend == GraphFrontend && s.written(field+".roundTrip"):
-		return Problems{s.problem(field+".roundTrip", "given with frontend: graph",
-			"frontend: external, or nothing: the picker asks nobody")}
+		s.bad(field+".frontend", fmt.Sprintf("graph with sidecar %s", p.Sidecar),
+			"sidecar: dynamo beside it, whose frontends route by themselves then")
+	case d.Frontend == GraphFrontend && given:
+		s.bad(trip, "given with frontend: graph", "frontend: external, or nothing: the picker does not call it")
 	case d.Given() && len(p.Endpoints) > 0:
-		return Problems{s.problem(field, "given beside endpoints",
-			"simulated model servers (replicas): someone else's do not announce themselves")}
+		s.bad(field, "given beside endpoints",
+			"simulated model servers (replicas): someone else's do not announce themselves")
 	case (d.Frontend == SidecarFrontend || d.Frontend == ExternalFrontend) && p.EPP.Replicas == 0:
-		return Problems{s.problem(field+".frontend", fmt.Sprintf("%s with epp.replicas 0", d.Frontend),
-			"frontend: graph, which routes by itself, or a picker that asks it (epp.replicas: 1)")}
+		s.bad(field+".frontend", fmt.Sprintf("%s with epp.replicas 0", d.Frontend),
+			"frontend: graph, which routes by itself, or a picker that calls it (epp.replicas: 1)")
 	case d.Frontend == SidecarFrontend && p.EPP.Replicas > 1:
-		return Problems{s.problem(field+".frontend",
-			fmt.Sprintf("sidecar with %d replicas of the picker", p.EPP.Replicas),
-			"frontend: external, which all of them ask, or epp.replicas: 1")}
-	}
-	if d.Frontend == ExternalFrontend && !s.written(field+".roundTrip") {
+		s.bad(field+".frontend", fmt.Sprintf("sidecar with %d replicas of the picker", p.EPP.Replicas),
+			"frontend: external, which all of them call, or epp.replicas: 1")
+	case d.Frontend == ExternalFrontend && !given:
 		d.RoundTrip = defaultRoundTrip
 	}
-	return nil
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// engine is the engine of the pool's server with this index, as the core takes
-// it: the same for a live and a virtual run.
+// engine returns the engine's configuration of the pool's server with this index, for a live and a virtual run.
 func (s *Scenario) engine(p *Pool, d *Deployment, index int) (engine.Config, error) {
 	m := d.server
 	batching, err := engine.ParseBatching(string(m.Batching))
@@ -26,12 +25,12 @@ func (s *Scenario) engine(p *Pool, d *Deployment, index int) (engine.Config, err
 		DisableChunkedPrefill: !m.ChunkedPrefill, DisablePrefixCaching: !m.PrefixCaching,
 		LongPrefillTokenThreshold: m.LongPrefillTokenThreshold,
 		MaxNumPartialPrefills:     m.MaxNumPartialPrefills, MaxLongPartialPrefills: m.MaxLongPartialPrefills,
-		ReportSteps: true, // the metrics count them
+		ReportSteps: true, // for the metrics
 		// A recorded step is reported when it ends, among the events of that time.
 		SingleSteps: m.stepDetail() != lifecycle.NoSteps,
 		MaxLoRAs:    m.MaxLoRAs, MaxCPULoRAs: m.MaxCPULoRAs, LoRALoadTime: machine.FromDuration(m.LoRALoadTime),
 		LoRAActivateTime: machine.FromDuration(m.LoRAActivateTime),
-		KVHoldTimeout:    p.Disaggregation.holdBlocks(),
+		KVHoldTimeout:    machine.FromDuration(p.Disaggregation.HoldBlocks),
 	}
 	if p.Disaggregation.OnTransferFailure == Recompute {
 		c.KVLoadFailure = engine.KVLoadRecompute
@@ -52,10 +51,10 @@ func (s *Scenario) engine(p *Pool, d *Deployment, index int) (engine.Config, err
 	return c, nil
 }
 
-// longestPrompt is the most tokens that an engine takes at all.
+// longestPrompt is the largest prompt of any engine, in tokens.
 const longestPrompt = 1 << 24
 
-// stepDetail is what of the engines' steps is recorded.
+// stepDetail returns the recorded detail of the engines' steps.
 func (m *ModelServer) stepDetail() lifecycle.StepDetail {
 	switch m.EngineSteps {
 	case WholeSteps:
@@ -66,7 +65,7 @@ func (m *ModelServer) stepDetail() lifecycle.StepDetail {
 	return lifecycle.NoSteps
 }
 
-// stream is what the streams of a replica of a pool's EPP share, without a recorder.
+// stream returns the configuration of the streams of a replica of a pool's EPP, without a recorder.
 func (s *Scenario) stream(p *Pool, replica int) stream.Config {
 	c := stream.Config{Hold: p.Flow == Held, MaxBodyBytes: int(p.EPP.MaxBodyBytes), Seed: s.Seed,
 		BodyIdle: machine.FromDuration(p.EPP.BodyIdleTimeout), BodyTotal: machine.FromDuration(p.EPP.BodyTimeout),
@@ -84,10 +83,10 @@ func (s *Scenario) stream(p *Pool, replica int) stream.Config {
 	return c
 }
 
-// PickerName is what people call a replica of the pool's EPP.
+// PickerName returns the name of a replica of the pool's EPP.
 func (p *Pool) PickerName(replica int) string { return fmt.Sprintf("%s-epp-%d", p.Name, replica) }
 
-// pickerSeed is what a replica of a pool's EPP draws from, by their numbers.
+// pickerSeed returns the seed of a replica of a pool's EPP, by their numbers.
 func (s *Scenario) pickerSeed(pool, replica int) uint64 {
 	if pool == 0 && replica == 0 {
 		return s.Seed
@@ -96,7 +95,7 @@ func (s *Scenario) pickerSeed(pool, replica int) uint64 {
 	return d.Uint64()
 }
 
-// ServerName is what people call the pool's model server with this index.
+// ServerName returns the name of the pool's model server with this index.
 func (p *Pool) ServerName(index int) string {
 	if d := p.DeploymentOf(index); d != nil {
 		return d.serverName(index)

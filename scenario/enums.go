@@ -2,7 +2,7 @@ package scenario
 
 import "github.com/windtunnel/windtunnel/core/load/workload/trace"
 
-// Flow is how a request reaches its model server.
+// Flow is the way in which a request reaches its model server.
 type Flow string
 
 // The flows.
@@ -24,7 +24,7 @@ const (
 
 func (HTTPVersion) Values() []string { return []string{"http1", "http2"} }
 
-// API is what requests are asked by.
+// API is the API of the requests.
 type API string
 
 // The APIs.
@@ -41,7 +41,7 @@ func (API) Values() []string {
 	return []string{"chat", "completions", "messages", "responses", "grpc-generate", "grpc-embed"}
 }
 
-// FailureMode is InferencePool's answer to an endpoint picker that is down.
+// FailureMode is an InferencePool's behaviour while its endpoint picker is down.
 type FailureMode string
 
 // The failure modes.
@@ -52,7 +52,7 @@ const (
 
 func (FailureMode) Values() []string { return []string{"FailClose", "FailOpen"} }
 
-// Batching is how requests share a model server.
+// Batching is the way in which requests share a model server.
 type Batching string
 
 // The kinds of batching.
@@ -65,7 +65,7 @@ const (
 
 func (Batching) Values() []string { return []string{"independent", "continuous", "static", "none"} }
 
-// Profile is whose defaults a model server has.
+// Profile is a set of defaults of a model server.
 type Profile string
 
 // The profiles.
@@ -76,7 +76,7 @@ const (
 
 func (Profile) Values() []string { return []string{"document", "vllm"} }
 
-// Policy is the order in which a model server takes waiting requests up.
+// Policy is the order in which a model server schedules waiting requests.
 type Policy string
 
 // The policies.
@@ -87,7 +87,7 @@ const (
 
 func (Policy) Values() []string { return []string{"fcfs", "priority"} }
 
-// StepDetail is how much of the engines' steps is recorded.
+// StepDetail is the recorded detail of the engines' steps.
 type StepDetail string
 
 // The details.
@@ -99,10 +99,10 @@ const (
 
 func (StepDetail) Values() []string { return []string{"none", "steps", "phases"} }
 
-// OOM is what becomes of a model server that does not fit into its memory.
+// OOM is the behaviour of a model server that does not fit into its memory.
 type OOM string
 
-// What may become of it.
+// The behaviours.
 const (
 	OOMRefuse  OOM = "refuse"
 	OOMRestart OOM = "restart"
@@ -110,7 +110,7 @@ const (
 
 func (OOM) Values() []string { return []string{"refuse", "restart"} }
 
-// ErrorStyle is what the EPP's own error answers look like.
+// ErrorStyle is the format of the EPP's own error answers.
 type ErrorStyle string
 
 // The error styles.
@@ -135,8 +135,7 @@ func (BodyMode) Values() []string { return []string{"FULL_DUPLEX_STREAMED", "BUF
 // ResponseBodyMode is an Envoy ext_proc body mode for responses.
 type ResponseBodyMode string
 
-// The modes of responses. Without one it is FULL_DUPLEX_STREAMED where requests
-// are, and else NONE, as document 003 has it.
+// The modes of responses. The default is FULL_DUPLEX_STREAMED if requests use it, and otherwise NONE (document 003).
 const (
 	ResponseFullDuplex ResponseBodyMode = "FULL_DUPLEX_STREAMED"
 	ResponseStreamed   ResponseBodyMode = "STREAMED"
@@ -160,7 +159,7 @@ const (
 
 func (Sidecar) Values() []string { return []string{"none", "routing", "dynamo"} }
 
-// Alphabet is what random prompts are made of.
+// Alphabet is the set of characters of random prompts.
 type Alphabet string
 
 // The alphabets.
@@ -172,7 +171,7 @@ const (
 
 func (Alphabet) Values() []string { return []string{"ascii", "unicode", "boundary-like"} }
 
-// Arrivals is how the times between arrivals are distributed.
+// Arrivals is the distribution of the times between arrivals.
 type Arrivals string
 
 // The distributions.
@@ -185,7 +184,7 @@ const (
 
 func (Arrivals) Values() []string { return []string{"poisson", "constant", "gamma", "weibull"} }
 
-// TraceFormat is what a trace is written in.
+// TraceFormat says how the lines of a trace are read.
 type TraceFormat string
 
 // The formats.
@@ -200,7 +199,7 @@ const (
 
 func (TraceFormat) Values() []string { return trace.Formats() }
 
-// StepSource is where step times come from.
+// StepSource is the source of step times.
 type StepSource string
 
 // The sources.

@@ -1,32 +1,33 @@
 package scenario
 
 import (
+	"iter"
 	"math"
+	"reflect"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 	"github.com/windtunnel/windtunnel/scenario/limit"
 )
 
-// Expectations are what a run must come to. A run that misses one fails, with
-// its own exit code, so that a pipeline can tell.
+// Expectations are the expected results of a run. A run that misses one fails with its own exit code, for pipelines.
 type Expectations struct {
-	// How many requests may end in each outcome, as counts or shares of all requests. Outcomes that are not named here
-	// may be any.
+	// How many requests may end in each outcome, as counts or shares of all requests. Outcomes that are not named have
+	// no limit.
 	Outcomes OutcomeExpectations `json:"outcomes"`
-	// The most that spans of a request's life may take.
+	// The longest durations of spans of a request's life.
 	Spans SpanExpectations `json:"spans"`
 	// Limits of any measure that the summary has.
 	Measures []limit.Limit `json:"measures" max:"64"`
 	// Limits of any other number of the summary, by its names in --output json, such as classes[chat].attainment >=
-	// 0.95 or refusals[epp: queue full] <= 3: a list's entry is named by its name, and what a map does not have counts
-	// as 0.
+	// 0.95 or refusals[epp: queue full] <= 3. A list's entry goes by its name, and a missing key of a map counts as 0.
 	Figures []limit.Figure `json:"figures" max:"64"`
 }
 
 // OutcomeExpectations are amounts of requests by outcome.
 type OutcomeExpectations struct {
-	// Requests answered wholly, and where held with the metadata that was made for them.
+	// Requests with a whole answer, and if held with their metadata.
 	Completed limit.Amount `json:"completed"`
 	// Requests refused with a 4xx other than 429.
 	Refused limit.Amount `json:"refused"`
@@ -34,13 +35,13 @@ type OutcomeExpectations struct {
 	Overloaded limit.Amount `json:"overloaded"`
 	// Requests answered with a 502 or 503.
 	Unavailable limit.Amount `json:"unavailable"`
-	// Requests answered with a 504, or given up at the client's time limit.
+	// Requests answered with a 504, or that reached the client's time limit.
 	TimedOut limit.Amount `json:"timed_out"`
 	// Requests answered with another 5xx, or with an error inside a 2xx.
 	ServerError limit.Amount `json:"server_error"`
 	// Requests whose connection broke or whose answer was cut short.
 	Broken limit.Amount `json:"broken"`
-	// Requests for which the held-open contract was broken.
+	// Requests that broke the held-open contract.
 	Violated limit.Amount `json:"violated"`
 	// Requests that the client left on purpose.
 	Left limit.Amount `json:"left"`
@@ -70,21 +71,20 @@ type SpanExpectations struct {
 
 // Quantiles are limits of a span's distribution; zero is no limit.
 type Quantiles struct {
-	// The most that half of the requests may take.
+	// The longest duration of half of the requests.
 	P50 time.Duration `json:"p50" above:"0s" max:"24h"`
-	// The most that nine in ten may take.
+	// The longest duration of nine in ten requests.
 	P90 time.Duration `json:"p90" above:"0s" max:"24h"`
-	// The most that 99 in 100 may take.
+	// The longest duration of 99 in 100 requests.
 	P99 time.Duration `json:"p99" above:"0s" max:"24h"`
-	// The most that any may take.
+	// The longest duration of any request.
 	Max time.Duration `json:"max" above:"0s" max:"24h"`
 }
 
-// Check compares the expectations with a run, in the order of the fields. It returns nothing where nothing is expected.
-// figure returns a number of the run's summary by its path in JSON (report.Summary.Figure), false where the run has
+// Check compares the expectations with a run, in the order of the fields. It returns nothing without expectations.
+// figure returns a number of the run's summary by its path in JSON (report.Summary.Figure), and false if the run has
 // none.
-func (e *Expectations) Check(figure func(path ...string) (float64, bool)) []record.Expectation {
-	var out []record.Expectation
+func (e *Expectations) Check(figure func(path ...string) (float64, bool)) (out []record.Expectation) {
 	add := func(what, expected string, found func(v float64) (text string, ok bool), path ...string) {
 		x := record.Expectation{What: what, Expected: expected, Found: "never measured"}
 		if v, measured := figure(path...); measured {
@@ -92,21 +92,21 @@ func (e *Expectations) Check(figure func(path ...string) (float64, bool)) []reco
 		}
 		out = append(out, x)
 	}
-	for _, o := range e.Outcomes.list() {
-		if o.amount.Given {
-			add(string(o.outcome), o.amount.String(), func(n float64) (string, bool) {
+	for outcome, a := range fields[limit.Amount](e.Outcomes) {
+		if a.Given {
+			add(outcome, a.String(), func(n float64) (string, bool) {
 				requests, _ := figure("requests")
-				return o.amount.Holds(int(n), int(requests))
-			}, "outcomes", string(o.outcome))
+				return a.Holds(int(n), int(requests))
+			}, "outcomes", outcome)
 		}
 	}
-	for _, s := range e.Spans.list() {
-		for _, q := range s.limits.list() {
-			if q.limit > 0 {
-				add(s.span+" "+q.quantile, "at most "+q.limit.String(), func(seconds float64) (string, bool) {
+	for span, limits := range fields[Quantiles](e.Spans) {
+		for q, most := range fields[time.Duration](limits) {
+			if most > 0 {
+				add(span+" "+q, "at most "+most.String(), func(seconds float64) (string, bool) {
 					d := time.Duration(math.Round(seconds * 1e9))
-					return d.String(), d <= q.limit
-				}, "spans", s.span, q.quantile)
+					return d.String(), d <= most
+				}, "spans", span, q)
 			}
 		}
 	}
@@ -120,34 +120,14 @@ func (e *Expectations) Check(figure func(path ...string) (float64, bool)) []reco
 	return out
 }
 
-type outcomeAmount struct {
-	outcome record.Outcome
-	amount  limit.Amount
-}
-
-func (o *OutcomeExpectations) list() []outcomeAmount {
-	return []outcomeAmount{{record.Completed, o.Completed}, {record.Refused, o.Refused},
-		{record.Overloaded, o.Overloaded},
-		{record.Unavailable, o.Unavailable}, {record.TimedOut, o.TimedOut}, {record.ServerError, o.ServerError},
-		{record.Broken, o.Broken}, {record.Violated, o.Violated}, {record.Left, o.Left}}
-}
-
-type spanLimits struct {
-	span   string
-	limits Quantiles
-}
-
-func (s *SpanExpectations) list() []spanLimits {
-	return []spanLimits{{"total", s.Total}, {"ttft", s.TTFT}, {"pick", s.Pick}, {"hold", s.Hold},
-		{"queueP", s.QueueP}, {"prefillP", s.PrefillP}, {"queue", s.Queue}, {"prefill", s.Prefill},
-		{"decode", s.Decode}}
-}
-
-type quantileLimit struct {
-	quantile string
-	limit    time.Duration
-}
-
-func (q Quantiles) list() []quantileLimit {
-	return []quantileLimit{{"p50", q.P50}, {"p90", q.P90}, {"p99", q.P99}, {"max", q.Max}}
+// fields yields the fields of a section by their names in the file. All have the type T.
+func fields[T any](section any) iter.Seq2[string, T] {
+	return func(yield func(string, T) bool) {
+		v := reflect.ValueOf(section)
+		for _, f := range strictyaml.Fields(v.Type()) {
+			if !yield(f.Name, v.FieldByIndex(f.Index).Interface().(T)) {
+				return
+			}
+		}
+	}
 }

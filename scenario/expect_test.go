@@ -56,8 +56,7 @@ func TestExpectations(t *testing.T) {
 	}
 }
 
-// Every outcome can be expected, under its own name, and every field is held
-// against something.
+// Every outcome can be expected, under its own name.
 func TestEveryOutcomeCanBeExpected(t *testing.T) {
 	var names []record.Outcome
 	for _, f := range strictyaml.Fields(reflect.TypeFor[OutcomeExpectations]()) {
@@ -66,19 +65,9 @@ func TestEveryOutcomeCanBeExpected(t *testing.T) {
 	if d := cmp.Diff(record.Outcomes(), names); d != "" {
 		t.Error(d)
 	}
-	for i, o := range (&OutcomeExpectations{}).list() {
-		if o.outcome != names[i] {
-			t.Errorf("field %s is held against %s", names[i], o.outcome)
-		}
-	}
-	for i, f := range strictyaml.Fields(reflect.TypeFor[SpanExpectations]()) {
-		if got := (&SpanExpectations{}).list()[i].span; got != f.Name {
-			t.Errorf("field %s is held against %s", f.Name, got)
-		}
-	}
 }
 
-// Limits that cannot be meant are told with what can.
+// An error for an invalid limit names the valid ones.
 func TestLimitsAreStrict(t *testing.T) {
 	for text, want := range map[string]string{
 		"ttft p99":                "such as ttft p99 <= 200ms",

@@ -9,8 +9,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// ServerFault is what goes wrong at the model servers with some of the
-// requests. The first of the list that selects a request counts.
+// ServerFault is a fault that model servers inject into some of the requests. The first fault of the list that selects
+// a request counts.
 type ServerFault struct {
 	// What goes wrong, several separated by semicolons: refuse, reset, reset-after=N, status=CODE, delay=DURATION,
 	// die-in-prefill, end-before-part2, no-body, lose-kv, stall or stall=N.
@@ -48,40 +48,30 @@ func (s *Share) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Expected says what a share looks like.
+// Expected describes a valid share, for errors.
 func (Share) Expected() string { return shareHelp }
 
-func (s *Scenario) checkFaults(p *Pool, path string) Problems {
-	var out Problems
+func (s *checker) checkFaults(p *Pool, path string) {
 	if len(p.ModelServer.Faults) > 0 && len(p.Endpoints) > 0 {
-		out = append(out, s.problem(path, "given beside endpoints",
-			"simulated model servers (replicas): nothing goes wrong on purpose at someone else's"))
-	}
-	numbers := func(at string, list []int, low, high int, what string) {
-		for i, n := range list {
-			if n < low || n > high {
-				out = append(out, s.problem(fmt.Sprintf("%s[%d]", at, i), fmt.Sprintf("found %d", n),
-					fmt.Sprintf("%d to %d, %s", low, high, what)))
-			}
-		}
+		s.bad(path, "given beside endpoints",
+			"simulated model servers (replicas): external ones do not inject faults")
 	}
 	for i := range p.ModelServer.Faults {
 		f, at := &p.ModelServer.Faults[i], fmt.Sprintf("%s[%d]", path, i)
 		if strings.TrimSpace(f.Fault) == "" {
-			out = append(out, s.problem(at+".fault", "missing", "what goes wrong, such as status=503 or reset"))
+			s.bad(at+".fault", "missing", "what goes wrong, such as status=503 or reset")
 		} else if _, err := lifecycle.ParseFault(f.Fault); err != nil {
-			out = append(out, s.problem(at+".fault", err.Error(), ""))
+			s.bad(at+".fault", err.Error(), "")
 		}
-		numbers(at+".requests", f.Requests, 1, s.Workload.Requests, "a request of the workload")
+		s.numbers(at+".requests", f.Requests, 1, s.Workload.Requests, "a request of the workload")
 		if len(p.Endpoints) == 0 {
-			numbers(at+".servers", f.Servers, 0, p.Servers()-1, "a server of the pool")
+			s.numbers(at+".servers", f.Servers, 0, p.Servers()-1, "a server of the pool")
 		}
 	}
-	return out
 }
 
-// faults are the faults of a pool's model servers, ready to be asked. It fails
-// only where a fault was changed after the scenario was read.
+// faults compiles the faults of a pool's model servers. It fails only if a fault was changed after the scenario was
+// read.
 func (s *Scenario) faults(p *Pool) (lifecycle.Faults, error) {
 	out := lifecycle.Faults{Seed: s.Seed}
 	for i := range p.ModelServer.Faults {

@@ -2,25 +2,20 @@ package scenario
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/windtunnel/windtunnel/core/load/workload"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// CachesPrefixes tells whether some of the simulated model servers find the
-// beginnings of prompts in their KV caches.
+// CachesPrefixes reports whether some simulated model servers cache the beginnings of prompts.
 func (s *Scenario) CachesPrefixes() bool {
-	for i := range s.Pools {
-		if p := &s.Pools[i]; len(p.Endpoints) == 0 && p.ModelServer.Batching != Independent &&
-			p.ModelServer.PrefixCaching {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Pools, func(p Pool) bool {
+		return len(p.Endpoints) == 0 && p.ModelServer.Batching != Independent && p.ModelServer.PrefixCaching
+	})
 }
 
-// Generator is the workload as the core makes it: the same requests for a live
-// and a virtual run.
+// Generator compiles the workload. A live and a virtual run send the same requests.
 func (s *Scenario) Generator() *workload.Config {
 	c := s.generator(&s.Workload)
 	s.classes(c, s.generator)
@@ -35,12 +30,12 @@ func (s *Scenario) Generator() *workload.Config {
 	return c
 }
 
-// generator makes the requests of a workload of one class.
+// generator compiles a workload of one class.
 func (s *Scenario) generator(w *Workload) *workload.Config {
 	c := &workload.Config{Seed: s.Seed, Model: cmp.Or(w.Model, s.Pools[0].Model), Stream: w.Stream,
 		MaxTokens: w.MaxTokens,
-		Text:      w.Prompt.Text, Path: w.Path, Host: w.Host}
-	if w.class > 0 { // the record says which of several a request has
+		Prompts:   workload.Prompts{Text: w.Prompt.Text}, Path: w.Path, Host: w.Host}
+	if w.class > 0 { // the record names the objectives of a class
 		c.SLO = w.SLO.String()
 	}
 	w.arrivals(s.Seed, c)
@@ -67,7 +62,7 @@ func (s *Scenario) generator(w *Workload) *workload.Config {
 	w.conversations(c)
 	c.Tokenizer = s.Pools[0].tokens().Tokenizer
 	seed := s.Seed
-	if w.class > 0 { // others than those of other classes
+	if w.class > 0 { // classes have different prefixes
 		d := machine.NewDraw(seed, "client", "class's prefixes", uint64(w.class))
 		seed = d.Uint64()
 	}
@@ -75,5 +70,5 @@ func (s *Scenario) generator(w *Workload) *workload.Config {
 	return c
 }
 
-// charactersPerToken is what tokens.Packed makes a token of.
+// charactersPerToken is the size of a token of tokens.Packed.
 const charactersPerToken = 4

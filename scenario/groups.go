@@ -3,31 +3,30 @@ package scenario
 import (
 	"fmt"
 	"reflect"
-	"slices"
 
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// ServerGroup is some of a pool's model servers, which are unlike the others.
+// ServerGroup is a group of equal model servers of a pool, which differ from the others.
 type ServerGroup struct {
-	// What the group is called in the names of its servers and in the report.
+	// The group's name in the names of its servers and in the report.
 	Name string `json:"name"`
 	// How many servers it has.
 	Replicas int `json:"replicas" min:"1" max:"16384"`
-	// What they do: decode (and all of it, where no others prefill), or only prefill.
+	// What they do: decode (and prefill, where no other group does), or only prefill.
 	Role ServerRole `json:"role"`
-	// What is other than the pool's modelServer says: the accelerator and all that times and memory depend on. What
+	// What differs from the pool's modelServer: the accelerator, and everything that times and memory depend on. What
 	// requests see is the same in the whole pool.
 	ModelServer ModelServer `json:"modelServer"`
 	// What changes the number of replicas while requests are under way.
 	Autoscaling Autoscaling `json:"autoscaling"`
-	// What the group's accelerators cost; left out, what the pool's do.
+	// The price of the group's accelerators. Left out: the pool's.
 	Price Price `json:"price"`
 }
 
 func (g *ServerGroup) defaults() { g.Replicas, g.Role = 1, DecodeRole }
 
-// ServerRole is what a group of servers does.
+// ServerRole is the role of a group of servers.
 type ServerRole string
 
 // The roles.
@@ -38,12 +37,11 @@ const (
 
 func (ServerRole) Values() []string { return []string{string(DecodeRole), string(PrefillRole)} }
 
-// ofPool are the fields of a modelServer that a pool's groups have in common.
+// ofPool are the fields of a modelServer that all groups of a pool share.
 var ofPool = []string{"batching", "prefixCaching", "blockSize", "outputTokens", "tokenizer", "chatTemplate",
 	"storeResponses", "engineSteps", "loraAdapters", "kvEvents", "faults"}
 
-// GroupName is what the group of the server with this index is called, "" where the
-// pool has no groups.
+// GroupName returns the group's name of the server with this index, "" where the pool has no groups.
 func (p *Pool) GroupName(index int) string {
 	if d := p.DeploymentOf(index); d != nil {
 		return d.Group
@@ -51,7 +49,7 @@ func (p *Pool) GroupName(index int) string {
 	return ""
 }
 
-// Server is how the simulated server with this index behaves.
+// Server returns the behaviour of the simulated server with this index.
 func (p *Pool) Server(index int) *ModelServer {
 	if d := p.DeploymentOf(index); d != nil {
 		return d.server
@@ -59,8 +57,8 @@ func (p *Pool) Server(index int) *ModelServer {
 	return &p.ModelServer
 }
 
-// kinds are the ways in which the pool's servers behave, each with the path of what
-// the file says of it and of what it says where that says nothing.
+// kinds returns the different behaviours of the pool's servers, each with its path in the file and the path of the
+// section that it inherits from.
 func (p *Pool) kinds(path string) []kind {
 	own := kind{m: &p.ModelServer, path: path + ".modelServer"}
 	if len(p.Groups) == 0 {
@@ -75,38 +73,33 @@ func (p *Pool) kinds(path string) []kind {
 
 type kind struct {
 	m               *ModelServer
-	path, otherwise string
+	path, otherwise string // otherwise: "" without groups
 }
 
-// written says whether the file has a field of it.
-func (k *kind) written(s *Scenario, field string) bool {
+// written reports whether the file has a field of it, or of the section that it inherits from.
+func (k *kind) written(s *checker, field string) bool {
 	return s.written(k.path+"."+field) || k.otherwise != "" && s.written(k.otherwise+"."+field)
 }
 
-// problem is a mistake in a field, which the file has here or there.
-func (k *kind) problem(s *Scenario, field, found, expected string) Problem {
+// at returns the path at which the file has a field of it.
+func (k *kind) at(s *checker, field string) string {
 	if field != "" {
 		field = "." + field
 	}
 	if k.otherwise != "" && !s.written(k.path+field) && s.written(k.otherwise+field) {
-		return s.problem(k.otherwise+field, found, expected)
+		return k.otherwise + field
 	}
-	return s.problem(k.path+field, found, expected)
+	return k.path + field
 }
 
-// checkGroups tells what is wrong with a pool's groups, and works out what their
-// servers are.
-func (s *Scenario) checkGroups(p *Pool, path string) Problems {
-	var out Problems
-	add := func(field, found, expected string) { out = append(out, s.problem(path+"."+field, found, expected)) }
+// checkGroups checks a pool's groups, and completes their modelServers by the pool's.
+func (s *checker) checkGroups(p *Pool, path string) {
+	add := func(field, found, expected string) { s.bad(path+"."+field, found, expected) }
 	if len(p.Groups) == 0 {
-		return nil
+		return
 	}
-	for _, field := range []string{"replicas", "endpoints", "disaggregation.prefillReplicas"} {
-		if s.written(path + "." + field) {
-			add(field, "given beside groups", "one of them: groups have replicas and roles of their own")
-		}
-	}
+	s.refuse(path, []string{"replicas", "endpoints", "disaggregation.prefillReplicas"}, "given beside groups",
+		"one of them: groups have replicas and roles of their own")
 	p.Replicas, p.Disaggregation.PrefillReplicas = 0, 0
 	names := map[string]bool{}
 	for i := range p.Groups {
@@ -120,11 +113,7 @@ func (s *Scenario) checkGroups(p *Pool, path string) Problems {
 		} else {
 			p.Replicas += g.Replicas
 		}
-		for _, field := range ofPool {
-			if s.written(path + "." + at + ".modelServer." + field) {
-				add(at+".modelServer."+field, "given for a group", "the same for all, in the pool's modelServer")
-			}
-		}
+		s.refuse(path+"."+at+".modelServer", ofPool, "given for a group", "the same for all, in the pool's modelServer")
 		merged := p.ModelServer
 		s.merge(reflect.ValueOf(&merged).Elem(), reflect.ValueOf(&g.ModelServer).Elem(), path+"."+at+".modelServer")
 		g.ModelServer = merged
@@ -135,10 +124,9 @@ func (s *Scenario) checkGroups(p *Pool, path string) Problems {
 	case p.Disaggregation.PrefillReplicas > 0 && p.Sidecar == NoSidecar:
 		add("groups", "one has role prefill, and there are no sidecars", "sidecar: routing beside it")
 	}
-	return out
 }
 
-// merge writes what the file says of a section into another one.
+// merge copies the fields that the file has of a section into another one.
 func (s *Scenario) merge(into, from reflect.Value, path string) {
 	for _, f := range strictyaml.Fields(into.Type()) {
 		at := path + "." + f.Name
@@ -153,7 +141,7 @@ func (s *Scenario) merge(into, from reflect.Value, path string) {
 	}
 }
 
-// each calls f with every way in which the pool's servers behave.
+// each calls f with every different behaviour of the pool's servers.
 func (p *Pool) each(f func(m *ModelServer)) {
 	f(&p.ModelServer)
 	for i := range p.Groups {
@@ -161,20 +149,8 @@ func (p *Pool) each(f func(m *ModelServer)) {
 	}
 }
 
-// longestPrefill is the longest that a prefill of the pool's may be drawn to take, in
-// nanoseconds.
+// longestPrefill returns the longest prefill that the pool's servers may draw, in nanoseconds.
 func (p *Pool) longestPrefill() (longest int64) {
 	p.each(func(m *ModelServer) { longest = max(longest, m.Prefill.Quantile(1)) })
 	return longest
-}
-
-// once leaves out problems that are told already: groups have much in common.
-func once(list Problems) Problems {
-	var out Problems
-	for _, p := range list {
-		if !slices.Contains(out, p) {
-			out = append(out, p)
-		}
-	}
-	return out
 }

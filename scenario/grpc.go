@@ -2,7 +2,6 @@ package scenario
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
@@ -12,18 +11,18 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// workloadAPIs are the core's names of the APIs.
+// workloadAPIs maps the APIs to the core's.
 var workloadAPIs = map[API]workload.API{ChatAPI: workload.Chat, CompletionsAPI: workload.Completions,
 	GRPCGenerateAPI: workload.Generate, GRPCEmbedAPI: workload.Embed, MessagesAPI: workload.Messages,
 	ResponsesAPI: workload.Responses}
 
-// grpc says whether requests are calls of vLLM's gRPC service.
+// grpc reports whether requests are calls of vLLM's gRPC service.
 func (w *Workload) grpc() bool { return workloadAPIs[w.API].GRPC() }
 
-// parseGRPC has the built-in picker read calls by gRPC.
+// parseGRPC makes the built-in picker read gRPC calls.
 const parseGRPC = "requestHandler: {parsers: [{pluginRef: " + parse.TypeVLLMGRPC + "}]}"
 
-// builtInConfig is the EndpointPickerConfig of a pool that has none.
+// builtInConfig returns the default EndpointPickerConfig of a pool.
 func (s *Scenario) builtInConfig() PickerConfig {
 	c := PickerConfig{File: "the built-in picker configuration", Text: []byte(config.RoundRobin)}
 	if s.Workload.grpc() {
@@ -32,20 +31,18 @@ func (s *Scenario) builtInConfig() PickerConfig {
 	return c
 }
 
-// checkGRPC tells what does not go together with calls by gRPC, and has them take
-// HTTP/2 all the way.
-func (s *Scenario) checkGRPC() Problems {
+// checkGRPC checks what gRPC calls need, and sets HTTP/2 on their whole way.
+func (s *checker) checkGRPC() {
 	w := &s.Workload
 	if !w.grpc() {
-		return nil
+		return
 	}
-	var out Problems
 	with := func(path, found, expected string) {
-		out = append(out, s.problem(path, fmt.Sprintf("%s with api: %s", found, w.API), expected))
+		s.bad(path, fmt.Sprintf("%s with api: %s", found, w.API), expected)
 	}
 	http2 := func(path string, version *HTTPVersion) {
 		if s.written(path) && *version != HTTP2 {
-			with(path, string(*version), "http2, which gRPC is spoken over")
+			with(path, string(*version), "http2, which gRPC needs")
 		}
 		*version = HTTP2
 	}
@@ -54,15 +51,13 @@ func (s *Scenario) checkGRPC() Problems {
 	if w.API == GRPCEmbedAPI {
 		fields = append(fields, "maxTokens", "outputTokens")
 	}
-	for i := range w.Classes {
-		for _, field := range append(slices.Clone(fields), "priority") {
-			fields = append(fields, fmt.Sprintf("classes[%d].%s", i, field))
-		}
+	refuse := func(path string) {
+		s.refuse(path, fields, fmt.Sprintf("given with api: %s", w.API), "nothing: its messages have no place for it")
 	}
-	for _, field := range fields {
-		if s.written("workload." + field) {
-			with("workload."+field, "given", "nothing: its messages have no place for it")
-		}
+	refuse("workload")
+	fields = append(fields, "priority")
+	for i := range w.Classes {
+		refuse(fmt.Sprintf("workload.classes[%d]", i))
 	}
 	for i := range s.Pools {
 		p, at := &s.Pools[i], fmt.Sprintf("pools[%d].", i)
@@ -75,22 +70,18 @@ func (s *Scenario) checkGRPC() Problems {
 		}
 		if p.EPP.BodyMode != FullDuplexStreamed || p.EPP.Responses() != ResponseFullDuplex {
 			with(at+"epp.bodyMode", "another mode than FULL_DUPLEX_STREAMED",
-				"FULL_DUPLEX_STREAMED for requests and responses: no other shows the picker the trailers that a call "+
-					"ends with")
+				"FULL_DUPLEX_STREAMED for requests and responses: the picker needs the trailers at the end of a call")
 		}
 		if w.API == GRPCEmbedAPI && len(p.Endpoints) > 0 && p.ModelServer.Tokenizer == "" {
 			with(at+"endpoints", "given", "modelServer.tokenizer beside them: the message has the tokens and no text")
 		}
 	}
-	return out
 }
 
-// checkParsed tells whether the picker reads the workload's calls by gRPC.
-func (s *Scenario) checkParsed(k *picker.Picker, path string) Problems {
+// checkParsed checks that the picker reads the workload's gRPC calls.
+func (s *checker) checkParsed(k *picker.Picker, path string) {
 	w := &s.Workload
-	if !w.grpc() || k.ParserName(&picker.Request{Headers: header.Of(":path", workloadAPIs[w.API].Path())}) != "" {
-		return nil
+	if w.grpc() && k.ParserName(&picker.Request{Headers: header.Of(":path", workloadAPIs[w.API].Path())}) == "" {
+		s.bad(path, fmt.Sprintf("none of its parsers reads api: %s", w.API), strings.TrimSpace(parseGRPC))
 	}
-	return Problems{s.problem(path, fmt.Sprintf("none of its parsers reads api: %s", w.API),
-		strings.TrimSpace(parseGRPC))}
 }

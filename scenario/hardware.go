@@ -1,9 +1,9 @@
 package scenario
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -14,10 +14,10 @@ import (
 	"github.com/windtunnel/windtunnel/internal/files"
 )
 
-// pooledHardware is what the model servers of a pool are made of. It is worked
-// out once for all replicas, since a large pool has thousands.
+// pooledHardware is the hardware of a pool's model servers. It is resolved once for all replicas, since a large pool
+// has thousands.
 type pooledHardware struct {
-	measured []latency.Measured // what stepTimes holds
+	measured []latency.Measured // from stepTimes
 	ready    bool
 	timer    *latency.Timer
 	model    *hardware.Hardware // nil where step times were given without an accelerator
@@ -25,17 +25,14 @@ type pooledHardware struct {
 	oom      *hardware.OutOfMemoryError // only with oom: restart
 }
 
-// defaultAccelerator is what a batching model server runs on when the scenario
-// does not say.
+// defaultAccelerator is the accelerator of a batching model server whose scenario names none.
 const defaultAccelerator = "H100"
 
-// documentModelLen is the longest sequence where nobody says; the document
-// profile does not take a model's own, which would ask for a KV cache that
-// holds 131,072 tokens at once.
+// documentModelLen is the default longest sequence, in tokens. The document profile does not use a model's own, which
+// needs a KV cache for 131,072 tokens.
 const documentModelLen = 8192
 
-// steps gives an engine that batches its clock, its KV blocks and the
-// profile's defaults.
+// steps sets the timer, the KV blocks and the profile's defaults of an engine that batches.
 func (s *Scenario) steps(p *Pool, d *Deployment, index int, c *engine.Config) error {
 	m := d.server
 	h := &m.hardware
@@ -48,33 +45,26 @@ func (s *Scenario) steps(p *Pool, d *Deployment, index int, c *engine.Config) er
 	m.schedulerDefaults(c)
 	c.Timer = h.timer.For(d.serverName(index))
 	if h.plan.BlockBytes > 0 {
-		block := max(c.BlockSize, 16)
-		if c.BlockSize > 0 {
-			block = c.BlockSize
-		}
-		c.KVBytesPerToken = max(1, h.plan.BlockBytes*int64(h.model.Group.TP)/int64(block))
-		if c.NumCPUBlocks == 0 {
-			c.NumCPUBlocks = h.plan.NumCPUBlocks
-		}
-		if c.NumGPUBlocks == 0 {
-			c.NumGPUBlocks = h.plan.NumGPUBlocks
-		}
+		tokens := int64(cmp.Or(c.BlockSize, defaultBlockTokens))
+		c.KVBytesPerToken = max(1, h.plan.BlockBytes*int64(h.model.Group.TP)/tokens)
+		c.NumCPUBlocks = cmp.Or(c.NumCPUBlocks, h.plan.NumCPUBlocks)
+		c.NumGPUBlocks = cmp.Or(c.NumGPUBlocks, h.plan.NumGPUBlocks)
 	}
-	if h.oom != nil { // it never serves; its engine only has to exist
+	if h.oom != nil { // it never serves, but its engine must exist
 		c.NumGPUBlocks = max(c.NumGPUBlocks, c.MaxModelLen)
 	}
 	return nil
 }
 
-// schedulerDefaults fills in what the profile says.
+// schedulerDefaults sets the profile's defaults.
 func (m *ModelServer) schedulerDefaults(c *engine.Config) {
 	h := m.hardware.model
 	if m.Profile == VLLMProfile {
 		a, err := hardware.AcceleratorNamed(m.acceleratorName())
 		if err == nil {
 			seqs, tokens := a.VLLMDefaults()
-			c.MaxNumBatchedTokens = or(c.MaxNumBatchedTokens, max(tokens, c.MaxNumSeqs))
-			c.MaxNumSeqs = or(c.MaxNumSeqs, min(seqs, c.MaxNumBatchedTokens))
+			c.MaxNumBatchedTokens = cmp.Or(c.MaxNumBatchedTokens, max(tokens, c.MaxNumSeqs))
+			c.MaxNumSeqs = cmp.Or(c.MaxNumSeqs, min(seqs, c.MaxNumBatchedTokens))
 		}
 	}
 	if h != nil && c.MaxModelLen == 0 {
@@ -82,26 +72,20 @@ func (m *ModelServer) schedulerDefaults(c *engine.Config) {
 		if m.Profile == DocumentProfile {
 			c.MaxModelLen = min(c.MaxModelLen, documentModelLen)
 		}
-		if c.NumGPUBlocks > 0 { // asked for: the sequences then fit in there
-			c.MaxModelLen = min(c.MaxModelLen, c.NumGPUBlocks*or(c.BlockSize, 16))
+		if c.NumGPUBlocks > 0 { // the scenario's own: sequences must fit into them
+			c.MaxModelLen = min(c.MaxModelLen, c.NumGPUBlocks*cmp.Or(c.BlockSize, defaultBlockTokens))
 		}
 	}
 	if m.MaxNumBatchedTokens == 0 && !m.ChunkedPrefill {
-		c.MaxNumBatchedTokens = max(or(c.MaxNumBatchedTokens, 8192), or(c.MaxModelLen, documentModelLen)) // as vLLM
+		// as vLLM
+		c.MaxNumBatchedTokens = max(cmp.Or(c.MaxNumBatchedTokens, 8192), cmp.Or(c.MaxModelLen, documentModelLen))
 	}
 	if m.MaxNumBatchedTokens == 0 && c.MaxNumSeqs > 8192 {
 		c.MaxNumBatchedTokens = max(c.MaxNumBatchedTokens, c.MaxNumSeqs)
 	}
 }
 
-func or(v, otherwise int) int {
-	if v == 0 {
-		return otherwise
-	}
-	return v
-}
-
-// prepare makes the timer and shares the accelerator's memory out.
+// prepare makes the timer and plans the accelerator's memory.
 func (s *Scenario) prepare(p *Pool, m *ModelServer) error {
 	h := &m.hardware
 	config := latency.Config{Seed: s.Seed, Component: "step",
@@ -135,9 +119,7 @@ func (s *Scenario) prepare(p *Pool, m *ModelServer) error {
 		return err
 	}
 	if doubt := h.timer.Doubt(); doubt != "" {
-		if doubt = fmt.Sprintf("pool %s: %s", p.Name, doubt); !slices.Contains(s.assumed, doubt) {
-			s.assumed = append(s.assumed, doubt)
-		}
+		s.assume(fmt.Sprintf("pool %s: %s", p.Name, doubt))
 	}
 	if h.model == nil {
 		return nil
@@ -145,8 +127,7 @@ func (s *Scenario) prepare(p *Pool, m *ModelServer) error {
 	return m.planMemory()
 }
 
-// planMemory says how many KV blocks there are. Blocks that the scenario gives
-// are taken as they are.
+// planMemory computes the number of KV blocks. The scenario's own number needs no check.
 func (m *ModelServer) planMemory() error {
 	h := &m.hardware
 	c := engine.Config{MaxNumSeqs: m.MaxNumSeqs, MaxNumBatchedTokens: m.MaxNumBatchedTokens, MaxModelLen: m.MaxModelLen,
@@ -168,8 +149,7 @@ func (m *ModelServer) planMemory() error {
 	return err
 }
 
-// outOfMemory is why such model servers are killed again and again; nil where they
-// fit.
+// outOfMemory returns why such model servers are killed repeatedly; nil if they fit.
 func (m *ModelServer) outOfMemory() error {
 	if m.hardware.oom == nil {
 		return nil
@@ -177,28 +157,18 @@ func (m *ModelServer) outOfMemory() error {
 	return m.hardware.oom
 }
 
-// memoryTaken is how many bytes of an accelerator's memory are taken beside the
-// KV cache, 0 where none is simulated. Engine has worked it out.
+// memoryTaken returns the bytes of an accelerator's memory that are used beside the KV cache, 0 without an accelerator.
+// It needs prepare.
 func (m *ModelServer) memoryTaken() int64 {
 	plan := &m.hardware.plan
 	return plan.Weights + plan.Activations + plan.Runtime
 }
 
-func (m *ModelServer) acceleratorName() string {
-	if m.Accelerator == "" {
-		return defaultAccelerator
-	}
-	return m.Accelerator
-}
+func (m *ModelServer) acceleratorName() string { return cmp.Or(m.Accelerator, defaultAccelerator) }
 
-func (p *Pool) modelName(m *ModelServer) string {
-	if m.Model == "" {
-		return p.Model
-	}
-	return m.Model
-}
+func (p *Pool) modelName(m *ModelServer) string { return cmp.Or(m.Model, p.Model) }
 
-// names is the hardware in the words of the scenario.
+// names returns the names of the hardware.
 func (p *Pool) names(m *ModelServer) hardware.Names {
 	return hardware.Names{Model: p.modelName(m), Accelerator: m.acceleratorName(), TP: m.TensorParallelSize,
 		Nodes:  m.Nodes,
@@ -206,9 +176,8 @@ func (p *Pool) names(m *ModelServer) hardware.Names {
 		KVCacheDType: m.KVCacheDType}
 }
 
-// measured finds a server's points in the file of stepTimes: those of its
-// model, accelerator and tensor parallel size, or the only ones that there are.
-// What the catalogues know of these names says how fast the points may be.
+// measured finds a server's points in the file of stepTimes: those of its model, accelerator and tensor parallel size,
+// or the only ones in the file. The Hardware, if the catalogues know it, bounds how fast the points may be.
 func (p *Pool) measured(m *ModelServer) ([]latency.Point, *hardware.Hardware, error) {
 	all := m.hardware.measured
 	names := p.names(m)
@@ -234,7 +203,7 @@ func (p *Pool) measured(m *ModelServer) ([]latency.Point, *hardware.Hardware, er
 	}
 	h, err := names.Resolve()
 	if err != nil && m.Accelerator == "" && m.Model == "" {
-		return all[chosen].Points, nil, nil // somebody's own part: there is no peak to hold the points against
+		return all[chosen].Points, nil, nil // hardware of the user's own, with no known peak that bounds the points
 	}
 	return all[chosen].Points, h, err
 }
@@ -252,10 +221,10 @@ func sameAccelerator(a, b string) bool {
 }
 
 // readStepTimes reads the file of stepTimes.
-func (s *Scenario) readStepTimes(k *kind, dir string) Problems {
+func (s *checker) readStepTimes(k *kind, dir string) {
 	m := k.m
 	if m.StepTimes == "" {
-		return nil
+		return
 	}
 	file := beside(dir, m.StepTimes)
 	text, err := files.Read(file, MaxFileBytes)
@@ -267,7 +236,6 @@ func (s *Scenario) readStepTimes(k *kind, dir string) Problems {
 		err = fmt.Errorf("%s: there are no points in it", file)
 	}
 	if err != nil {
-		return Problems{k.problem(s, "stepTimes", err.Error(), "")}
+		s.bad(k.at(s, "stepTimes"), err.Error(), "")
 	}
-	return nil
 }

@@ -9,46 +9,47 @@ import (
 	"github.com/windtunnel/windtunnel/core/plan"
 )
 
-// Incident is something that happens to a part of the pool at a time, whatever
-// requests are under way.
+// Incident is an event that happens to a part of the pool at a time, independent of the requests under way.
 type Incident struct {
-	// When it happens, from the first request on.
+	// When it happens, counted from the first request.
 	At time.Duration `json:"at" min:"0s" max:"240h"`
 	// What happens: lose-rank (an accelerator of a tensor-parallel group fails, and the group with it), crash (the
-	// engine dies), restart-sidecar (what the sidecar serves breaks off, and its sessions are forgotten), lose-index
-	// (the picker's index of KV blocks is empty), slow-metrics (a server takes delay to say its metrics, so that the
-	// picker knows less of it and later), lose-transfers (KV caches on their way to or from a server are lost; with
-	// for, those too that begin meanwhile), slow-down (the steps of a server that batches take longer, as on an
-	// accelerator that is throttled), restart-epp (a replica of the endpoint picker dies and begins anew: what it has
-	// in hand breaks off, and all that it knew is lost), restart-frontend (the Dynamo frontend beside the picker dies
-	// and begins anew, and its router knows nothing), add-server (servers join, and serve once they have started; see
-	// lifecycle), drain-server (a server leaves: it finishes what it has, and gets nothing new).
+	// engine dies), restart-sidecar (the sidecar's requests break off, and it loses its sessions), lose-index (the
+	// picker's index of KV blocks becomes empty), slow-metrics (a server's metrics page takes delay, so that the picker
+	// knows its state later), lose-transfers (KV caches on their way to or from a server are lost; with for, also those
+	// that begin during that time), slow-down (the steps of a server that batches take longer, as on a throttled
+	// accelerator), restart-epp (a replica of the endpoint picker dies and starts again: its requests break off, and it
+	// loses its state), restart-frontend (the Dynamo frontend beside the picker dies and starts again with an empty
+	// router), add-server (servers join, and serve once they have started; see lifecycle), drain-server (a server
+	// leaves: it finishes its requests, and gets no new ones).
 	What IncidentKind `json:"what"`
-	// The number of the server or of its sidecar, the first being 0; servers that only prefill come last.
+	// The number of the server or of its sidecar, from 0; servers that only prefill come last.
 	Server int `json:"server" min:"0" max:"16384"`
-	// Which rank is lost, the leader being 0.
+	// The rank that fails; the leader is 0.
 	Rank int `json:"rank" min:"0" max:"63"`
-	// Which replica of the endpoint picker restarts, the first being 0.
+	// The replica of the endpoint picker that restarts, from 0.
 	Replica int `json:"replica" min:"0" max:"63"`
-	// How many times as long steps take with slow-down; 2 is half as fast.
+	// The factor by which slow-down makes steps longer; 2 is half as fast.
 	Factor float64 `json:"factor" min:"0.01" max:"100"`
-	// How long a page of metrics takes with slow-metrics; more than the picker waits (1s) is a page that never comes.
+	// How long a page of metrics takes with slow-metrics. A page that takes longer than the picker waits (1s) never
+	// arrives.
 	Delay time.Duration `json:"delay" min:"1ms" max:"1h"`
 	// How many servers join with add-server.
 	Count int `json:"count" min:"1" max:"1024"`
 	// The group of servers that they join, where the pool has groups.
 	Group string `json:"group"`
-	// How long a server has to finish what it has with drain-server; left out, the pool's lifecycle.gracePeriod.
+	// How long a server has to finish its requests with drain-server. Left out: the pool's lifecycle.gracePeriod.
 	Grace time.Duration `json:"grace" min:"1ms" max:"24h"`
-	// How long until the engine is back, with an empty cache (left out: it stays dead), or the endpoint picker or the
-	// frontend (left out: it is at once), or until it is as before (left out: it stays so).
+	// How long the incident lasts: until the engine is back, with an empty cache (left out: it stays dead), until the
+	// endpoint picker or the frontend is back (left out: it restarts at once), or until the earlier state returns (left
+	// out: never).
 	For time.Duration `json:"for" min:"0s" max:"240h"`
 }
 
-// IncidentKind is what happens.
+// IncidentKind says what happens in an incident.
 type IncidentKind plan.IncidentKind
 
-// What may happen.
+// The kinds of incidents.
 const (
 	LoseRank        = IncidentKind(plan.LoseRank)
 	Crash           = IncidentKind(plan.Crash)
@@ -69,11 +70,10 @@ func (IncidentKind) Values() []string {
 		string(DrainServer)}
 }
 
-// OfServer reports whether it happens to one server, or to its sidecar.
+// OfServer reports whether the incident happens to one server, or to its sidecar.
 func (k IncidentKind) OfServer() bool { return plan.IncidentKind(k).OfServer() }
 
-// CheckIncident tells why an incident cannot happen in a pool now, whatever its time;
-// nil where it can.
+// CheckIncident returns an error if an incident cannot happen in a pool now, whatever its time.
 func (s *Scenario) CheckIncident(p *Pool, x *Incident) error {
 	if x.Server < 0 || x.Server >= max(1, p.Servers()) || x.Replica < 0 || x.Rank < 0 ||
 		!(x.Factor >= 0 && x.Factor <= 100) || x.For < 0 || x.For > 240*time.Hour || x.Delay < 0 ||
@@ -84,24 +84,23 @@ func (s *Scenario) CheckIncident(p *Pool, x *Incident) error {
 	if !slices.Contains(x.What.Values(), string(x.What)) {
 		return fmt.Errorf("found %q; expected one of %s", x.What, strings.Join(x.What.Values(), ", "))
 	}
-	one := *p
+	one, c := *p, checker{Scenario: s}
 	one.Incidents = []Incident{*x}
-	if problems := s.checkIncidents(&one, "incident"); len(problems) > 0 {
-		return fmt.Errorf("%s; expected %s", problems[0].Found, problems[0].Expected)
+	if c.checkIncidents(&one, "incident"); len(c.problems) > 0 {
+		return fmt.Errorf("%s; expected %s", c.problems[0].Found, c.problems[0].Expected)
 	}
 	return nil
 }
 
-// checkIncidents tells what cannot happen in this pool.
-func (s *Scenario) checkIncidents(p *Pool, path string) Problems {
-	var out Problems
+// checkIncidents checks that the incidents of a pool can happen.
+func (s *checker) checkIncidents(p *Pool, path string) {
 	for i := range p.Incidents {
 		x, at := &p.Incidents[i], fmt.Sprintf("%s[%d]", path, i)
-		add := func(field, found, expected string) { out = append(out, s.problem(at+field, found, expected)) }
+		add := func(field, found, expected string) { s.bad(at+field, found, expected) }
 		switch ranks := max(1, p.Server(x.Server).TensorParallelSize); {
 		case len(p.Endpoints) > 0:
 			add("", "given beside endpoints",
-				"simulated model servers (replicas): nothing happens on purpose to someone else's")
+				"simulated model servers (replicas): incidents do not happen to external ones")
 		case x.What == "":
 			add(".what", "missing", "one of "+strings.Join(x.What.Values(), ", "))
 		case x.What == LoseIndex && !p.ModelServer.KVEvents.Published():
@@ -130,7 +129,7 @@ func (s *Scenario) checkIncidents(p *Pool, path string) Problems {
 			add(".group", found(x.Group), "nothing: the pool has no groups")
 		case x.What == AddServer && p.scales(x.Group):
 			add(".what", "add-server with autoscaling",
-				"drain-server, or nothing: the autoscaler says how many servers there are to be")
+				"drain-server, or nothing: the autoscaler decides the number of servers")
 		case x.What == SlowDown && x.Factor == 0:
 			add(".factor", "missing", "how many times as long steps take, such as factor: 2")
 		case x.What == SlowDown && p.ModelServer.Batching == Independent:
@@ -155,9 +154,8 @@ func (s *Scenario) checkIncidents(p *Pool, path string) Problems {
 			{"for", slices.Contains([]IncidentKind{RestartSidecar, LoseIndex, AddServer, DrainServer}, x.What)}} {
 			if s.written(at+"."+f.field) && f.wrong && x.What != "" {
 				add("."+f.field, "given with what: "+string(x.What),
-					"nothing: it means something with another what only")
+					"nothing: only another what uses it")
 			}
 		}
 	}
-	return out
 }

@@ -1,18 +1,19 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
 )
 
-// KVEvents is what model servers tell about their KV caches.
+// KVEvents are the events that model servers publish about their KV caches.
 type KVEvents struct {
-	// What events look like: none, msgpack (vLLM), msgpack-map (newer vLLM), json (document 003).
+	// The format of events: none, msgpack (vLLM), msgpack-map (newer vLLM), json (document 003).
 	Format KVEventFormat `json:"format"`
-	// How long an event waits for others to travel with (document 003's VLLM_KV_EVENT_INTERVAL_MS).
+	// How long a server collects events before it sends them together (document 003's VLLM_KV_EVENT_INTERVAL_MS).
 	Interval time.Duration `json:"interval" min:"100us" max:"1h"`
-	// How long a message is under way besides. In virtual time only; a live one takes as long as it takes.
+	// How long a message is under way in virtual time.
 	Delay time.Duration `json:"delay" min:"0s" max:"1h"`
 	// Where servers send events besides their own socket, such as the zmqEndpoint that a picker binds:
 	// tcp://127.0.0.1:5557.
@@ -24,10 +25,10 @@ func (e *KVEvents) defaults() {
 	e.Interval = 100 * time.Millisecond
 }
 
-// Published says whether there are any events.
+// Published reports whether model servers publish events.
 func (e *KVEvents) Published() bool { return e.Format != NoKVEvents }
 
-// KVEventFormat is how KV events are written.
+// KVEventFormat is the encoding of KV events.
 type KVEventFormat string
 
 // The formats.
@@ -40,40 +41,32 @@ const (
 
 func (KVEventFormat) Values() []string { return []string{"none", "msgpack", "msgpack-map", "json"} }
 
-// checkKVCache tells what nobody would hear of, and what would be heard and
-// never understood.
-func (s *Scenario) checkKVCache(p *Pool, path string) Problems {
-	var out Problems
+// checkKVCache checks the KV events of a pool.
+func (s *checker) checkKVCache(p *Pool, path string) {
 	e := &p.ModelServer.KVEvents
 	field := path + ".modelServer.kvEvents"
-	add := func(at, found, expected string) { out = append(out, s.problem(at, found, expected)) }
 	switch {
 	case e.Published() && len(p.Endpoints) > 0:
-		add(field, "given beside endpoints", "nothing: what someone else's model servers publish is configured there")
+		s.bad(field, "given beside endpoints",
+			"nothing: the operator of external model servers configures their events")
 	case e.Published() && p.ModelServer.Batching == Independent:
-		add(field, "given with batching independent, which has no KV cache", "batching: continuous beside it")
+		s.bad(field, "given with batching independent, which has no KV cache", "batching: continuous beside it")
 	case p.KVManager && !e.Published():
-		add(path+".kvManager", "given, and the model servers publish no KV events",
+		s.bad(path+".kvManager", "given, and the model servers publish no KV events",
 			"modelServer.kvEvents with a format beside it")
 	}
 	for i, endpoint := range e.Connect {
 		if err := checkZMQ(endpoint); err != nil {
-			add(fmt.Sprintf("%s.connect[%d]", field, i), err.Error(), "tcp://HOST:PORT such as tcp://127.0.0.1:5557")
+			s.bad(fmt.Sprintf("%s.connect[%d]", field, i), err.Error(), "tcp://HOST:PORT such as tcp://127.0.0.1:5557")
 		}
 	}
-	return out
 }
 
-// defaultBlockTokens is a KV block of an engine whose scenario does not say.
+// defaultBlockTokens is an engine's default size of a KV block.
 const defaultBlockTokens = 16
 
-// blockTokens is the size of the model servers' KV blocks.
-func (p *Pool) blockTokens() int {
-	if p.ModelServer.BlockSize > 0 {
-		return p.ModelServer.BlockSize
-	}
-	return defaultBlockTokens
-}
+// blockTokens returns the size of the model servers' KV blocks.
+func (p *Pool) blockTokens() int { return cmp.Or(p.ModelServer.BlockSize, defaultBlockTokens) }
 
 func checkZMQ(endpoint string) error {
 	address, tcp := strings.CutPrefix(endpoint, "tcp://")
@@ -83,19 +76,18 @@ func checkZMQ(endpoint string) error {
 	return CheckEndpoint(address)
 }
 
-// maxShared bounds what all shared beginnings take in memory, in characters.
+// maxShared bounds the memory of all shared beginnings, in characters.
 const maxShared = 64 << 20
 
-// checkShared tells shared beginnings without a length, or too many.
-func (s *Scenario) checkShared(p *SharedPrompt, field string) Problems {
+// checkShared checks the number and the length of shared beginnings.
+func (s *checker) checkShared(p *SharedPrompt, field string) {
 	switch longest := p.Characters.Quantile(1); {
 	case p.Groups > 0 && p.Characters.Mean() <= 0:
-		return Problems{s.problem(field, "groups without characters", "characters: how long a shared beginning is")}
+		s.bad(field, "groups without characters", "characters: how long a shared beginning is")
 	case p.Groups == 0 && p.Characters.Mean() > 0:
-		return Problems{s.problem(field, "characters without groups", "groups: how many shared beginnings there are")}
+		s.bad(field, "characters without groups", "groups: how many shared beginnings there are")
 	case float64(p.Groups)*float64(longest) > maxShared:
-		return Problems{s.problem(field, fmt.Sprintf("%d groups of up to %d characters", p.Groups, longest),
-			fmt.Sprintf("at most %d characters in all", maxShared))}
+		s.bad(field, fmt.Sprintf("%d groups of up to %d characters", p.Groups, longest),
+			fmt.Sprintf("at most %d characters in all", maxShared))
 	}
-	return nil
 }

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,12 +21,11 @@ import (
 	"github.com/windtunnel/windtunnel/scenario/commandline"
 )
 
-// Gateway is what a scenario's manifests say of the way from the client to the pools.
+// Gateway is the way from the client to the pools that a scenario's manifests define.
 type Gateway = plan.Front
 
-// upstream is the backend of the pool with an index, nil where Envoy does nothing there but
-// to send requests where its picker says: no policy is about the pool or about routes
-// that lead to it.
+// upstream returns the backend of the pool with an index. It is nil if no policy concerns the pool or routes to it, so
+// that Envoy only sends requests where the picker says.
 func (s *Scenario) upstream(pool int) *gateway.Backend {
 	if s.gateway == nil {
 		return nil
@@ -44,7 +44,7 @@ func (s *Scenario) upstream(pool int) *gateway.Backend {
 	return nil
 }
 
-// key is a backend's, "" for one that cannot be used.
+// key returns a backend's key, "" for one that cannot be used.
 func key(b *gateway.Backend) string {
 	if b == nil {
 		return ""
@@ -52,28 +52,29 @@ func key(b *gateway.Backend) string {
 	return b.Key
 }
 
-// Gateway is that of the manifests, nil in a scenario without any.
+// Gateway returns the manifests' Gateway, nil in a scenario without manifests.
 func (s *Scenario) Gateway() *Gateway { return s.gateway }
 
-// readGateway makes the pools that the manifests say, with what the scenario's own
-// pools of the same names say beside it.
-func (s *Scenario) readGateway(dir string) Problems {
+// readGateway makes the pools of the manifests. The scenario's own pools of the same names override their fields.
+func (s *checker) readGateway(dir string) {
 	if s.Manifests == "" {
 		if s.written("manifests") {
-			return Problems{s.problem("manifests", "it is empty",
-				"a file or directory of Kubernetes manifests, from the scenario's own directory")}
+			s.bad("manifests", "it is empty",
+				"a file or directory of Kubernetes manifests, from the scenario's own directory")
 		}
-		return nil
+		return
 	}
 	path := beside(dir, s.Manifests)
 	set, err := manifests.Load([]string{path}, nil)
 	if err != nil {
-		return s.of(err)
+		s.badManifests(err)
+		return
 	}
 	s.read = append(s.read, manifests.Files(path)...)
 	program := gateway.Build(set, gateway.Options{Supply: true, Scenario: true})
 	if program.Mistakes != nil {
-		return s.of(program.Mistakes)
+		s.badManifests(program.Mistakes)
+		return
 	}
 	g := &Gateway{Program: program, Pools: map[string]int{}}
 	for _, x := range program.Gateways {
@@ -84,15 +85,14 @@ func (s *Scenario) readGateway(dir string) Problems {
 		}
 	}
 	if g.Port == nil {
-		return Problems{s.problem("manifests",
-			fmt.Sprintf("none of %d Gateways has a listener with protocol HTTP", len(program.Gateways)),
-			"a Gateway whose listener takes the workload's requests")}
+		s.bad("manifests", fmt.Sprintf("none of %d Gateways has a listener with protocol HTTP", len(program.Gateways)),
+			"a Gateway whose listener takes the workload's requests")
+		return
 	}
-	s.assumed = append(s.assumed, set.Warnings...)
 	_, scaling := set.Scalings()
-	s.assumed = slices.Concat(s.assumed, program.Notes, scaling)
+	s.assume(slices.Concat(set.Warnings, program.Notes, scaling)...)
 	s.gateway, s.said = g, map[string]strictyaml.Value{}
-	out := s.checkLeads(g)
+	s.checkLeads(g)
 	names := poolNames(program)
 	for _, b := range program.Backends {
 		if b.Pool == nil {
@@ -108,38 +108,33 @@ func (s *Scenario) readGateway(dir string) Problems {
 		g.Pools[b.Key] = i
 		m := fromManifests{s: s, set: set, backend: b, pool: &s.Pools[i], path: fmt.Sprintf("pools[%d]", i)}
 		m.fill()
-		out = append(out, m.problems...)
 	}
 	s.warnOfTries(g)
 	known := slices.Sorted(maps.Values(names))
 	for i := range s.Pools {
 		if p := &s.Pools[i]; !slices.Contains(known, p.Name) {
-			mistake := s.problem(fmt.Sprintf("pools[%d].name", i), found(p.Name),
+			s.unknown(fmt.Sprintf("pools[%d].name", i), p.Name,
 				"the name of an InferencePool of the manifests that a route leads to, "+strings.Join(known, ", ")+
-					": beside manifests, pools say more of theirs")
-			mistake.Hint = strictyaml.DidYouMean(p.Name, known)
-			out = append(out, mistake)
+					": pools beside manifests add fields to these", known)
 		}
 	}
-	if len(g.Pools) == 0 && len(out) == 0 {
-		out = append(out, s.problem("manifests", "no route of them leads to an InferencePool",
-			"an HTTPRoute with backendRefs of kind InferencePool"))
+	if len(g.Pools) == 0 && len(s.problems) == 0 {
+		s.bad("manifests", "no route of them leads to an InferencePool",
+			"an HTTPRoute with backendRefs of kind InferencePool")
 	}
-	return out
 }
 
-// of are the mistakes of the manifests: where they have no place of their own, at the field.
-func (s *Scenario) of(err error) Problems {
+// badManifests reports the mistakes of the manifests, at the field if they have no place of their own.
+func (s *checker) badManifests(err error) {
 	var list Problems
-	if errors.As(err, &list) {
-		return list
+	if !errors.As(err, &list) {
+		s.bad("manifests", err.Error(), "manifests without mistakes; `windtunnel manifests check` prints the details")
 	}
-	return Problems{s.problem("manifests", err.Error(),
-		"manifests without mistakes; `windtunnel manifests check` tells more of them")}
+	s.add(list...)
 }
 
-// poolNames are the names of pools in the scenario, by their backends' keys: their own,
-// with the namespace where that does not tell.
+// poolNames returns the names of pools in the scenario, by their backends' keys: their own, with the namespace if two
+// share a name.
 func poolNames(p *gateway.Program) map[string]string {
 	many, out := map[string]int{}, map[string]string{}
 	for _, b := range p.Backends {
@@ -159,10 +154,9 @@ func poolNames(p *gateway.Program) map[string]string {
 	return out
 }
 
-// warnOfTries says where an attempt may have to end before its prefill has: it is cut, and begun
-// again elsewhere, as often as the policy says.
+// warnOfTries warns of routes whose limit of one attempt may end before the prefill. Envoy cuts such an attempt, and
+// retries it elsewhere as often as the policy allows.
 func (s *Scenario) warnOfTries(g *Gateway) {
-	told := map[string]bool{}
 	for _, h := range g.Port.Table.Hosts {
 		for _, r := range h.Routes {
 			for i := range r.Shares {
@@ -173,58 +167,58 @@ func (s *Scenario) warnOfTries(g *Gateway) {
 				}
 				p, longest := &s.Pools[n], time.Duration(0)
 				for _, k := range p.kinds("") {
-					if k.m.Batching == Independent { // else it depends on the prompts
+					if k.m.Batching == Independent { // otherwise it depends on the prompts
 						longest = max(longest, time.Duration(k.m.Prefill.Quantile(1)))
 					}
 				}
-				text := r.Rule.At.Problem(
-					fmt.Sprintf("each attempt may take %s, and prefill in pool %s takes up to %s", try, p.Name,
-						longest), "", "longer ones are cut and begun again, or answered with 504").Error()
-				if longest > try && !told[text] {
-					told[text] = true
-					s.assumed = append(s.assumed, text)
+				if longest > try {
+					s.assume(r.Rule.At.Problem(
+						fmt.Sprintf("each attempt may take %s, and prefill in pool %s takes up to %s", try, p.Name,
+							longest), "", "Envoy cuts longer attempts and retries them, or answers with 504").Error())
 				}
 			}
 		}
 	}
 }
 
-// checkLeads tells routes that lead where no pool is.
-func (s *Scenario) checkLeads(g *Gateway) (out Problems) {
-	told := map[*gateway.Rule]bool{}
+// checkLeads reports routes that lead to anything but pools.
+func (s *checker) checkLeads(g *Gateway) {
 	for _, h := range g.Port.Table.Hosts {
 		for _, r := range h.Routes {
+			var other *gateway.Backend
 			for i := range r.Shares {
-				if b := r.Shares[i].Backend; b != nil && b.Pool == nil && !told[r.Rule] {
-					told[r.Rule] = true
-					out = append(out, r.Rule.At.Get("backendRefs").Problem("it leads to Service "+b.Namespace+"/"+
-						b.Name, "InferencePools: a scenario plays model servers behind endpoint pickers",
-						"windtunnel up serves Services, too"))
+				if b := r.Shares[i].Backend; b != nil && b.Pool == nil {
+					other = cmp.Or(other, b)
 				}
 			}
-			for _, m := range r.Mirrors {
-				if !told[r.Rule] {
-					told[r.Rule] = true
-					out = append(out, r.Rule.At.Get("filters").Problem("a RequestMirror to "+m.Backend.Key,
-						"no mirrors: the requests of a scenario have one answer each", "windtunnel up mirrors"))
-				}
+			switch {
+			case other != nil:
+				s.add(r.Rule.At.Get("backendRefs").Problem("it leads to Service "+other.Namespace+"/"+other.Name,
+					"InferencePools: a scenario plays model servers behind endpoint pickers",
+					"windtunnel up serves Services, too"))
+			case len(r.Mirrors) > 0:
+				s.add(r.Rule.At.Get("filters").Problem("a RequestMirror to "+r.Mirrors[0].Backend.Key,
+					"no mirrors: the requests of a scenario have one answer each", "windtunnel up mirrors"))
 			}
 		}
 	}
-	return out
 }
 
-// fromManifests fills one pool.
+// fromManifests sets the fields of one pool from the manifests.
 type fromManifests struct {
-	s        *Scenario
-	set      *gateway.Set
-	backend  *gateway.Backend
-	pool     *Pool
-	path     string
-	problems Problems
+	s       *checker
+	set     *gateway.Set
+	backend *gateway.Backend
+	pool    *Pool
+	path    string
 }
 
-// say has the manifests say a field, unless the scenario does.
+// bad reports a mistake at the InferencePool.
+func (m *fromManifests) bad(found, expected string) {
+	m.s.add(Problem{File: m.backend.Pool.File, Line: m.backend.Pool.Line, Column: 1, Found: found, Expected: expected})
+}
+
+// say sets a field from the manifests, unless the scenario sets it.
 func (m *fromManifests) say(field string, at strictyaml.Value, set func()) {
 	path := m.path + "." + field
 	if m.s.written(path) {
@@ -247,39 +241,33 @@ func (m *fromManifests) fill() {
 		return // the scenario says which servers there are
 	}
 	var all []*gateway.Workload
+	others := false
 	for _, w := range m.set.Selected(b.Namespace, b.Pool.Selector) {
 		switch c, role := w.Serves(); {
 		case c == nil, w.Replicas == 0:
 		case role != gateway.RoleServer:
-			m.problems = append(m.problems,
-				c.At.Problem(fmt.Sprintf("nothing here simulates container %s of InferencePool %s", c.Name, b.Name),
-					"a model server such as vllm/vllm-openai",
-					"windtunnel up has such pods answer with what they were asked"))
+			others = true
+			m.s.add(c.At.Problem(
+				fmt.Sprintf("a scenario cannot simulate container %s of InferencePool %s", c.Name, b.Name),
+				"a model server such as vllm/vllm-openai",
+				"windtunnel up plays such pods as servers that echo requests"))
 		default:
 			all = append(all, w)
 		}
 	}
 	if len(all) == 0 {
-		if len(m.problems) == 0 {
-			m.problems = append(m.problems,
-				Problem{File: b.Pool.File, Line: b.Pool.Line, Column: 1,
-					Found: fmt.Sprintf("InferencePool %s/%s selects the pods of no Deployment", b.Namespace, b.Name),
-					Expected: "a Deployment whose pods have the selector's labels, or pools in the scenario with " +
-						"this name and endpoints"})
+		if !others {
+			m.bad(fmt.Sprintf("InferencePool %s/%s selects the pods of no Deployment", b.Namespace, b.Name),
+				"a Deployment whose pods have the selector's labels, or pools in the scenario with this name and "+
+					"endpoints")
 		}
 		return
 	}
-	// Those that only prefill come last, as their servers do.
+	// Prefill servers come last in a pool.
 	decodes := slices.ContainsFunc(all, func(w *gateway.Workload) bool { return w.With(gateway.RoleSidecar) != nil })
 	prefills := func(w *gateway.Workload) bool { return decodes && w.With(gateway.RoleSidecar) == nil }
 	slices.SortStableFunc(all, func(a, b *gateway.Workload) int {
-		switch x, y := prefills(a), prefills(b); {
-		case x == y:
-			return 0
-		case y:
-			return -1
-		}
-		return 1
+		return countTrue(prefills(a)) - countTrue(prefills(b))
 	})
 	first, _ := all[0].Serves()
 	m.models(first)
@@ -333,8 +321,7 @@ func (m *fromManifests) fill() {
 	}
 }
 
-// scaling is what changes the number of a workload's servers: an autoscaler among the
-// manifests, or what document 003's pool says.
+// scaling sets the autoscaling of a workload: from an autoscaler among the manifests, or from document 003's pool.
 func (m *fromManifests) scaling(w *gateway.Workload, field string, a *Autoscaling) {
 	x := m.set.ScalingOf(w)
 	switch {
@@ -348,10 +335,10 @@ func (m *fromManifests) scaling(w *gateway.Workload, field string, a *Autoscalin
 	m.say(field, w.At, func() {
 		read, err := x.Read()
 		if err != nil {
-			m.problems = append(m.problems, m.s.of(err)...)
+			m.s.badManifests(err)
 			return
 		}
-		m.s.assumed = append(m.s.assumed, read.Notes...)
+		m.s.assume(read.Notes...)
 		a.MinReplicas, a.MaxReplicas = read.Config.Min, read.Config.Max
 		for _, kind := range slices.Sorted(maps.Keys(k.ScaleTargets)) {
 			if query := autoscaler.OfHint(kind); query != "" {
@@ -363,15 +350,13 @@ func (m *fromManifests) scaling(w *gateway.Workload, field string, a *Autoscalin
 	})
 }
 
-// picker says the pool's endpoint picker.
+// picker sets the pool's endpoint picker.
 func (m *fromManifests) picker() {
 	p, b := m.pool, m.backend
 	_, asked := m.set.PickerReplicas(b)
 	if asked == 0 {
-		m.problems = append(m.problems,
-			Problem{File: b.Pool.File, Line: b.Pool.Line, Column: 1,
-				Found:    fmt.Sprintf("the endpoint picker of InferencePool %s/%s has no replica", b.Namespace, b.Name),
-				Expected: "at least one"})
+		m.bad(fmt.Sprintf("the endpoint picker of InferencePool %s/%s has no replica", b.Namespace, b.Name),
+			"at least one")
 		return
 	}
 	m.say("epp.replicas", strictyaml.Value{}, func() { p.EPP.Replicas = asked })
@@ -382,11 +367,11 @@ func (m *fromManifests) picker() {
 	}
 	text, from, note, err := m.set.PickerConfig(b)
 	if err != nil {
-		m.problems = append(m.problems, m.s.of(err)...)
+		m.s.badManifests(err)
 		return
 	}
 	if note != "" {
-		m.s.assumed = append(m.s.assumed, note)
+		m.s.assume(note)
 	}
 	if text != nil {
 		m.say("epp.config", strictyaml.Value{}, func() { p.EPP.Config = PickerConfig{File: from, Text: text} })
@@ -397,13 +382,13 @@ func (m *fromManifests) picker() {
 	}
 }
 
-// models says what the pool serves.
+// models sets the models that the pool serves.
 func (m *fromManifests) models(c *gateway.Container) {
 	p := m.pool
 	model, names := commandline.Models(c)
 	if model == "" {
-		m.problems = append(m.problems,
-			c.At.Problem(fmt.Sprintf("container %s says no model", c.Name), "--model=NAME among its arguments", ""))
+		m.s.add(c.At.Problem(fmt.Sprintf("container %s names no model", c.Name),
+			"--model=NAME among its arguments", ""))
 		return
 	}
 	m.say("model", c.At, func() { p.Model = names[0] })
@@ -413,7 +398,7 @@ func (m *fromManifests) models(c *gateway.Container) {
 	}
 }
 
-// connector says how KV caches travel.
+// connector sets how KV caches travel.
 func (m *fromManifests) connector(w *gateway.Workload) {
 	c := w.With(gateway.RoleSidecar)
 	for _, flag := range []string{"kv-connector", "connector"} {
@@ -435,11 +420,11 @@ func (m *fromManifests) connector(w *gateway.Workload) {
 	m.decode(server, "disaggregation", &m.pool.Disaggregation, values)
 }
 
-// server says how a model server behaves.
+// server sets the behaviour of a model server.
 func (m *fromManifests) server(c *gateway.Container, field string, to *ModelServer) {
 	values, idle := commandline.Server(c)
 	for _, name := range idle {
-		m.s.assumed = append(m.s.assumed, c.At.Problem("--"+name, "", "it has no effect in a scenario").Error())
+		m.s.assume(c.At.Problem("--"+name, "", "it has no effect in a scenario").Error())
 	}
 	if !c.Simulator() {
 		values["batching"], values["profile"] = string(Continuous), string(VLLMProfile)
@@ -457,8 +442,7 @@ func (m *fromManifests) server(c *gateway.Container, field string, to *ModelServ
 	m.decode(c, field, to, values)
 }
 
-// decode says fields of a section, as the scenario's own reader takes them. What is
-// wrong with one is told of the container.
+// decode sets fields of a section, as the scenario's own reader does. Mistakes name the container.
 func (m *fromManifests) decode(c *gateway.Container, field string, to any, values map[string]any) {
 	for name := range values {
 		path := m.path + "." + field + "." + name
@@ -474,19 +458,18 @@ func (m *fromManifests) decode(c *gateway.Container, field string, to any, value
 	}
 	doc, err := strictyaml.Parse(text, strictyaml.Options{File: c.At.File()})
 	if err != nil {
-		m.problems = append(m.problems, c.At.Told(err)...)
+		m.s.add(c.At.Told(err)...)
 		return
 	}
 	for _, p := range doc.Root().Decode(to) {
 		at := c.At.Problem("", "", "")
 		p.Line, p.Column, p.Path = at.Line, at.Column, "container "+c.Name+": "+p.Path
-		m.problems = append(m.problems, p)
+		m.s.add(p)
 	}
 }
 
-// checkWhere tells a path or a host that requests cannot have.
-func (s *Scenario) checkWhere(w *Workload, where string) Problems {
-	var out Problems
+// checkWhere checks the path and the host of requests.
+func (s *checker) checkWhere(w *Workload, where string) {
 	for _, x := range []struct {
 		field, value,
 		expected string
@@ -499,13 +482,11 @@ func (s *Scenario) checkWhere(w *Workload, where string) Problems {
 		switch at := where + "." + x.field; {
 		case !headerValue(x.value), x.field == "path" && (x.value[0] != '/' || strings.ContainsAny(x.value, " #")),
 			x.field == "host" && strings.ContainsAny(x.value, " /?#@"), err != nil:
-			out = append(out, s.problem(at, found(x.value), x.expected))
+			s.bad(at, found(x.value), x.expected)
 		case s.gateway == nil:
-			out = append(out, s.problem(at, "there are no manifests", "manifests: with routes that look at it"))
+			s.bad(at, "there are no manifests", "manifests: with routes that look at it")
 		case w.grpc() && x.field == "path":
-			out = append(out, s.problem(at, fmt.Sprintf("given with api: %s", w.API),
-				"the path of the gRPC method, which is the API's own"))
+			s.bad(at, fmt.Sprintf("given with api: %s", w.API), "the path of the gRPC method, which is the API's own")
 		}
 	}
-	return out
 }

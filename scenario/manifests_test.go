@@ -78,7 +78,7 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// What does not go together is told with its place, in the scenario or in the manifests.
+// Contradictions are errors with a place, in the scenario or in the manifests.
 func TestManifestMistakes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, manifests, rest, want string }{
@@ -124,7 +124,7 @@ func TestManifestMistakes(t *testing.T) {
 	}
 }
 
-// A limit of one attempt that a prefill may pass is told of.
+// A note warns of a limit of one attempt that a prefill may exceed.
 func TestTriesBelowPrefill(t *testing.T) {
 	t.Parallel()
 	policy := "---\napiVersion: gateway.envoyproxy.io/v1alpha1\nkind: BackendTrafficPolicy\nmetadata: {name: " +

@@ -2,18 +2,16 @@ package scenario
 
 import "github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 
-// Interconnect is the wires between the accelerators of one model server, by
-// name: nvlink, nvlink4, nvlink5, pcie4, pcie5, infinity-fabric, infiniband,
-// infiniband-400, roce-100, ethernet, ethernet-10 or ethernet-25.
+// Interconnect names the links between the accelerators of one model server: nvlink, nvlink4, nvlink5, pcie4, pcie5,
+// infinity-fabric, infiniband, infiniband-400, roce-100, ethernet, ethernet-10 or ethernet-25.
 type Interconnect struct {
-	// Between the accelerators of one node; left out, the accelerator's own.
+	// Between the accelerators of one node. Left out: the accelerator's own.
 	Within string `json:"within"`
-	// Between nodes; left out, InfiniBand at 200 Gb/s.
+	// Between nodes. Left out: InfiniBand at 200 Gb/s.
 	Between string `json:"between"`
 }
 
-// Coefficients are the parts of a step's time, each a span such as 6.1ms, 20us
-// or 44ps. What is left out is nothing.
+// Coefficients are the parts of a step's time, each a span such as 6.1ms, 20us or 44ps. The default is 0.
 type Coefficients struct {
 	// Every step.
 	Step string `json:"step"`
@@ -27,10 +25,10 @@ type Coefficients struct {
 	ContextToken string `json:"contextToken"`
 }
 
-// Jitter makes a step longer or shorter than its timer says.
+// Jitter varies the times of steps.
 type Jitter struct {
-	// What a step's time is multiplied with, for instance 1±10% or lognormal(1, 0.05).
+	// The factor of a step's time, for instance 1±10% or lognormal(1, 0.05).
 	Factor dist.Dist `json:"factor" unit:"factor"`
-	// What is added to a step, for instance empirical(0s*99, 5ms).
+	// The time added to a step, for instance empirical(0s*99, 5ms).
 	Extra dist.Dist `json:"extra"`
 }

@@ -3,14 +3,14 @@ package scenario
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// Overrides are what a command line says instead of the scenario. Zero values
-// leave the scenario as it is.
+// Overrides are values of a command line that replace the scenario's. Zero values leave the scenario as it is.
 type Overrides struct {
 	Seed        *uint64
 	Requests    *int
@@ -22,16 +22,16 @@ type Overrides struct {
 	Endpoints   []string // instead of the first pool's model servers
 }
 
-// Override changes the scenario. A mistake is told by the flag's name; values have the limits of their fields.
+// Override changes the scenario. Mistakes name the flag. Values have the limits of their fields.
 func (s *Scenario) Override(o Overrides) error {
-	var out Problems
+	c := checker{Scenario: s}
 	bad := func(flag, found, expected string) {
-		out = append(out, Problem{Path: "--" + flag, Found: found, Expected: expected})
+		c.add(Problem{Path: "--" + flag, Found: found, Expected: expected})
 	}
 	read := func(into any, flags map[string]any) bool {
 		text, err := json.Marshal(flags)
 		if err != nil {
-			bad("rate", err.Error(), "a number") // what JSON has no word for
+			bad("rate", err.Error(), "a number") // JSON has neither NaN nor infinity
 			return false
 		}
 		doc, err := strictyaml.Parse(text, strictyaml.Options{})
@@ -41,7 +41,7 @@ func (s *Scenario) Override(o Overrides) error {
 		problems := doc.Root().Decode(into)
 		for _, p := range problems {
 			found := strings.Replace(p.Found, "found the number", "found", 1) // a flag's value is a text
-			out = append(out, Problem{Path: "--" + p.Path, Found: found, Expected: p.Expected, Hint: p.Hint})
+			c.add(Problem{Path: "--" + p.Path, Found: found, Expected: p.Expected, Hint: p.Hint})
 		}
 		return len(problems) == 0
 	}
@@ -95,16 +95,16 @@ func (s *Scenario) Override(o Overrides) error {
 		bad("prefill", fmt.Sprintf("%q, but the scenario's model servers batch, so that requests share steps",
 			o.Prefill), "one duration, such as 200ms")
 	}
-	if len(out) == 0 {
-		out = s.settle()
+	if len(c.problems) == 0 {
+		c.settle()
 	}
-	if len(out) > 0 {
-		return out
+	if len(c.problems) > 0 {
+		return c.problems
 	}
 	for i := range s.Pools {
 		p := &s.Pools[i]
 		p.each(func(m *ModelServer) {
-			m.hardware.ready = false // the seed may be another
+			m.hardware.ready = false // the seed may have changed
 			if o.Prefill != "" {
 				m.Prefill, m.constant = *prefill, m.Batching != Independent
 			}
@@ -113,8 +113,7 @@ func (s *Scenario) Override(o Overrides) error {
 			}
 		})
 		if o.Prefill != "" {
-			// A prefill asked for on the command line is not cut by a limit
-			// that was written for another one.
+			// The limits of the file are for the file's prefill.
 			longest := time.Duration(prefill.Quantile(1))
 			p.EPP.HoldLimit = max(p.EPP.HoldLimit, 2*longest)
 			s.Workload.Timeout = max(s.Workload.Timeout, 2*longest)
@@ -134,10 +133,5 @@ func (s *Scenario) Override(o Overrides) error {
 
 // batches reports whether requests share steps in some pool.
 func (s *Scenario) batches() bool {
-	for i := range s.Pools {
-		if s.Pools[i].ModelServer.Batching != Independent {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Pools, func(p Pool) bool { return p.ModelServer.Batching != Independent })
 }

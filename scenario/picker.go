@@ -12,46 +12,47 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// PickerConfig is an EndpointPickerConfig, in any of the forms that the
-// picker knows. A zero PickerConfig is the picker's default.
+// PickerConfig is an EndpointPickerConfig, in any form that the picker reads. The zero value is the picker's default.
 type PickerConfig struct {
-	// File is where the text stands, for messages: the scenario itself, or the
-	// file that it names. Lines in the text are that file's lines.
+	// File is the file that holds the text, for messages: the scenario itself, or the file that it names. Lines in the
+	// text are that file's lines.
 	File string
 	Text []byte
 
-	inline strictyaml.Value // where the scenario itself has it
-	// What only some pickers tell of themselves.
-	flowControl, inflight bool
+	inline                strictyaml.Value // the configuration in the scenario itself, if it is there
+	flowControl, inflight bool             // the picker serves metrics of flow control, of requests in flight
 }
 
-// String is where the text stands.
+// String returns the file that holds the text.
 func (c PickerConfig) String() string { return c.File }
 
 // Given reports whether the scenario configures the picker.
 func (c *PickerConfig) Given() bool { return c.File != "" }
 
-// ReadYAML takes a mapping as the configuration itself and text as the path of
-// its file.
-func (c *PickerConfig) ReadYAML(v strictyaml.Value) strictyaml.Problems {
-	switch text := v.Scalar(); {
-	case v.IsMapping():
-		c.File, c.Text, c.inline = v.File(), v.Excerpt(), v.Kubernetes()
-	case text != "":
-		c.File = text
-	default:
-		return strictyaml.Problems{v.Problem(v.Found(), "an EndpointPickerConfig, or the path of its file", "")}
+// ReadYAML reads a mapping as the configuration itself, and a text as the path of its file.
+func (c *PickerConfig) ReadYAML(v strictyaml.Value) (out strictyaml.Problems) {
+	if c.File, c.Text, out = objectOrPath(v, "an EndpointPickerConfig"); c.Text != nil {
+		c.inline = v.Kubernetes()
 	}
-	return nil
+	return out
 }
 
-// Read is the configuration; what is wrong with it is told by whoever builds a
-// picker of it.
+// objectOrPath reads a mapping as an object of the given kind, and a text as the path of its file.
+func objectOrPath(v strictyaml.Value, kind string) (file string, text []byte, out strictyaml.Problems) {
+	if v.IsMapping() {
+		return v.File(), v.Excerpt(), nil
+	}
+	if file = v.Scalar(); file == "" {
+		out = strictyaml.Problems{v.Problem(v.Found(), kind+", or the path of its file", "")}
+	}
+	return file, nil, out
+}
+
+// Read parses the configuration. picker.New checks it.
 func (c *PickerConfig) Read() (*config.Config, error) { return config.Read(c.File, c.Text) }
 
-// checkPicker builds the picker once, to tell what is wrong with its
-// configuration before anything starts.
-func (s *Scenario) checkPicker(p *Pool, path string) Problems {
+// checkPicker builds the picker once, so that mistakes in its configuration are found before anything starts.
+func (s *checker) checkPicker(p *Pool, path string) {
 	c := &p.EPP.Config
 	read := c.Read
 	if c.inline.Given() {
@@ -62,31 +63,29 @@ func (s *Scenario) checkPicker(p *Pool, path string) Problems {
 	if err == nil {
 		k, err = picker.New(cfg, plugins.Builtin(), picker.Options{})
 	}
-	at := s.place(path)
 	if err != nil {
-		problems := at.Told(err)
-		for i, p := range problems { // of a file of its own, paths begin there
-			if !strings.HasPrefix(p.Path, path) {
-				problems[i].Path = strings.TrimSuffix(path+"."+p.Path, ".")
+		for _, p := range s.place(path).Told(err) {
+			if !strings.HasPrefix(p.Path, path) { // it is relative to a file of its own
+				p.Path = strings.TrimSuffix(path+"."+p.Path, ".")
 			}
+			s.add(p)
 		}
-		return problems
+		return
 	}
 	c.flowControl = k.FlowControl()
 	c.inflight = slices.ContainsFunc(k.Plugins(),
 		func(pl picker.Plugin) bool { return pl.Type() == dataproducer.TypeInflight })
-	return append(s.checkParsed(k, path), s.checkPrecise(p, k, path)...)
+	s.checkParsed(k, path)
+	s.checkPrecise(p, k, path)
 }
 
-// checkPrecise holds a pool's precise-prefix producers against its model
-// servers: what they do not publish the picker never finds.
-func (s *Scenario) checkPrecise(p *Pool, k *picker.Picker, path string) Problems {
+// checkPrecise checks that a pool's model servers publish what its precise-prefix producers need.
+func (s *checker) checkPrecise(p *Pool, k *picker.Picker, path string) {
 	for _, pl := range k.Plugins() {
 		if dataproducer.Precise(pl) != nil && !p.ModelServer.KVEvents.Published() && len(p.Endpoints) == 0 {
-			return Problems{s.problem(path,
-				fmt.Sprintf("the plugin %s waits for KV events, and the model servers publish none", pl.Name()),
-				"modelServer.kvEvents with a format, such as kvEvents: {format: msgpack}")}
+			s.bad(path, fmt.Sprintf("the plugin %s waits for KV events, and the model servers publish none", pl.Name()),
+				"modelServer.kvEvents with a format, such as kvEvents: {format: msgpack}")
+			return
 		}
 	}
-	return nil
 }

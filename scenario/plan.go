@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/gateway/upstream"
+	"github.com/windtunnel/windtunnel/core/kv/link"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
@@ -14,7 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
 
-// Plan compiles the scenario into what drivers execute. It fails only where the scenario was changed after it was
+// Plan compiles the scenario into a plan that drivers execute. It fails only if the scenario was changed after it was
 // read.
 func (s *Scenario) Plan() (*plan.Plan, error) {
 	out := &plan.Plan{Name: s.Name, Seed: s.Seed, Load: s.Load(), Gateway: s.planGateway(), Hops: plan.Hops(s.Hops)}
@@ -24,12 +25,13 @@ func (s *Scenario) Plan() (*plan.Plan, error) {
 		if err != nil {
 			return nil, err
 		}
+		before.add(&s.Pools[i])
 		out.Pools = append(out.Pools, p)
 	}
 	return out, nil
 }
 
-// Load is what the client sends.
+// Load returns the load that the client sends.
 func (s *Scenario) Load() plan.Load {
 	w := &s.Workload
 	return plan.Load{Requests: s.Generator(), Concurrency: w.Concurrency, Timeout: w.Timeout, HTTP2: w.HTTP == HTTP2,
@@ -49,10 +51,18 @@ func (s *Scenario) planGateway() plan.Gateway {
 	return g
 }
 
-// planned counts the parts of the pools that are planned, whose ports follow one another.
+// planned counts the parts of the pools so far. Parts of one kind have consecutive ports.
 type planned struct{ servers, sidecars, pickers, managers int }
 
-// port is the port of the part with a number, where the first one's is fixed; 0 is any.
+func (n *planned) add(p *Pool) {
+	n.servers, n.pickers, n.managers = n.servers+p.Servers(), n.pickers+p.EPP.Replicas,
+		n.managers+countTrue(p.KVManager)
+	if p.Sidecar != NoSidecar {
+		n.sidecars += p.Decoders()
+	}
+}
+
+// port returns the port of the part with a number, if the first part's port is fixed; 0 is any.
 func port(first, number int) int {
 	if first == 0 {
 		return 0
@@ -64,7 +74,7 @@ func (s *Scenario) planPool(index int, before *planned) (*plan.Pool, error) {
 	p := &s.Pools[index]
 	out := &plan.Pool{Name: p.Name, Index: index, Models: p.Models(), Endpoints: p.Endpoints,
 		HTTP2:    p.Upstream == HTTP2,
-		Decoders: p.Decoders(), Lives: p.Lives(), Link: p.link(), SideChannel: p.sideChannel(),
+		Decoders: p.Decoders(), Lives: p.Lives(), Link: p.link(), SideChannel: p.Disaggregation.sideChannel(),
 		Transfers: p.Sidecar != NoSidecar || p.ModelServer.KVEvents.Published(),
 		Events:    s.planEvents(p, before), Frontend: p.Dynamo.plan(s.Seed), Predictor: p.Predictor.plan(s.Seed),
 		Tokens: p.tokens(), BlockTokens: p.blockTokens(), StoreResponses: p.ModelServer.StoreResponses}
@@ -92,9 +102,8 @@ func (s *Scenario) planPool(index int, before *planned) (*plan.Pool, error) {
 			out.Servers = append(out.Servers, sv)
 		}
 	}
-	before.servers += len(out.Servers)
 	var err error
-	if out.NIC, err = p.nic(); err != nil {
+	if out.NIC, err = link.WireNamed(p.Disaggregation.NIC); err != nil {
 		return nil, fmt.Errorf("pool %s: %w", p.Name, err)
 	}
 	if out.Faults, err = s.faults(p); err != nil {
@@ -127,7 +136,6 @@ func (s *Scenario) planPicker(index int, before *planned) plan.Picker {
 		}
 		out.Replicas = append(out.Replicas, r)
 	}
-	before.pickers += e.Replicas
 	return out
 }
 
@@ -137,7 +145,7 @@ func (s *Scenario) planServer(p *Pool, i int, d *Deployment, before *planned) (p
 	if err != nil {
 		return plan.Server{}, err
 	}
-	if m.Batching != Independent { // else there is no KV cache, and no step
+	if m.Batching != Independent { // otherwise there is no KV cache, and no step
 		c = c.Resolved()
 	}
 	out := plan.Server{Index: i, Name: d.serverName(i), Role: plan.Both, Labels: p.labelsOf(d, i), Engine: c,
@@ -162,8 +170,7 @@ func (s *Scenario) planServer(p *Pool, i int, d *Deployment, before *planned) (p
 	case p.Sidecar != NoSidecar && d.Prefills:
 		out.AlsoPort = plan.BehindPort
 	case p.Sidecar != NoSidecar:
-		out.Port, out.SidecarPort = plan.BehindPort, port(s.Ports.Sidecars, before.sidecars)
-		before.sidecars++
+		out.Port, out.SidecarPort = plan.BehindPort, port(s.Ports.Sidecars, before.sidecars+i) // decoders come first
 	}
 	return out, nil
 }
@@ -189,12 +196,11 @@ func (s *Scenario) planEvents(p *Pool, before *planned) *plan.Events {
 	if p.KVManager {
 		out.Manager = &plan.Manager{Number: before.managers, Port: port(s.Ports.KVManager, before.managers),
 			EventsPort: port(s.Ports.KVManagerEvents, before.managers)}
-		before.managers++
 	}
 	return out
 }
 
-// incident is what one comes to in the pool.
+// incident compiles an incident of the pool.
 func (p *Pool) incident(x *Incident) plan.Incident {
 	out := plan.Incident{At: x.At, For: x.For, Kind: plan.IncidentKind(x.What), Server: x.Server, Replica: x.Replica,
 		Count: max(1, x.Count), Delay: x.Delay, Grace: x.Grace, Factor: x.Factor}
@@ -217,12 +223,12 @@ func (p *Pool) incident(x *Incident) plan.Incident {
 	return out
 }
 
-// pace has steps take so many times as long.
+// pace returns the control that makes steps take factor times as long.
 func pace(factor float64) *engine.Control {
 	return &engine.Control{Op: engine.OpPace, Percent: int(math.Round(100 * factor))}
 }
 
-// Incident checks an incident that is to happen now in a pool, and compiles it.
+// Incident checks and compiles an incident that happens now in a pool.
 func (s *Scenario) Incident(pool int, x *Incident) (plan.Incident, error) {
 	p := &s.Pools[pool]
 	return p.incident(x), s.CheckIncident(p, x)

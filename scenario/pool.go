@@ -18,59 +18,59 @@ import (
 type Pool struct {
 	// The pool's name, a DNS label that is unique in the scenario.
 	Name string `json:"name"`
-	// The model that the pool serves. Of several pools each has another one: a request finds its pool by the model, or
+	// The model that the pool serves. Several pools have different models: a request finds its pool by the model, or
 	// the LoRA adapter, that it asks for.
 	Model string `json:"model"`
 	// Further names of the model (vLLM's --served-model-name).
 	ServedModelNames []string `json:"servedModelNames" max:"64"`
 	// How a request reaches its model server: held keeps the upstream request open after part 1 until the first token
-	// is there (document 000); plain sends it whole.
+	// arrives (document 000); plain sends it whole.
 	Flow Flow `json:"flow"`
-	// How many model servers to simulate. Left out where endpoints or groups are given.
+	// How many model servers to simulate, unless endpoints or groups are given.
 	Replicas int `json:"replicas" min:"1" max:"16384"`
-	// Model servers that are not all alike, in place of replicas.
+	// Model servers of different kinds, in place of replicas.
 	Groups []ServerGroup `json:"groups" max:"64"`
 	// The protocol between Envoy and the model servers.
 	Upstream HTTPVersion `json:"upstream"`
-	// What happens when the endpoint picker is down: FailClose answers 503, FailOpen serves plainly by some ready model
+	// What happens while the endpoint picker is down: FailClose answers 503, FailOpen sends requests to any ready model
 	// server.
 	FailureMode FailureMode `json:"failureMode"`
-	// Model servers that someone else runs, as host:port, instead of simulated ones.
+	// External model servers, as host:port, instead of simulated ones.
 	Endpoints []string `json:"endpoints" max:"16384"`
 	// How the simulated model servers behave.
 	ModelServer ModelServer `json:"modelServer"`
 	// How the endpoint picker behaves.
 	EPP EPP `json:"epp"`
-	// What stands before each model server: none, routing (the sidecar for prefill/decode disaggregation) or dynamo
+	// The proxy in front of each model server: none, routing (the sidecar for prefill/decode disaggregation) or dynamo
 	// (NVIDIA Dynamo's frontend in direct mode, which sends a request as tokens to the worker that the picker names;
-	// docs/dynamo.md). Behind either no request can be held.
+	// docs/dynamo.md). Neither supports held requests.
 	Sidecar Sidecar `json:"sidecar"`
-	// Prefill on other servers than decode, by way of the sidecars.
+	// Prefill and decode on different servers, through the sidecars.
 	Disaggregation Disaggregation `json:"disaggregation"`
 
 	// Whether document 003's KV-Cache Manager runs beside the picker, which reaches it as http://kv-cache-manager:8080.
-	// It takes the model servers' KV events.
+	// It reads the model servers' KV events.
 	KVManager bool `json:"kvManager"`
-	// llm-d's latency predictor, which the picker's predicted-latency-producer asks how long a request would take at
+	// llm-d's latency predictor. The picker's predicted-latency-producer calls it for a request's expected latency at
 	// each server.
 	Predictor Predictor `json:"predictor"`
-	// NVIDIA Dynamo's frontend with its router beside the picker, whose dynamo-frontend-scorer asks it for a worker
-	// (docs/dynamo.md).
+	// NVIDIA Dynamo's frontend with its router beside the picker. The picker's dynamo-frontend-scorer calls it for a
+	// worker (docs/dynamo.md).
 	Dynamo Dynamo `json:"dynamo"`
 
-	// How model servers come and go.
+	// How model servers start and end.
 	Lifecycle Lifecycle `json:"lifecycle"`
-	// What changes the number of replicas while requests are under way; of a pool with groups, each has one of its own.
+	// What changes the number of replicas while requests are under way. In a pool with groups, each group has its own.
 	Autoscaling Autoscaling `json:"autoscaling"`
-	// What the accelerators cost.
+	// The cost of the accelerators.
 	Price Price `json:"price"`
 	// What happens to parts of the pool while requests are under way.
 	Incidents []Incident `json:"incidents" max:"1000"`
 
-	labels []map[string]string // of servers that manifests say
-	model  *chattemplate.Model // what tokenizer names; nil where it names none
+	labels []map[string]string // of the servers of manifests
+	model  *chattemplate.Model // of modelServer.tokenizer; nil without one
 
-	spare int // places for servers that somebody may have join
+	spare int // places for servers that a user may add during the run
 }
 
 func (p *Pool) defaults() {
@@ -81,22 +81,21 @@ func (p *Pool) defaults() {
 	p.Sidecar = NoSidecar
 }
 
-// ModelServer is how a simulated model server behaves. What is left out takes
-// the default of the profile.
+// ModelServer is the behaviour of a simulated model server. Fields that are left out have the profile's default.
 type ModelServer struct {
 	// How requests share the server: independent (each alone, document 000), continuous (a batch that changes each
 	// step, as vLLM), static (batches start and end together), none (one request at a time).
 	Batching Batching `json:"batching"`
 	// How long prefill takes, for instance 100ms..30s or 50ms±10%. A server that batches takes one duration, or none:
-	// the accelerator then tells.
+	// the accelerator then determines it.
 	Prefill dist.Dist `json:"prefill" above:"0s"`
 	// The time from one output token to the next.
 	InterTokenLatency dist.Dist `json:"interTokenLatency"`
-	// How many tokens an answer has, unless the request says less.
+	// How many tokens an answer has, unless the request asks for fewer.
 	OutputTokens dist.Dist `json:"outputTokens" unit:"count" min:"1" max:"1000000"`
 
-	// Whose defaults count for a server that batches: document (003: 256 sequences and 8192 tokens in a step) or vllm
-	// (1024 and 8192 on an accelerator of 70 GiB or more other than A100, else 256 and 2048; and the model's longest
+	// The defaults of a server that batches: document (003: 256 sequences and 8192 tokens in a step) or vllm (1024 and
+	// 8192 on an accelerator of 70 GiB or more other than A100, otherwise 256 and 2048; and the model's longest
 	// context).
 	Profile Profile `json:"profile"`
 	// The most sequences in one step (vLLM's --max-num-seqs).
@@ -107,8 +106,8 @@ type ModelServer struct {
 	MaxModelLen int `json:"maxModelLen" min:"1" max:"16777216"`
 	// The most tokens of any answer (max_new_tokens of vLLM's --override-generation-config).
 	MaxNewTokens int `json:"maxNewTokens" min:"1" max:"16777216"`
-	// Whether a long prompt may be computed in several steps (vLLM's --enable-chunked-prefill). Without it a step takes
-	// a whole prompt, so that maxNumBatchedTokens is at least maxModelLen.
+	// Whether a long prompt may be computed in several steps (vLLM's --enable-chunked-prefill). Without it, a step
+	// takes a whole prompt, so that maxNumBatchedTokens is at least maxModelLen.
 	ChunkedPrefill bool `json:"chunkedPrefill"`
 	// The most tokens per step of a prompt that is longer than this; 0 is no limit (vLLM's
 	// --long-prefill-token-threshold).
@@ -118,94 +117,96 @@ type ModelServer struct {
 	// How many of these may be longer than longPrefillTokenThreshold; 0 is no limit (vLLM's
 	// --max-long-partial-prefills).
 	MaxLongPartialPrefills int `json:"maxLongPartialPrefills" min:"0" max:"65536"`
-	// Who is served first: fcfs (first come) or priority (the request's own, lower first; vLLM's --scheduling-policy).
+	// The order of waiting requests: fcfs (first come) or priority (the request's own, lower first; vLLM's
+	// --scheduling-policy).
 	SchedulingPolicy Policy `json:"schedulingPolicy"`
 	// Whether prompts that begin alike share KV blocks (vLLM's --enable-prefix-caching).
 	PrefixCaching bool `json:"prefixCaching"`
 
 	// Tokens in one KV-cache block (vLLM's --block-size).
 	BlockSize int `json:"blockSize" min:"1" max:"4096"`
-	// KV-cache blocks of one server (vLLM's --num-gpu-blocks-override). Left out, what the accelerator's memory holds
-	// beside weights and activations; given, the memory is not checked.
+	// KV-cache blocks of one server (vLLM's --num-gpu-blocks-override). Left out: as many as the accelerator's memory
+	// holds beside weights and activations. With a number, the memory is not checked.
 	NumGPUBlocks int `json:"numGPUBlocks" min:"1" max:"16777216"`
-	// Evicted blocks that host memory keeps.
+	// The number of evicted blocks that host memory keeps.
 	NumCPUBlocks int `json:"numCPUBlocks" min:"0" max:"16777216"`
-	// The same as numCPUBlocks in bytes per accelerator (document 003's --swap-space).
+	// The same as numCPUBlocks, in bytes per accelerator (document 003's --swap-space).
 	SwapSpace size.Bytes `json:"swapSpace" min:"1" max:"1024GiB"`
 	// The part of the accelerator's memory that the server may use (vLLM's --gpu-memory-utilization).
 	GPUMemoryUtilization float64 `json:"gpuMemoryUtilization" min:"0.01" max:"1"`
 	// The size of the KV cache on each accelerator (vLLM's --kv-cache-memory-bytes).
 	KVCacheMemory size.Bytes `json:"kvCacheMemory" min:"1" max:"16384GiB"`
-	// Whether the server does without CUDA graphs, which take memory of their own (vLLM's --enforce-eager).
+	// Whether the server runs without CUDA graphs, which take memory (vLLM's --enforce-eager).
 	EnforceEager bool `json:"enforceEager"`
 	// The limit of the container's host memory, in which swap space is (document 003's resources.limits.memory).
 	MemoryLimit size.Bytes `json:"memoryLimit" min:"1" max:"16384GiB"`
-	// What happens to a server that does not fit into its memory: refuse says so when the scenario is read, restart
-	// lets it be killed and restarted again and again, as Kubernetes does (OOMKilled, CrashLoopBackOff).
+	// What happens to a server that does not fit into its memory: refuse is an error when the scenario is read, restart
+	// kills and restarts it repeatedly, as Kubernetes does (OOMKilled, CrashLoopBackOff).
 	OOM OOM `json:"oom"`
 
-	// The model whose step times are simulated by a server that batches; left out, the pool's.
+	// The model for the step times of a server that batches. Left out: the pool's.
 	Model string `json:"model"`
-	// The directory of the model's tokenizer.json, tokenizer_config.json and chat_template.jinja (vLLM's --tokenizer),
-	// from the scenario's own directory on. Left out, four bytes are one token.
+	// The directory of the model's tokenizer: tokenizer.json and, if they exist, tokenizer_config.json and
+	// chat_template.jinja, as transformers saves them (vLLM's --tokenizer). The path is relative to the scenario's own
+	// directory. Left out: four bytes are one token.
 	Tokenizer string `json:"tokenizer"`
-	// The file of a chat template that counts in place of the model's own (vLLM's --chat-template).
+	// The file of a chat template that replaces the model's own (vLLM's --chat-template).
 	ChatTemplate string `json:"chatTemplate"`
 	// Whether responses are stored for previous_response_id and GET (vLLM's VLLM_ENABLE_RESPONSES_API_STORE).
 	StoreResponses bool `json:"storeResponses"`
-	// The accelerator whose step times are simulated by a server that batches, H100 if left out.
+	// The accelerator for the step times of a server that batches. Left out: H100.
 	Accelerator string `json:"accelerator"`
-	// Over how many accelerators each layer is split (vLLM's --tensor-parallel-size).
+	// The number of accelerators over which each layer is split (vLLM's --tensor-parallel-size).
 	TensorParallelSize int `json:"tensorParallelSize" min:"1" max:"64"`
-	// Over how many nodes these accelerators are spread evenly (document 003's LocalModel).
+	// The number of nodes over which these accelerators are spread evenly (document 003's LocalModel).
 	Nodes int `json:"nodes" min:"1" max:"64"`
-	// The wires between the accelerators of one server.
+	// The links between the accelerators of one server.
 	Interconnect Interconnect `json:"interconnect"`
-	// How weights are stored: none, fp8, int8, awq, gptq or mxfp4 (vLLM's --quantization). Left out, as the model is
+	// How weights are stored: none, fp8, int8, awq, gptq or mxfp4 (vLLM's --quantization). Left out: as the model is
 	// published.
 	Quantization string `json:"quantization"`
 	// The number type of the KV cache: auto, bfloat16, fp8 or int8 (vLLM's --kv-cache-dtype).
 	KVCacheDType string `json:"kvCacheDType"`
 
-	// Where step times come from, if nothing else here says: measured (tables of the accelerator where there are some,
-	// else its roofline); roofline, or inference-sim for the roofline of inference-sim (BLIS) with its utilisation of
-	// H100, A100 and L40S, to see how far what comes out depends on the source; or document-003 for those that document
-	// 003 works its example through with, 200 ms for a prompt of 2,000 tokens and 20 ms for each token of an answer,
-	// whatever hardware could do that; a warning says what it cannot.
+	// The source of step times, if no other field sets them: measured (tables of the accelerator if there are some,
+	// otherwise its roofline); roofline, or inference-sim for the roofline of inference-sim (BLIS) with its utilisation
+	// of H100, A100 and L40S, to see how far results depend on the source; or document-003 for those of document 003's
+	// example, 200 ms for a prompt of 2,000 tokens and 20 ms for each token of an answer, on any hardware; a warning
+	// reports what the hardware cannot do.
 	Source StepSource `json:"source"`
 	// Step times as coefficients, instead of the accelerator's.
 	Coefficients Coefficients `json:"coefficients"`
 	// Step times as a CSV file with the header model,system,backend,tp,phase,batch,context_tokens,ms, instead of the
-	// accelerator's. Its path counts from the scenario's own directory.
+	// accelerator's. The path is relative to the scenario's own directory.
 	StepTimes string `json:"stepTimes"`
-	// What makes a step longer or shorter than that.
+	// The variation of the steps' times.
 	Jitter Jitter `json:"jitter"`
 
-	// What of the engines' steps goes into a recording: none, steps (what each computed, and the time on the wires of a
-	// tensor-parallel group), phases (each broadcast, all-reduce and gather of them with its time).
+	// The detail of the engines' steps in a recording: none, steps (the work of each step, and the time on the links of
+	// a tensor-parallel group), phases (each broadcast, all-reduce and gather in a step with its time).
 	EngineSteps StepDetail `json:"engineSteps"`
 
-	// The LoRA adapters that are known from the start.
+	// The LoRA adapters that the servers know from the start.
 	LoRAAdapters []string `json:"loraAdapters" max:"1024"`
 	// How many different adapters one step may use (vLLM's --max-loras).
 	MaxLoRAs int `json:"maxLoras" min:"1" max:"1024"`
 	// How many adapters stay in host memory (vLLM's --max-cpu-loras).
 	MaxCPULoRAs int `json:"maxCPULoras" min:"1" max:"65536"`
-	// How much longer a step takes that needs an adapter which is not in host memory; left out 28ms, an adapter of 84
-	// MB from an NVMe disk.
+	// How much longer a step takes that loads an adapter into host memory. Left out: 28ms, an adapter of 84 MB from an
+	// NVMe disk.
 	LoRALoadTime time.Duration `json:"loraLoadTime" min:"0s" max:"1h"`
-	// How much longer a step takes that needs an adapter which is not in the accelerator; left out 3.4ms, the same over
+	// How much longer a step takes that loads an adapter into the accelerator. Left out: 3.4ms, the same adapter over
 	// PCIe 4.0.
 	LoRAActivateTime time.Duration `json:"loraActivateTime" min:"0s" max:"1h"`
 
-	// What the servers tell about their KV caches, for pickers that route by it.
+	// The KV-cache events that the servers publish, for pickers that route by them.
 	KVEvents KVEvents `json:"kvEvents"`
 
-	// What goes wrong with some of the requests.
+	// The faults that the servers inject into some of the requests.
 	Faults []ServerFault `json:"faults" max:"64"`
 
 	constant bool           // a batching server whose times are prefill and interTokenLatency
-	hardware pooledHardware // what such servers are made of, for all replicas
+	hardware pooledHardware // shared by all replicas
 }
 
 func (m *ModelServer) defaults() {
@@ -225,20 +226,21 @@ func (m *ModelServer) defaults() {
 	m.Source = MeasuredSource
 }
 
-// EPP is how the pool's endpoint picker behaves.
+// EPP is the behaviour of the pool's endpoint picker.
 type EPP struct {
-	// How many replicas of it there are. Each has a view of the model servers of its own: scrapes at times of its own,
-	// indexes and flow control. Envoy asks them by turns. 0 is a pool without a picker, as a plain Service is one:
-	// Envoy sends requests to its model servers by turns, those that are well.
+	// The number of its replicas. Each has its own view of the model servers: its own scrapes, indexes and flow
+	// control. Envoy calls them in turn. 0 is a pool without a picker, like a plain Service: Envoy sends requests to
+	// the healthy model servers in turn.
 	Replicas int `json:"replicas" min:"0" max:"64"`
-	// How long a replica works on a request before it decides, such as 2ms or lognormal(2ms, 1ms): others wait
-	// meanwhile. In wall time it comes on top of what deciding takes anyway. Left out: no time.
+	// How long a replica works on a request before it decides, such as 2ms or lognormal(2ms, 1ms). Other requests wait
+	// during that time. In wall time it is added to the time of the decision itself. Left out: no time.
 	ServiceTime dist.Dist `json:"serviceTime" max:"1m"`
-	// On how many requests a replica works at once, with a serviceTime.
+	// The number of requests that a replica works on at once, with a serviceTime.
 	Workers int `json:"workers" min:"1" max:"4096"`
 	// The longest pause between two pieces of a request's body before the client gets a 408.
 	BodyIdleTimeout time.Duration `json:"bodyIdleTimeout" min:"1ms" max:"24h"`
-	// How long all of a request's body may take before the client gets a 408. Neither counts while a request is held.
+	// How long a request's whole body may take before the client gets a 408. Neither limit applies while a request is
+	// held.
 	BodyTimeout time.Duration `json:"bodyTimeout" min:"1ms" max:"24h"`
 	// How long the picker may take to decide before the client gets a 504.
 	Deadline time.Duration `json:"deadline" min:"1ms" max:"1h"`
@@ -252,16 +254,16 @@ type EPP struct {
 	Errors ErrorStyle `json:"errors"`
 	// Envoy's body mode towards the picker. A held request needs FULL_DUPLEX_STREAMED.
 	BodyMode BodyMode `json:"bodyMode"`
-	// Envoy's body mode for responses: what the picker sees of them, and so which of its metrics there are. With
-	// BUFFERED the client gets nothing of an answer before its end. Left out: FULL_DUPLEX_STREAMED where bodyMode is,
-	// else NONE.
+	// Envoy's body mode for responses. It determines what the picker sees of them, and so which of its metrics exist.
+	// With BUFFERED, the client gets nothing of an answer before its end. Left out: FULL_DUPLEX_STREAMED if bodyMode
+	// is, otherwise NONE.
 	ResponseBodyMode ResponseBodyMode `json:"responseBodyMode"`
-	// How long Envoy waits for an answer of the picker's (document 003's processingTimeout, Envoy's message_timeout):
-	// then failureMode says what happens. It needs bodyMode BUFFERED; left out there is none.
+	// How long Envoy waits for the picker's answer (document 003's processingTimeout, Envoy's message_timeout) before
+	// failureMode applies. It needs bodyMode BUFFERED. Left out: no limit.
 	ProcessingTimeout time.Duration `json:"processingTimeout" min:"1ms" max:"1h"`
 	// The pool's InferenceObjectives: priorities for requests that name one in the header x-llm-d-inference-objective.
 	Objectives []Objective `json:"objectives" max:"1024"`
-	// The EndpointPickerConfig: the path of its file, or written here in place.
+	// The EndpointPickerConfig: the path of its file, or the object itself.
 	Config PickerConfig `json:"config"`
 
 	objects *objects.Selection // of the manifests
@@ -269,14 +271,13 @@ type EPP struct {
 
 // Objective is an InferenceObjective.
 type Objective struct {
-	// Its name.
+	// The name by which requests refer to it.
 	Name string `json:"name"`
-	// Its priority; what is below 0 is shed when the pool is saturated.
+	// Its priority. A saturated pool sheds requests with a priority below 0.
 	Priority int `json:"priority" min:"-1000000" max:"1000000"`
 }
 
-// selection are the pool's InferenceObjectives as the picker takes them; false
-// where there are none.
+// selection returns the pool's InferenceObjectives for the picker; false if there are none.
 func (e *EPP) selection() (s objects.Selection, given bool) {
 	if e.objects != nil {
 		return *e.objects, true
@@ -292,7 +293,7 @@ func (e *EPP) selection() (s objects.Selection, given bool) {
 	return s, len(e.Objectives) > 0
 }
 
-// Responses is Envoy's body mode for responses.
+// Responses returns Envoy's body mode for responses.
 func (e *EPP) Responses() ResponseBodyMode { return ResponseBodyMode(e.asking().Responses()) }
 
 func (e *EPP) asking() gateway.Asking {
@@ -300,7 +301,7 @@ func (e *EPP) asking() gateway.Asking {
 		Timeout: e.ProcessingTimeout}
 }
 
-// asking is how Envoy asks the pool's picker.
+// asking returns how Envoy calls the pool's picker.
 func (p *Pool) asking() gateway.Asking {
 	a := p.EPP.asking()
 	a.FailOpen = p.FailureMode == FailOpen

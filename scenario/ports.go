@@ -2,16 +2,15 @@ package scenario
 
 import "fmt"
 
-// Ports are ports of 127.0.0.1 on which a live run listens, so that others, such
-// as a Prometheus, find its parts. What is left out is a free port, or with
-// --keep the well-known one. Flags count before them.
+// Ports are the ports of 127.0.0.1 on which a live run listens, so that other programs, such as a Prometheus, find its
+// parts. A part without a port uses a free one, or with --keep the well-known one. Flags override these ports.
 type Ports struct {
 	// Envoy, for clients.
 	Gateway int `json:"gateway" min:"1" max:"65535"`
 	// Envoy's own pages, with its metrics at /stats/prometheus.
 	EnvoyAdmin int `json:"envoyAdmin" min:"1" max:"65535"`
-	// The first endpoint picker's ext_proc; the next ones, of the replicas and of further pools, are on the ports that
-	// follow. So it is with health and metrics.
+	// The first endpoint picker's ext_proc. The next ones, of the replicas and of further pools, are on the ports that
+	// follow. The same holds for health and metrics.
 	ExtProc int `json:"extProc" min:"1" max:"65535"`
 	// The first endpoint picker's gRPC health.
 	Health int `json:"health" min:"1" max:"65535"`
@@ -27,36 +26,30 @@ type Ports struct {
 	KVManagerEvents int `json:"kvManagerEvents" min:"1" max:"65535"`
 }
 
-// checkPorts tells two parts that would listen on one port.
-func (s *Scenario) checkPorts() Problems {
-	p := &s.Ports
-	servers, sidecars, pickers, managers := 0, 0, 0, 0
+// checkPorts reports parts that would listen on the same port.
+func (s *checker) checkPorts() {
+	p, all := &s.Ports, planned{}
 	for i := range s.Pools {
-		servers, pickers, managers = servers+s.Pools[i].Servers(), pickers+s.Pools[i].EPP.Replicas,
-			managers+countTrue(s.Pools[i].KVManager)
-		if s.Pools[i].Sidecar != NoSidecar {
-			sidecars += s.Pools[i].Decoders()
-		}
+		all.add(&s.Pools[i])
 	}
 	taken := map[int]string{}
-	var out Problems
 	for _, part := range []struct {
 		field    string
 		first, n int
-	}{{"gateway", p.Gateway, 1}, {"envoyAdmin", p.EnvoyAdmin, 1}, {"extProc", p.ExtProc, pickers},
-		{"health", p.Health, pickers}, {"metrics", p.Metrics, pickers}, {"servers", p.Servers, servers},
-		{"sidecars", p.Sidecars, sidecars}, {"kvManager", p.KVManager, managers},
-		{"kvManagerEvents", p.KVManagerEvents, managers}} {
+	}{{"gateway", p.Gateway, 1}, {"envoyAdmin", p.EnvoyAdmin, 1}, {"extProc", p.ExtProc, all.pickers},
+		{"health", p.Health, all.pickers}, {"metrics", p.Metrics, all.pickers}, {"servers", p.Servers, all.servers},
+		{"sidecars", p.Sidecars, all.sidecars}, {"kvManager", p.KVManager, all.managers},
+		{"kvManagerEvents", p.KVManagerEvents, all.managers}} {
 		for k := range part.n {
 			port := part.first + k
 			switch other, twice := taken[port]; {
 			case part.first == 0:
 			case port > 65535:
-				out = append(out, s.problem("ports."+part.field,
-					fmt.Sprintf("%d, and there are %d", part.first, part.n), "a port with enough others behind it"))
+				s.bad("ports."+part.field, fmt.Sprintf("%d, and there are %d", part.first, part.n),
+					"a port with enough ports after it")
 			case twice:
-				out = append(out, s.problem("ports."+part.field, fmt.Sprintf("port %d is also one of %s", port, other),
-					"ports of its own for each part"))
+				s.bad("ports."+part.field, fmt.Sprintf("port %d is also one of %s", port, other),
+					"ports of its own for each part")
 			default:
 				taken[port] = part.field
 				continue
@@ -64,5 +57,4 @@ func (s *Scenario) checkPorts() Problems {
 			break
 		}
 	}
-	return out
 }

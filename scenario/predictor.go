@@ -12,29 +12,30 @@ import (
 // Predictor is llm-d's latency predictor beside the picker, whose
 // predicted-latency-producer asks it. Its settings are the real trainer's.
 type Predictor struct {
-	// Whether it learns from what requests took while they are sent. Trees are fitted by the XGBoost library, in
-	// Python; without that the picker's plug-ins fall back.
+	// Whether it learns from measured latencies during the run. The XGBoost library fits the trees, in Python. Without
+	// Python, the picker's plug-ins use their fallback.
 	Train bool `json:"train"`
-	// A file of models that were trained before (windtunnel sim --save-model); with train, what it begins with. Its
-	// path counts from the scenario's own directory.
+	// A file of trained models (windtunnel sim --save-model). With train, training begins from them. The path is
+	// relative to the scenario's own directory.
 	Model string `json:"model"`
-	// What trees are fitted to: mean, or quantile.
+	// The objective of the trees: mean, or quantile.
 	Objective PredictionObjective `json:"objective"`
 	// Which quantile.
 	Quantile float64 `json:"quantile" min:"0.01" max:"0.99"`
-	// How long after one training the next is due.
+	// The time from one training to the next.
 	RetrainingInterval time.Duration `json:"retrainingInterval" min:"10ms" max:"24h"`
 	// How many samples training needs.
 	MinSamples int `json:"minSamples" min:"1" max:"100000"`
-	// How many samples are kept of each bucket (of requests waiting, KV cache in use and prompt cached); older ones go.
+	// How many samples each bucket keeps (by requests waiting, KV cache in use and prompt cached). New samples replace
+	// the oldest.
 	SamplesPerBucket int `json:"samplesPerBucket" min:"1" max:"10000"`
-	// Whether requests that find nobody waiting get models of their own, once there are enough of both kinds.
+	// Whether requests that find an empty queue get models of their own, once there are enough of both kinds.
 	Ensemble bool `json:"ensemble"`
 
 	models *predictor.Models
 }
 
-// PredictionObjective is what trees are fitted to.
+// PredictionObjective is the objective of the predictor's trees.
 type PredictionObjective string
 
 // The objectives.
@@ -52,10 +53,10 @@ func (p *Predictor) defaults() {
 	p.SamplesPerBucket, p.Ensemble = o.BucketSize, o.Ensemble
 }
 
-// Given says whether there is one.
+// Given reports whether the pool has one.
 func (p *Predictor) Given() bool { return p.Train || p.Model != "" }
 
-// plan is the predictor as drivers take it; nil where there is none.
+// plan compiles the predictor; nil without one.
 func (p *Predictor) plan(seed uint64) *plan.Predictor {
 	if !p.Given() {
 		return nil
@@ -67,19 +68,18 @@ func (p *Predictor) plan(seed uint64) *plan.Predictor {
 	return &plan.Predictor{Options: o, Train: p.Train, Models: p.models}
 }
 
-// readPredictor reads models that were trained before.
-func (s *Scenario) readPredictor(p *Predictor, field, dir string) Problems {
+// readPredictor reads trained models.
+func (s *checker) readPredictor(p *Predictor, field, dir string) {
 	if p.Model == "" {
-		return nil
+		return
 	}
 	const what = "a file of models that `windtunnel sim --save-model` wrote"
-	_, text, out := s.readFile(field+".model", dir, p.Model, what, predictor.MaxFileBytes)
-	if out != nil {
-		return out
+	_, text := s.readFile(field+".model", dir, p.Model, what, predictor.MaxFileBytes)
+	if text == nil {
+		return
 	}
 	var err error
 	if p.models, err = predictor.Load(text); err != nil {
-		return Problems{s.problem(field+".model", fmt.Sprintf("%q: %v", p.Model, err), what)}
+		s.bad(field+".model", fmt.Sprintf("%q: %v", p.Model, err), what)
 	}
-	return nil
 }

@@ -3,7 +3,9 @@ package scenario
 import (
 	"embed"
 	"encoding"
+	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
@@ -14,19 +16,80 @@ type (
 	Problems = strictyaml.Problems
 )
 
-// problem is a mistake at a field's path, placed at the field or, where it was
-// left out, at the nearest thing around it that was written.
+// checker checks a scenario whose fields are each valid, fills in what depends on several fields, and collects the
+// mistakes.
+type checker struct {
+	*Scenario
+	problems Problems
+}
+
+// bad reports a mistake at a field's path.
+func (s *checker) bad(path, found, expected string) { s.add(s.problem(path, found, expected)) }
+
+// add reports mistakes, each once: groups share fields of their pool, and hosts share routes.
+func (s *checker) add(list ...Problem) {
+	for _, p := range list {
+		if !slices.Contains(s.problems, p) {
+			s.problems = append(s.problems, p)
+		}
+	}
+}
+
+// assume notes what the scenario's files left open, each note once.
+func (s *Scenario) assume(notes ...string) {
+	for _, note := range notes {
+		if !slices.Contains(s.assumed, note) {
+			s.assumed = append(s.assumed, note)
+		}
+	}
+}
+
+// need reports a field as missing unless it is given.
+func (s *checker) need(path string, given bool, expected string) {
+	if !given {
+		s.bad(path, "missing", expected)
+	}
+}
+
+// unknown reports a name that is not one of the known ones, with a guess of the one that was meant.
+func (s *checker) unknown(path, name, expected string, known []string) {
+	p := s.problem(path, found(name), expected)
+	p.Hint = strictyaml.DidYouMean(name, known)
+	s.add(p)
+}
+
+// numbers reports each number of the list at path that is not in [low, high].
+func (s *checker) numbers(path string, list []int, low, high int, what string) {
+	for i, n := range list {
+		if n < low || n > high {
+			s.bad(fmt.Sprintf("%s[%d]", path, i), fmt.Sprintf("found %d", n),
+				fmt.Sprintf("%d to %d, %s", low, high, what))
+		}
+	}
+}
+
+// refuse reports each of the fields of the section at path that the file has.
+func (s *checker) refuse(path string, fields []string, found, expected string) {
+	for _, field := range fields {
+		if s.written(path + "." + field) {
+			s.bad(path+"."+field, found, expected)
+		}
+	}
+}
+
+// problem returns a mistake at a field's path. Its place is the field or, where the file leaves it out, the nearest
+// section around it.
 func (s *Scenario) problem(path, found, expected string) Problem {
 	return s.place(path).Problem(found, expected, "")
 }
 
-// written says whether the file, or its manifests, have something at a path.
+// written reports whether the file, or its manifests, have something at a path.
 func (s *Scenario) written(path string) bool {
 	_, said := s.said[path]
 	return said || s.root.At(path).Given()
 }
 
-// place is where something at a path is said: in the file, or in its manifests.
+// place returns the place of a path: in the file, or in its manifests.
 func (s *Scenario) place(path string) strictyaml.Value {
 	if v, said := s.said[path]; said && v.Line() > 0 {
 		return v
@@ -34,7 +97,7 @@ func (s *Scenario) place(path string) strictyaml.Value {
 	return s.root.At(path)
 }
 
-// defaulter is a section that has default values of its own.
+// defaulter is a section with default values of its own.
 type defaulter interface{ defaults() }
 
 // SetDefaults fills a section and those in it.

@@ -5,14 +5,12 @@ import (
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/gateway/bbr"
-	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// Models are the names by which requests may ask for the pool's model itself.
+// Models returns the names of the pool's model in requests.
 func (p *Pool) Models() []string { return append([]string{p.Model}, p.ServedModelNames...) }
 
-// routes says to which pool each model and each adapter leads. A single pool gets
-// every request, whatever it asks for.
+// routes returns the pool of each model and adapter. A single pool gets every request.
 func (s *Scenario) routes() bbr.Table {
 	t := bbr.Table{}
 	for i := range s.Pools {
@@ -24,12 +22,11 @@ func (s *Scenario) routes() bbr.Table {
 	return t
 }
 
-// checkRoutes tells models that lead to several pools.
-func (s *Scenario) checkRoutes() Problems {
+// checkRoutes reports models that lead to several pools.
+func (s *checker) checkRoutes() {
 	if s.gateway != nil {
-		return nil // routes say where requests go
+		return // the routes of manifests decide
 	}
-	var out Problems
 	of := map[string]int{}
 	for i := range s.Pools {
 		p := &s.Pools[i]
@@ -38,16 +35,15 @@ func (s *Scenario) checkRoutes() Problems {
 			at := fmt.Sprintf("pools[%d].%s", i, field)
 			switch other, taken := of[name]; {
 			case name == "":
-				out = append(out, s.problem(at, "it is empty", "the name of a model"))
+				s.bad(at, "it is empty", "the name of a model")
 			case own[name] && field != "model":
-				out = append(out, s.problem(at, fmt.Sprintf("%q is there twice", name), "each name once"))
+				s.bad(at, fmt.Sprintf("%q is there twice", name), "each name once")
 			case taken && !own[name]:
 				found := fmt.Sprintf("%q also leads to pools[%d], %s", name, other, s.Pools[other].Name)
 				if !s.written(at) {
 					found = "left out, and " + found
 				}
-				out = append(out, s.problem(at, found,
-					"a name of its own: a request finds its pool by the model that it asks for"))
+				s.bad(at, found, "a name of its own: a request finds its pool by the model that it asks for")
 			}
 			if own[name] = true; name != "" {
 				if _, taken := of[name]; !taken {
@@ -60,7 +56,7 @@ func (s *Scenario) checkRoutes() Problems {
 			claim(fmt.Sprintf("servedModelNames[%d]", k), name)
 		}
 		if len(s.Pools) == 1 {
-			continue // its engines know how to take an adapter twice
+			continue // an engine may list an adapter twice
 		}
 		for k, name := range p.ModelServer.LoRAAdapters {
 			if !own[name] {
@@ -68,10 +64,9 @@ func (s *Scenario) checkRoutes() Problems {
 			}
 		}
 	}
-	return out
 }
 
-// served says whether somebody serves a model, as far as it can be known, and what is served.
+// served reports whether a pool serves a model, as far as the scenario determines it, and returns all served names.
 func (s *Scenario) served(model string) (known []string, ok bool) {
 	if s.gateway != nil && slices.ContainsFunc(s.Pools,
 		func(p Pool) bool { return p.EPP.objects != nil && len(p.EPP.objects.Objects.Rewrites) > 0 }) ||
@@ -84,14 +79,9 @@ func (s *Scenario) served(model string) (known []string, ok bool) {
 	return known, slices.Contains(known, model)
 }
 
-// checkModel tells a model that a workload, or a class of it, asks for and nobody
-// serves.
-func (s *Scenario) checkModel(w *Workload, where string) Problems {
-	known, ok := s.served(w.Model)
-	if ok || w.Model == "" {
-		return nil
+// checkModel checks that a pool serves the model of a workload, or of a class of it.
+func (s *checker) checkModel(w *Workload, where string) {
+	if known, ok := s.served(w.Model); !ok && w.Model != "" {
+		s.unknown(where+".model", w.Model, "the model of a pool, or an adapter", known)
 	}
-	p := s.problem(where+".model", fmt.Sprintf("found %q", w.Model), "the model of a pool, or an adapter")
-	p.Hint = strictyaml.DidYouMean(w.Model, known)
-	return Problems{p}
 }

@@ -1,15 +1,12 @@
-// Package scenario is what a user writes: one YAML file that says which pools
-// of model servers there are, how the endpoint picker treats them, and which
-// requests are sent. `windtunnel run` plays it in wall time and `windtunnel
-// sim` in virtual time; both read nothing else.
+// Package scenario reads the file that a user writes: one YAML file with the pools of model servers, their endpoint
+// pickers, and the requests to send. `windtunnel run` plays it in wall time and `windtunnel sim` in virtual time. Both
+// read nothing else. Begin to read at Scenario; Plan compiles one for the drivers.
 //
-// Reading is strict. An unknown field, a wrong type, a unit that is missing or
-// a value out of range is told with file, line, column, the field's path, what
-// was found and what was expected, and all of a file's mistakes are told at
-// once. What Load returns has every default filled in and every rule checked,
-// so that nobody behind it has to ask again.
+// Reading is strict. The error for an unknown field, a wrong type, a missing unit or a value out of range has the file,
+// the line, the column, the field's path, what was found and what was expected. One error lists all mistakes of a file.
+// Load sets every default and checks every rule, so that later code does not check again.
 //
-// The JSON Schema that editors use comes from the same types (Schema).
+// The JSON Schema for editors comes from the same types (package schema).
 package scenario
 
 import (
@@ -30,8 +27,7 @@ const (
 	Kind    = "Scenario"
 )
 
-// MaxFileBytes is the largest scenario file, and the largest file that one
-// refers to.
+// MaxFileBytes is the size of the largest scenario file, and of the largest file that a scenario names.
 const MaxFileBytes = 1 << 20
 
 // Scenario is a whole scenario file.
@@ -40,43 +36,42 @@ type Scenario struct {
 	APIVersion string `json:"apiVersion"`
 	// Always Scenario.
 	Kind string `json:"kind"`
-	// What the scenario is called in headings and reports.
+	// The scenario's name in headings and reports.
 	Name string `json:"name"`
-	// All that is random comes from this number: the same seed gives the same run.
+	// The seed of all random values: the same seed gives the same run.
 	Seed uint64 `json:"seed" min:"0"`
-	// Kubernetes manifests, a file or a directory, counted from the scenario's own directory: requests take their
-	// Gateway's routes to their InferencePools, under their policies. Pools then say more of the InferencePools of the
-	// same names, and what they say counts.
+	// Kubernetes manifests, a file or a directory, relative to the scenario's own directory. Requests take their
+	// Gateway's routes to their InferencePools, under their policies. The scenario's pools then override fields of the
+	// InferencePools of the same names.
 	Manifests string `json:"manifests"`
 	// The pools of model servers, each with its own endpoint picker.
 	Pools []Pool `json:"pools" min:"1" max:"64"`
 	// The requests that the simulated client sends.
 	Workload Workload `json:"workload"`
-	// What it takes to get from one part to the next, in virtual time; in wall time it takes what it takes.
+	// The times from one part to the next in virtual time.
 	Hops Hops `json:"hops"`
-	// The ports on which a live run listens, where they matter.
+	// The ports on which a live run listens.
 	Ports Ports `json:"ports"`
-	// What the run must come to; a run that misses one of these fails.
+	// The expected results. A run that misses one of them fails.
 	Expectations Expectations `json:"expectations"`
 
-	// File is where the scenario came from, for messages.
+	// File is the scenario's file, for messages.
 	File string `json:"-"`
-	// root tells problems found later (overrides, drivers) the line of a field.
-	root strictyaml.Value
-	read []string // see Files
+
+	root strictyaml.Value // the file's fields, for the places of mistakes
+	read []string         // see Files
 
 	gateway *Gateway                    // of the manifests
-	said    map[string]strictyaml.Value // by the manifests, by the fields' paths
+	said    map[string]strictyaml.Value // the fields that the manifests set, by path
 
 	recorded []workload.Recorded // see SendAgain
-	untimed  bool                // they come as the workload says
-	paced    bool                // a rate says how fast they come
-	assumed  []string
+	untimed  bool                // recorded has no times: the workload's arrivals apply
+	paced    bool                // a rate sets the speed of recorded
+	assumed  []string            // see Assumed
 }
 
-// SendAgain has requests sent that are like recorded ones, in place of the
-// workload's, at the times at which those came. Those that ask for a model that nobody here
-// serves ask for the workload's; strangers are these models and how many ask for each.
+// SendAgain replaces the workload's requests by requests like recorded ones, at the recorded times. A request for a
+// model that no pool serves asks for the workload's model instead; strangers counts such requests by their model.
 func (s *Scenario) SendAgain(list []workload.Recorded) (strangers map[string]int) {
 	strangers = map[string]int{}
 	for i := range list {
@@ -90,8 +85,7 @@ func (s *Scenario) SendAgain(list []workload.Recorded) (strangers map[string]int
 	return strangers
 }
 
-// Files are the paths of the files that the scenario was read from: itself and
-// those that it names. Nothing may be written there while it is played.
+// Files returns the paths of the scenario's file and of all files that it names. A run must not write to them.
 func (s *Scenario) Files() []string { return s.read }
 
 func (s *Scenario) defaults() { s.Seed = 1 }
@@ -99,16 +93,14 @@ func (s *Scenario) defaults() { s.Seed = 1 }
 //go:embed embedded.yaml
 var embedded []byte
 
-// EmbeddedFile is the name under which the built-in scenario appears in
-// messages.
+// EmbeddedFile is the name of the built-in scenario in messages.
 const EmbeddedFile = "embedded.yaml"
 
-// EmbeddedText is the built-in scenario as a file to start one's own from.
+// EmbeddedText returns the text of the built-in scenario.
 func EmbeddedText() []byte { return append([]byte(nil), embedded...) }
 
-// Embedded is the built-in scenario: document 000's held-open request, with a
-// prefill short enough for a first look. `windtunnel run` plays it when it is
-// given no file.
+// Embedded returns the built-in scenario: document 000's held-open request, with a short prefill. `windtunnel run`
+// plays it by default.
 func Embedded() *Scenario {
 	s, err := Parse(EmbeddedFile, embedded)
 	if err != nil {
@@ -117,8 +109,7 @@ func Embedded() *Scenario {
 	return s
 }
 
-// Load reads a scenario file, with fields set to other values. Mistakes in it come
-// back as Problems.
+// Load reads a scenario file, with some fields set to other values. It returns mistakes as Problems.
 func Load(path string, settings ...Setting) (*Scenario, error) {
 	data, err := files.Read(path, MaxFileBytes)
 	if err != nil {
@@ -131,8 +122,8 @@ func Load(path string, settings ...Setting) (*Scenario, error) {
 	return s, err
 }
 
-// Read reads a scenario from a stream; file is its name in messages, and files
-// that it refers to are looked for in the working directory.
+// Read reads a scenario from a stream. file is its name in messages. Paths in the scenario are relative to the working
+// directory.
 func Read(file string, from io.Reader, settings ...Setting) (*Scenario, error) {
 	data, err := files.ReadFrom(file, from, MaxFileBytes)
 	if err != nil {
@@ -141,9 +132,8 @@ func Read(file string, from io.Reader, settings ...Setting) (*Scenario, error) {
 	return Parse(file, data, settings...)
 }
 
-// Parse reads a scenario from memory; file is its name in messages, and files
-// that it refers to are looked for beside it. Mistakes in one with other values are
-// told without lines: it is no longer the file that was written.
+// Parse reads a scenario from memory. file is its name in messages, and paths in the scenario are relative to its
+// directory. With settings, mistakes have no lines, since the text is not the file's.
 func Parse(file string, data []byte, settings ...Setting) (*Scenario, error) {
 	if len(settings) > 0 {
 		return parseWith(file, data, settings)
@@ -158,29 +148,22 @@ func Parse(file string, data []byte, settings ...Setting) (*Scenario, error) {
 		return nil, Problems{s.root.Problem("the file is empty", "apiVersion: "+Version+", kind: "+Kind,
 			"`windtunnel scenario show` prints one to start from")}
 	}
-	problems := append(s.root.Decode(s), doc.Problems()...)
-	if len(problems) == 0 {
-		problems = s.readGateway(filepath.Dir(file))
+	c := &checker{s, append(s.root.Decode(s), doc.Problems()...)}
+	dir := filepath.Dir(file)
+	for i, step := range []func(){func() { c.readGateway(dir) }, c.check, func() { c.readFiles(dir) }, c.checkEngines} {
+		if len(c.problems) == 0 {
+			step()
+		} else if i == 0 && s.APIVersion != "" && s.Kind != "" {
+			c.checkKind() // another kind or version explains unknown fields
+		}
 	}
-	if len(problems) == 0 {
-		problems = s.check()
-	} else if s.APIVersion != "" && s.Kind != "" {
-		// A file of another kind or version is why its fields are unknown.
-		problems = append(problems, s.checkKind()...)
-	}
-	if len(problems) == 0 {
-		problems = s.readFiles(filepath.Dir(file))
-	}
-	if len(problems) == 0 {
-		problems = s.checkEngines()
-	}
-	if err := problems.Err(); err != nil {
+	if err := c.problems.Err(); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// Pool is the pool with this name, or nil.
+// Pool returns the pool with this name, or nil.
 func (s *Scenario) Pool(name string) *Pool {
 	for i := range s.Pools {
 		if s.Pools[i].Name == name {
@@ -190,28 +173,29 @@ func (s *Scenario) Pool(name string) *Pool {
 	return nil
 }
 
-// readFiles reads what the scenario refers to, and checks it.
-func (s *Scenario) readFiles(dir string) Problems {
-	out := s.readTrace(dir)
+// readFiles reads and checks the files that the scenario names.
+func (s *checker) readFiles(dir string) {
+	s.readTrace(dir)
 	for i := range s.Pools {
-		for _, k := range s.Pools[i].kinds(fmt.Sprintf("pools[%d]", i)) {
-			out = append(out, s.readStepTimes(&k, dir)...)
+		p, path := &s.Pools[i], fmt.Sprintf("pools[%d]", i)
+		for _, k := range p.kinds(path) {
+			s.readStepTimes(&k, dir)
 		}
-		out = append(out, s.readTokenizer(&s.Pools[i], fmt.Sprintf("pools[%d].modelServer", i), dir)...)
-		out = append(out, s.readPredictor(&s.Pools[i].Predictor, fmt.Sprintf("pools[%d].predictor", i), dir)...)
-		c := &s.Pools[i].EPP.Config
+		s.readTokenizer(p, path+".modelServer", dir)
+		s.readPredictor(&p.Predictor, path+".predictor", dir)
+		c := &p.EPP.Config
 		if c.Given() && c.Text == nil {
-			out = append(out, s.readPicker(c, fmt.Sprintf("pools[%d].epp.config", i), dir)...)
+			c.File, c.Text = s.readFile(path+".epp.config", dir, c.File,
+				"the path of an EndpointPickerConfig file, from the scenario's own directory", MaxFileBytes)
 		}
 		if c.Text != nil {
-			out = append(out, s.checkPicker(&s.Pools[i], fmt.Sprintf("pools[%d].epp.config", i))...)
+			s.checkPicker(p, path+".epp.config")
 		}
-		out = append(out, s.readManifests(&s.Pools[i], fmt.Sprintf("pools[%d]", i), dir)...)
+		s.readManifests(p, path, dir)
 	}
-	return out
 }
 
-// beside is where a path leads that counts from the scenario's own directory.
+// beside resolves a path that is relative to the scenario's own directory.
 func beside(dir, path string) string {
 	if path == "" || filepath.IsAbs(path) {
 		return path
@@ -219,19 +203,14 @@ func beside(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// readFile reads a file that the scenario names, what it is, at a field.
-func (s *Scenario) readFile(field, dir, name, what string, most int64) (path string, text []byte, out Problems) {
+// readFile reads a file that a field names. what describes the expected file. text is nil after a mistake.
+func (s *checker) readFile(field, dir, name, what string, most int64) (path string, text []byte) {
 	path = beside(dir, name)
 	text, err := files.Read(path, most)
 	if err != nil {
-		return path, nil, Problems{s.problem(field, fmt.Sprintf("%q: %v", name, err), what)}
+		s.bad(field, fmt.Sprintf("%q: %v", name, err), what)
+		return path, nil
 	}
 	s.read = append(s.read, path)
-	return path, text, nil
-}
-
-func (s *Scenario) readPicker(c *PickerConfig, field, dir string) (out Problems) {
-	c.File, c.Text, out = s.readFile(field, dir, c.File,
-		"the path of an EndpointPickerConfig file, from the scenario's own directory", MaxFileBytes)
-	return out
+	return path, text
 }

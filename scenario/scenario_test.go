@@ -24,8 +24,7 @@ import (
 	"github.com/windtunnel/windtunnel/scenario/size"
 )
 
-// The scripts in testdata read a scenario and show what came of it: the
-// problems, or the fields that the script asks for.
+// The scripts in testdata read a scenario and print the result: the problems, or the fields that the script asks for.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		if strings.Contains(path, "files") {
@@ -86,8 +85,7 @@ func show(s *Scenario) string {
 	return b.String()
 }
 
-// showEngine tells what the model servers of the first pool are made of, one of each
-// group.
+// showEngine prints the engine of a model server of each group of the first pool.
 func showEngine(t *testing.T, s *Scenario) string {
 	p := &s.Pools[0]
 	if len(p.Groups) == 0 {
@@ -130,8 +128,8 @@ func showServer(t *testing.T, s *Scenario, index int) string {
 	return out
 }
 
-// showPrompts tells of each class how many different beginnings its prompts have, how long they are in
-// characters and in bytes, and whether one is made of other than letters, digits and spaces.
+// showPrompts prints for each class the number of different beginnings of its prompts, their length in characters and
+// in bytes, and whether one has other characters than letters, digits and spaces.
 func showPrompts(t *testing.T, s *Scenario) string {
 	type prompts struct {
 		beginnings                  map[string]bool
@@ -185,8 +183,7 @@ func showPrompts(t *testing.T, s *Scenario) string {
 	return out
 }
 
-// showScaling tells what decides about the servers of the first pool, how they come and go, and what
-// they cost.
+// showScaling prints the autoscalers of the first pool, its lifecycle and its price.
 func showScaling(s *Scenario) string {
 	var b strings.Builder
 	for _, told := range s.Assumed() {
@@ -230,9 +227,8 @@ func showScaling(s *Scenario) string {
 	return b.String()
 }
 
-// showSent tells the first request of every class, in the order in which they are first sent, with the
-// length of its prompt and of what it has in common with others in place of the prompt; and how
-// many of all requests each class has.
+// showSent prints the first request of every class, in the order in which they are first sent, with the lengths of its
+// prompt and of its shared beginning in place of the prompt; and the number of requests of each class.
 func showSent(t *testing.T, s *Scenario) string {
 	var order []string
 	first, number := map[string]string{}, map[string]int{}
@@ -276,8 +272,8 @@ func showSent(t *testing.T, s *Scenario) string {
 	return out
 }
 
-// showRequests tells when each request of a trace is sent, how long its prompt is and of which request
-// it has the beginning in common, how many tokens are asked for, and what had to be assumed.
+// showRequests prints for each request of a trace its time, the length of its prompt, the request with the same
+// beginning, and the requested tokens; and the assumptions.
 func showRequests(t *testing.T, s *Scenario) string {
 	c, out := s.Generator(), ""
 	arrivals, prompts := c.Arrivals(), []string{}
@@ -320,8 +316,7 @@ func showRequests(t *testing.T, s *Scenario) string {
 	return out
 }
 
-// showArrivals tells how many conversations begin in each stretch of time, and how much the times
-// between them vary.
+// showArrivals prints how many conversations begin in each stretch of time, and how much the times between them vary.
 func showArrivals(t *testing.T, s *Scenario, every string) string {
 	each, err := time.ParseDuration(every)
 	if err != nil {
@@ -508,8 +503,7 @@ func TestStepTimes(t *testing.T) {
 	}
 }
 
-// A file of another version is told as such, beside the fields that are
-// unknown because of it.
+// The error for a file of another version names the version, beside the fields that are unknown because of it.
 func TestOtherVersionIsSaid(t *testing.T) {
 	_, err := Parse("my.yaml", []byte("apiVersion: windtunnel/v2\nkind: Scenario\nroutes: []\n"))
 	if err == nil || !strings.Contains(err.Error(), `my.yaml:1:13: apiVersion: found "windtunnel/v2"`) ||

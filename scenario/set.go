@@ -10,12 +10,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Setting is one field of a scenario file that has another value: a path as
-// mistakes are told by, such as workload.rate or pools[0].replicas, where * in the
-// place of a number is every entry, and a value in YAML.
+// Setting replaces the value of one field of a scenario file. Path is the field's path as in errors, such as
+// workload.rate or pools[0].replicas, with * for every entry of a list. Value is YAML.
 type Setting struct{ Path, Value string }
 
-// String is as a command line has it.
+// String returns the setting in the form of a command line.
 func (s Setting) String() string { return s.Path + "=" + s.Value }
 
 // ParseSetting reads path=value.
@@ -28,7 +27,7 @@ func ParseSetting(text string) (Setting, error) {
 	return Setting{path, value}, err
 }
 
-// step is a field's name, or an entry of a list: a number, or -1 for all.
+// step is a field's name, or the entry of a list: a number, or -1 for all entries.
 type step struct {
 	name  string
 	entry int
@@ -59,7 +58,7 @@ func steps(path string) (out []step, err error) {
 	return out, nil
 }
 
-// parseWith is Parse of a file in which some fields have other values.
+// parseWith parses a file in which some fields have other values.
 func parseWith(file string, data []byte, settings []Setting) (*Scenario, error) {
 	if _, err := Parse(file, data); err != nil {
 		return nil, err // with its lines
@@ -103,8 +102,7 @@ func parseWith(file string, data []byte, settings []Setting) (*Scenario, error) 
 	return s, err
 }
 
-// set gives a field its value. Where it cannot, it says what is there, and what was
-// expected.
+// set sets the value of a field. If it cannot, it returns what it found, and what it expected.
 func set(n *yaml.Node, path []step, value *yaml.Node) (found, expected string) {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias

@@ -11,8 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/scaling/autoscaler"
 )
 
-// What llm-d's guides for workload autoscaling (guides/workload-autoscaling) say of each signal:
-// queries, targets, and how fast the number of servers changes.
+// The queries of each signal, from llm-d's guides for workload autoscaling (guides/workload-autoscaling).
 
 const (
 	queueQuery      = "sum(llm_d_epp_flow_control_queue_size)"
@@ -23,15 +22,15 @@ const (
 	pendingQuery    = "max(kube_deployment_status_replicas_unavailable)"
 	replicasQuery   = "max(kube_deployment_status_replicas)"
 	readyQuery      = "max(kube_deployment_status_replicas_ready)"
-	// p90 of a latency as a part of its objective, at most 2, where there was any.
+	// p90 of a latency as a part of its objective, at most 2, if there was any.
 	latencyQuery = "clamp_max(histogram_quantile(0.9, sum by (le) (rate(%s_bucket[1m]))) / %s, 2) > 0"
 )
 
-// The band of signal latency: below it there are too many servers, above too few.
+// latencyFormula keeps the signal latency within a band: below it there are too many servers, above it too few.
 const latencyFormula = "let s = max(ttft, tpot);\n" +
 	"s > 0.55 ? max(ready * s / 0.55, replicas) : (s < 0.40 ? replicas * s / 0.40 : replicas)"
 
-// ofSignal works out what decides where there is no manifest.
+// ofSignal sets the autoscaler of the signal, without a manifest.
 func (a *Autoscaling) ofSignal(s *Scenario) error {
 	c, t := &a.read.Config, &a.Targets
 	add := func(name, query string, target float64) error { return c.AddTrigger(name, query, target) }
@@ -97,7 +96,7 @@ func (a *Autoscaling) ofLatency(s *Scenario, behavior func(up, down machine.Time
 		{"ttft", "llm_d_epp_request_ttft_seconds", cmp.Or(a.Targets.TTFT, s.Workload.SLO.TTFT)},
 		{"tpot", "llm_d_epp_request_streaming_tpot_seconds", cmp.Or(a.Targets.TPOT, s.Workload.SLO.TPOT)},
 	} {
-		query := "vector(0)" // no objective is always kept
+		query := "vector(0)" // without an objective, the latency is always good
 		if x.objective > 0 {
 			record := "pool:" + x.name + ":objective"
 			if err := c.AddRule(record, fmt.Sprintf(latencyQuery, x.metric, exact(x.objective.Seconds()))); err != nil {
@@ -113,7 +112,7 @@ func (a *Autoscaling) ofLatency(s *Scenario, behavior func(up, down machine.Time
 		c.SetFormula(latencyFormula, 1))
 }
 
-// apply puts in what a scenario says of one direction.
+// apply sets the fields that the scenario has of one direction.
 func (r *ScalingRules) apply(to *autoscaler.Rules) {
 	if r.given {
 		to.Window = machine.FromDuration(r.StabilizationWindow)
@@ -129,7 +128,7 @@ func (r *ScalingRules) apply(to *autoscaler.Rules) {
 	to.SelectPolicy, to.Tolerance = autoscaler.SelectPolicy(r.SelectPolicy), r.Tolerance
 }
 
-// exact is a number as PromQL and formulas have it.
+// exact formats a number for PromQL and formulas.
 func exact(x float64) string {
 	if math.Trunc(x) == x && x < 1e15 {
 		return strconv.FormatFloat(x, 'f', 1, 64)

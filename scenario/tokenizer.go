@@ -8,26 +8,27 @@ import (
 )
 
 // readTokenizer reads a pool's tokenizer and chat template.
-func (s *Scenario) readTokenizer(p *Pool, path, dir string) Problems {
+func (s *checker) readTokenizer(p *Pool, path, dir string) {
 	m := &p.ModelServer
 	switch {
 	case m.Tokenizer == "" && m.ChatTemplate == "":
-		return nil
+		return
 	case m.Tokenizer == "":
-		return Problems{s.problem(path+".chatTemplate", "given without a tokenizer",
-			"tokenizer beside it: the directory of the model's tokenizer.json")}
+		s.bad(path+".chatTemplate", "given without a tokenizer",
+			"tokenizer beside it: the directory of the model's tokenizer.json")
+		return
 	}
 	model, err := chattemplate.Load(beside(dir, m.Tokenizer), beside(dir, m.ChatTemplate), files.Read)
 	if err != nil {
-		return Problems{s.problem(path+".tokenizer", err.Error(),
-			"the directory of a model's tokenizer.json, from the scenario's own directory")}
+		s.bad(path+".tokenizer", err.Error(),
+			"the directory of a model's tokenizer.json, from the scenario's own directory")
+		return
 	}
 	p.model = model
 	s.read = append(s.read, model.Read...)
-	return nil
 }
 
-// tokens is how the pool's texts are read: as tokens.Packed has it where the scenario names no tokenizer.
+// tokens returns the pool's tokenizer: tokens.Packed if the scenario names none.
 func (p *Pool) tokens() plan.Tokens {
 	if p.model == nil {
 		return plan.Tokens{Tokenizer: tokens.Packed{}}

@@ -18,49 +18,41 @@ import (
 	"github.com/windtunnel/windtunnel/internal/files"
 )
 
-// WorkloadTrace is a file of requests that were once sent, as somebody published
-// them.
+// WorkloadTrace is a published file of recorded requests.
 type WorkloadTrace struct {
 	// The file, from the scenario's own directory; of servegen the directory of a model's clients, such as
 	// data/language/m-large.
 	File string `json:"file"`
-	// What it is written in: azure, mooncake, burstgpt, bailian, sharegpt or servegen.
+	// The format of the file: azure, mooncake, burstgpt, bailian, sharegpt or servegen.
 	Format TraceFormat `json:"format"`
-	// How many times as fast as they came the requests come. workload.rate says it in requests per second instead.
+	// The factor by which the trace is played faster than it was recorded. workload.rate sets the speed in requests per
+	// second instead.
 	Speedup float64 `json:"speedup" min:"0.000001" max:"1000000"`
-	// How many tokens a hash id stands for. 0: as the format has it, 512 for mooncake and 16 for bailian.
+	// How many tokens a hash id represents. 0: the format's default, 512 for mooncake and 16 for bailian.
 	BlockSize int `json:"blockSize" min:"0" max:"65536"`
-	// Each request comes up to so much after its time, evenly: for traces whose times are rounded down, as mooncake's
-	// are to 3s.
+	// Delays each request by a random time up to this, evenly: for traces whose times are rounded down, such as
+	// mooncake's to 3s.
 	Spread time.Duration `json:"spread" min:"0s" max:"1h"`
-	// What comes sooner after its beginning is left out. How much of it follows is workload.duration, of its own time.
+	// The time in the trace at which playing begins. workload.duration is how much of the trace's time follows.
 	From time.Duration `json:"from" min:"0s" max:"87600h"`
 }
 
 func (t *WorkloadTrace) defaults() { t.Format, t.Speedup = AzureTrace, 1 }
 
-// maxTraced is how many requests of a trace are held.
+// maxTraced bounds the requests of a trace.
 const maxTraced = 10_000_000
 
-// readTrace reads the requests that the workload takes from a file.
-func (s *Scenario) readTrace(dir string) Problems {
+// readTrace reads the workload's requests from a file.
+func (s *checker) readTrace(dir string) {
 	w := &s.Workload
 	t := &w.Trace
 	if t.File == "" {
 		if s.written("workload.trace") {
-			return Problems{s.problem("workload.trace.file", "missing",
-				"the path of a trace, from the scenario's own directory")}
+			s.bad("workload.trace.file", "missing", "the path of a trace, from the scenario's own directory")
 		}
-		return nil
+		return
 	}
-	var out Problems
-	refuse := func(expected string, fields ...string) {
-		for _, field := range fields {
-			if s.written("workload." + field) {
-				out = append(out, s.problem("workload."+field, "given beside trace", expected))
-			}
-		}
-	}
+	refuse := func(expected string, fields ...string) { s.refuse("workload", fields, "given beside trace", expected) }
 	refuse("one of them: the trace says what is sent", "prompt", "maxTokens", "outputTokens", "conversations",
 		"headers", "loraAdapters", "classes", "leaving", "bodyFields", "includeUsage")
 	switch t.Format {
@@ -72,10 +64,8 @@ func (s *Scenario) readTrace(dir string) Problems {
 			"trace.blockSize", "trace.spread")
 		refuse("one of them, or rate alone: the clients of the trace say when requests come", "concurrency", "arrivals",
 			"burstiness", "stages", "bursts", "diurnal")
-		if !s.written("workload.requests") && !s.written("workload.duration") {
-			out = append(out, s.problem("workload.duration", "missing",
-				"how long the clients send, such as 10m, or workload.requests: this format has no end"))
-		}
+		s.need("workload.duration", s.written("workload.requests") || s.written("workload.duration"),
+			"how long the clients send, such as 10m, or workload.requests: this format has no end")
 	default:
 		refuse("one of them, or rate alone: the trace says when requests come",
 			"concurrency", "arrivals", "burstiness", "stages", "bursts", "diurnal")
@@ -84,18 +74,10 @@ func (s *Scenario) readTrace(dir string) Problems {
 				"trace.speedup")
 		}
 	}
-	if len(out) > 0 {
-		return out
+	if len(s.problems) > 0 {
+		return
 	}
 	path := beside(dir, t.File)
-	mistake := func(err error) Problems {
-		found, expected, said := strings.Cut(err.Error(), "; expected ") // as the readers of traces tell their mistakes
-		if !said {
-			expected = "a trace"
-		}
-		return Problems{s.problem("workload.trace.file",
-			fmt.Sprintf("%s, read in the %s format: %s", t.File, t.Format, found), expected)}
-	}
 	o := trace.Options{Format: string(t.Format), Most: maxTraced, Speedup: t.Speedup, Block: t.BlockSize,
 		Spread: t.Spread.Seconds(), From: t.From.Seconds(), Seed: s.Seed, Stream: w.Stream, Chat: w.API == ChatAPI}
 	if s.written("workload.requests") {
@@ -110,7 +92,10 @@ func (s *Scenario) readTrace(dir string) Problems {
 	}
 	got, err := read(path, o)
 	if err != nil {
-		return mistake(err)
+		found, expected, _ := strings.Cut(err.Error(), "; expected ") // the form of the readers' errors
+		s.bad("workload.trace.file", fmt.Sprintf("%s, read in the %s format: %s", t.File, t.Format, found),
+			cmp.Or(expected, "a trace"))
+		return
 	}
 	if got.Untimed {
 		s.recorded, s.untimed, w.Requests = got.Requests, true, len(got.Requests)
@@ -118,18 +103,17 @@ func (s *Scenario) readTrace(dir string) Problems {
 		s.SendAgain(got.Requests)
 	}
 	for _, a := range got.Assumed {
-		s.assumed = append(s.assumed, fmt.Sprintf("%s: %s", t.File, a))
+		s.assume(fmt.Sprintf("%s: %s", t.File, a))
 	}
 	if w.Rate > 0 && t.Format != ServeGenTrace && !got.Untimed {
 		if found, expected := s.pace(w.Rate); found != "" {
-			return Problems{s.problem("workload.rate", found, expected)}
+			s.bad("workload.rate", found, expected)
 		}
 	}
-	return nil
 }
 
-// Timed tells how many requests per second come on average where a trace says when they come, and how many times
-// as fast as they once came; both are 0 where nothing was recorded.
+// Timed returns the mean rate of a trace with times, in requests per second, and the factor by which it is played
+// faster than it was recorded. Both are 0 without such a trace.
 func (s *Scenario) Timed() (rate, speedup float64) {
 	if s.recorded == nil || s.untimed {
 		return 0, 0
@@ -137,7 +121,7 @@ func (s *Scenario) Timed() (rate, speedup float64) {
 	return workload.RateOf(s.recorded), s.Workload.Trace.Speedup
 }
 
-// Paced says how fast the trace is played where a rate says that; empty where none does.
+// Paced describes how fast a trace is played if a rate sets its speed; otherwise it is empty.
 func (s *Scenario) Paced() string {
 	rate, speedup := s.Timed()
 	if !s.paced || rate == 0 {
@@ -147,13 +131,13 @@ func (s *Scenario) Paced() string {
 		s.Workload.Trace.File, speedup, rate)
 }
 
-// pace has the requests of a trace come at this many per second on average. Where it cannot, it says what it found and
+// pace scales the times of a trace to a mean rate, in requests per second. If it cannot, it returns what it found and
 // what it expected.
 func (s *Scenario) pace(rate float64) (found, expected string) {
 	now, _ := s.Timed()
 	if now == 0 {
 		return fmt.Sprintf("found %v, and all requests of the trace come at one time, so that no speed makes it a rate",
-			rate), "no rate, or trace.spread to have requests come later, evenly"
+			rate), "no rate, or trace.spread to spread the requests evenly"
 	}
 	s.recorded = slices.Clone(s.recorded)
 	for i := range s.recorded {
@@ -174,7 +158,7 @@ func (s *Scenario) readTraceFile(path string, o trace.Options) (*trace.Trace, er
 	return trace.Read(f, o)
 }
 
-// readClients reads a directory of ServeGen's clients, each of which has two files.
+// readClients reads a directory of ServeGen's clients. Each client has two files.
 func (s *Scenario) readClients(dir string, o trace.Options) (*trace.Trace, error) {
 	const tail = "-trace.csv"
 	entries, err := os.ReadDir(dir)
@@ -206,6 +190,6 @@ func (s *Scenario) readClients(dir string, o trace.Options) (*trace.Trace, error
 	return trace.Generate(clients, o)
 }
 
-// Assumed is what the scenario's files did not say and was made up, a sentence
-// each, for whoever reads the run's figures.
+// Assumed returns the assumptions about what the scenario's files leave open, a sentence each, for readers of the run's
+// results.
 func (s *Scenario) Assumed() []string { return s.assumed }

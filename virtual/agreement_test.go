@@ -11,9 +11,8 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// What clients measure is what the servers' histograms say: as many tokens, the
-// same time between them, the same time to the first and to the last, in total
-// within 1 %, and with prefill elsewhere, too.
+// The clients' measurements agree with the servers' histograms: as many tokens, the same time between them, the same
+// time to the first and to the last, in total within 1 %, and also with separate prefill servers.
 func TestClientsAgreeWithServers(t *testing.T) {
 	for name, more := range map[string]string{"alone": "",
 		"prefill and decode": "    sidecar: routing\n    disaggregation: {prefillReplicas: 2}\n"} {

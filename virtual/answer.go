@@ -17,8 +17,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// answering is a request, or a leg of one, at its model server: a Response in the
-// event queue.
+// answering is a request, or a leg of one, at its model server: a Response driven by the event queue.
 type answering struct {
 	slot[*modelserver.Progress, *modelserver.Effects]
 
@@ -31,30 +30,30 @@ type answering struct {
 	p         modelserver.Progress
 	reader    *held.Reader // of a held request
 	room      modelserver.Memory
-	body      []byte // as far as it is here, of a plain one
+	body      []byte // the received part, of a plain request
 	described *described.Body
-	news      bool // the engine's effects wait to be reported
+	updated   bool // server.notify will report the engine's progress
 
-	// one is what nearly every request needs, in the same piece of memory.
+	// one is memory for the parts that nearly every request needs.
 	one struct {
 		choice   [1]modelserver.Choice
 		sequence sequence
-		effects  [2]modelserver.Effect // as many as there mostly are at once, in fx
-		pieces   [2]described.Piece    // of the answer: the first and the last
+		effects  [2]modelserver.Effect // for fx: requests rarely have more at once
+		pieces   [2]described.Piece    // the first and the last of the answer
 		told     int                   // of them
 	}
 }
 
-// sequence is one completion, and whose it is.
+// sequence is one completion of a request.
 type sequence struct {
 	*modelserver.Sequence
 	at *answering
 }
 
-// reach begins a request at a model server, with its headers.
+// reach starts a request at a model server, with its headers.
 func (r *request) reach(s *server, endpoint string, head header.List) {
 	switch {
-	case s.absent() && r.try != nil: // nobody listens there
+	case s.absent() && r.try != nil: // connection refused
 		r.try.broke(true)
 		return
 	case s.absent():
@@ -84,7 +83,7 @@ func (r *request) reach(s *server, endpoint string, head header.List) {
 	}
 	a.resp.Init(&s.reader, &modelserver.ResponseOptions{Head: &a.head, API: a.api, Fault: fault, Endpoint: endpoint,
 		Held: isHeld, Recorder: r.w.rec,
-		Brief: true, Silent: !r.pool.verbose && !r.GRPC}) // a call by gRPC counts in its messages
+		Brief: true, Silent: !r.pool.verbose && !r.GRPC}) // gRPC messages carry every token
 	switch {
 	case bad != nil:
 		a.resp.Take(r.w.now, nil, bad, &a.fx)
@@ -93,7 +92,7 @@ func (r *request) reach(s *server, endpoint string, head header.List) {
 	}
 }
 
-// read is more of the request's body; a description is all of it.
+// read takes a piece of the request's body. A description is the whole body.
 func (a *answering) read(body []byte, d *described.Body, end bool) {
 	if d != nil {
 		a.described = d
@@ -133,7 +132,7 @@ func (a *answering) read(body []byte, d *described.Body, end bool) {
 	}
 }
 
-// whole is told when the request can be read.
+// whole opens the request once its body is complete.
 func (a *answering) whole() {
 	bytes := len(a.body)
 	if a.described != nil {
@@ -146,13 +145,13 @@ func (a *answering) whole() {
 	a.play()
 }
 
-// gone tells the server that nobody waits for the answer any more.
+// gone ends the request at the server: no client waits for the answer.
 func (a *answering) gone(reason string) {
 	a.p.Gone = reason
 	a.input(&a.p)
 }
 
-// do carries out what the Response says.
+// do carries out an effect of the Response.
 func (a *answering) do(e *modelserver.Effect) {
 	r := a.r
 	switch e.Kind {
@@ -180,7 +179,7 @@ func (a *answering) do(e *modelserver.Effect) {
 			*x = sequence{&all[i], a}
 			all[i].Owner = x
 		}
-		if past := r.client().past; past != nil { // the engine has it already
+		if past := r.client().past; past != nil { // the engine already has the direct request
 			a.s.core.Replace(past.of(r), &all[0].Sequence)
 			return
 		}
@@ -221,7 +220,7 @@ func (a *answering) do(e *modelserver.Effect) {
 	}
 }
 
-// refuse answers in place of everything.
+// refuse answers instead of the engine.
 func (a *answering) refuse(e *modelserver.Effect) {
 	r := a.r
 	switch {
@@ -238,11 +237,11 @@ func (a *answering) refuse(e *modelserver.Effect) {
 
 const jsonType = "application/json"
 
-// tokens is how many tokens the answer has, up to now.
+// tokens returns the number of tokens of the answer so far.
 func (a *answering) tokens() int {
 	n := 0
 	if a.api == modelserver.GRPCEmbed {
-		return n // the one that the engine makes is not told
+		return n // the engine's one token is not part of the answer
 	}
 	for i := range a.p.Choices {
 		n += a.p.Choices[i].Tokens
@@ -257,12 +256,12 @@ func (a *answering) each(message func(q *enginecore.Sequence) enginecore.Message
 	}
 }
 
-// onlooker is a state that reading does not change.
+// onlooker is a state that does not change when requests are read.
 type onlooker struct{ state }
 
 func (onlooker) Fetched(string) bool { return true }
 
-// state is what core/modelserver asks of a server while it reads requests.
+// state implements modelserver.State for a server.
 type state struct{ *server }
 
 func (s state) Draws() *lifecycle.Draws { return &s.server.Server.Draws }
@@ -292,8 +291,7 @@ func (s state) EncodingsAt() (string, int)          { return s.host(), s.pool.Si
 func (s state) Stored() modelserver.Stored          { return s }
 func (s state) Continue(string, []modelserver.Item) {}
 
-// Responses and conversations are not kept in virtual time: nobody asks for them
-// again.
+// Virtual time keeps neither responses nor conversations, because no client asks for them again.
 func (s state) Response(string) ([]openai.Message, bool)         { return nil, false }
 func (s state) Conversation(string) ([]modelserver.Item, bool)   { return nil, false }
 func (s state) KeepResponse(string, *modelserver.StoredResponse) {}

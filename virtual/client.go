@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/epp"
@@ -14,21 +15,21 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// clientSide holds the client's state of its request and of the answer.
+// clientSide is the client's state of a request and its answer.
 type clientSide struct {
 	conversation *workload.Conversation
-	alarm        *alarm
-	ended        *callStatus // of a call by gRPC
-	echo         string      // the metadata that came back
+	ref          *requestRef
+	ended        *callStatus // of a gRPC call
+	echo         string      // the echoed metadata
 	status       int
 	bare         bool             // the response has no body
 	failed       *response.Error  // an error inside the answer
 	refusal      *response.Reader // an answer with an error status
 	first        bool             // the client has seen the first token
 	over         bool
-	heard        *response.Reader // the answer, where a sidecar may have put it together
-	words        described.Text   // the answer, where the conversation continues from it
-	said         string           // or this, where it is not words
+	heard        *response.Reader // the answer's text, if a sidecar may have assembled the answer
+	words        described.Text   // the answer, if the conversation continues
+	said         string           // the answer, if it is not a described.Text
 }
 
 func (r *request) record(step record.Step, details ...record.Detail) {
@@ -37,8 +38,8 @@ func (r *request) record(step record.Step, details ...record.Detail) {
 	}
 }
 
-// begin sends the request: headers and body reach the EPP together.
-func (r *request) begin() {
+// send sends the request: headers and body reach the EPP together.
+func (r *request) send() {
 	r.w.sent++
 	r.stream = &r.memory.stream
 	switch {
@@ -52,44 +53,43 @@ func (r *request) begin() {
 		r.assign(r.pool.picker())
 	}
 	if r.w.brief {
-		r.record(record.RequestSent, r.Told()...)
+		r.record(record.RequestSent, r.Counted()...)
 	} else {
 		r.record(record.RequestSent, r.Sent()...)
 	}
 	r.ways = r.w.hops.open(r.ID, 0)
 	r.slot.open(r.w, r.stream, &r.fx, r.slot.carry)
-	// Who leaves has left before others arrive at the same moment, and after the
-	// step that ends then: what it brought was in time.
+	// At equal times, a client leaves after the end of a step, whose tokens it still gets, and before other requests
+	// arrive.
 	after, leaves := r.w.load.Leaves(r.Index)
 	if leaves || r.w.timeout > 0 {
-		r.alarm = &alarm{r}
+		r.ref = &requestRef{r}
 	}
 	if r.w.timeout > 0 {
-		r.w.limits.add(r.w, deadline{at: r.w.now.Add(r.w.timeout), alarm: r.alarm})
+		r.w.limits.add(r.w, deadline{at: r.w.now.Add(r.w.timeout), ref: r.ref})
 	}
 	if leaves {
-		r.w.queue.Push(r.w.now.Add(after), machine.ClassAbort, event{leave, r.alarm})
+		r.w.queue.Push(r.w.now.Add(after), machine.ClassAbort, event{leave, r.ref})
 	}
-	head := r.head().Normalize()
+	head := r.w.clientHead(nil, &r.Request).Normalize()
 	r.w.pass(&r.ways.up, &r.pool.hops.first, message{r: r, do: (*message).begun, head: head})
 }
 
-// head are the headers that the client sends.
-func (r *request) head() header.List {
-	h := make(header.List, 4, 5+len(r.Header))
-	h[0], h[1] = header.Header{Name: ":method", Value: "POST"}, header.Header{Name: ":path", Value: r.Path}
-	h[2], h[3] = header.Header{Name: "content-type", Value: r.ContentType()},
-		header.Header{Name: "x-request-id", Value: r.ID}
+// clientHead returns the headers that the client sends, in the memory of h.
+func (w *world) clientHead(h header.List, q *workload.Request) header.List {
+	h = append(slices.Grow(h[:0], 5+len(q.Header)), header.Header{Name: ":method", Value: "POST"},
+		header.Header{Name: ":path", Value: q.Path}, header.Header{Name: "content-type", Value: q.ContentType()},
+		header.Header{Name: "x-request-id", Value: q.ID})
 	switch {
-	case r.GRPC:
+	case q.GRPC:
 		h = append(h, header.Header{Name: "te", Value: "trailers"})
-	case !r.w.chunked:
-		h = append(h, header.Header{Name: "content-length", Value: strconv.Itoa(r.Len())})
+	case !w.chunked:
+		h = append(h, header.Header{Name: "content-length", Value: strconv.Itoa(q.Len())})
 	}
-	return append(h, r.Header...)
+	return append(h, q.Header...)
 }
 
-// giveUp is the client's own time limit.
+// giveUp ends the request at the client's time limit.
 func (r *request) giveUp() {
 	if !r.over {
 		f := r.facts()
@@ -98,7 +98,7 @@ func (r *request) giveUp() {
 	}
 }
 
-// leaves is the client going away on purpose.
+// leaves ends the request because the client leaves on purpose.
 func (r *request) leaves() {
 	if !r.over {
 		f := r.facts()
@@ -107,7 +107,7 @@ func (r *request) leaves() {
 	}
 }
 
-// left tells everybody that nobody waits for the answer any more.
+// left aborts the request at the EPP and at the servers: no client waits for the answer.
 func (r *request) left() {
 	r.w.pass(&r.ways.up, &r.pool.hops.client, message{r: r, do: (*message).left})
 	r.drop(&r.pool.hops.past, "the client left")
@@ -117,8 +117,8 @@ func (r *request) finish(o record.Outcome, details []record.Detail) {
 	if r.over {
 		return
 	}
-	if r.over = true; r.alarm != nil {
-		r.alarm.r = nil
+	if r.over = true; r.ref != nil {
+		r.ref.r = nil
 	}
 	response.Finish(r.record, o, details)
 	if r.pool.Picker.Dies && r.picker != nil {
@@ -130,7 +130,7 @@ func (r *request) finish(o record.Outcome, details []record.Detail) {
 	r.w.ended(r, o)
 }
 
-// answered is the EPP's own answer at the client.
+// answered takes the EPP's own answer at the client.
 func (r *request) answered(a stream.Answer) {
 	switch {
 	case r.status == 0 && r.GRPC:
@@ -145,7 +145,7 @@ func (r *request) answered(a stream.Answer) {
 	r.finish(record.OutcomeOfStatus(a.Status), []record.Detail{record.D("status", a.Status)})
 }
 
-// received is a piece of the response at the client.
+// received takes a piece of the response at the client.
 func (r *request) received(body []byte, piece *described.Piece, end bool) {
 	if r.over {
 		return
@@ -172,13 +172,13 @@ func (r *request) received(body []byte, piece *described.Piece, end bool) {
 	r.finish(f.Ended(r.record))
 }
 
-// facts are what the client knows of the response.
+// facts returns the facts that the client knows of the response.
 func (r *request) facts() response.Facts {
 	f := response.Facts{Status: r.status, Bytes: -1, Tokens: r.tokens, Whole: r.whole, Error: r.failed,
 		Metadata: r.echo, Echoed: r.echo != ""}
 	f.Want = r.stream.Metadata()
 	f.Known = f.Want != ""
-	if r.refusal != nil { // it is told in the body alone
+	if r.refusal != nil { // only the body has the error
 		read := r.refusal.Facts(r.status)
 		f.Error, f.Text = read.Error, read.Text
 	} else if !r.first {
@@ -197,7 +197,7 @@ func (r *request) contentType() string {
 	return "application/json"
 }
 
-// hear keeps what the answer says, where the conversation goes on from it.
+// hear keeps the text of the answer, if the conversation continues.
 func (r *request) hear(body []byte) {
 	if r.w.answers != nil {
 		r.w.answers(r.ID, body)

@@ -15,8 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// cluster is what Envoy does between a pool's picker and its servers, where policies of
-// manifests say anything of it.
+// cluster is Envoy between a pool's picker and its servers, if manifests have policies about it.
 type cluster struct {
 	slot[upstream.Message, *machine.Effects[upstream.Effect]]
 	of     *pool
@@ -24,9 +23,9 @@ type cluster struct {
 	fx     machine.Effects[upstream.Effect]
 	number uint64
 	has    map[uint64]*exchange
-	out    []string // that pickers leave out
-	known  []string // that are out
-	probe  string   // the path that probes ask for
+	out    []string // ejected endpoints that pickers know
+	known  []string // ejected endpoints
+	probe  string   // the path of probes
 	ejects bool
 }
 
@@ -36,8 +35,8 @@ type exchange struct {
 	r      *request
 	number uint64
 	head   header.List
-	parts  []part // of the body, for attempts to come
-	try    *try   // the one under way
+	parts  []part // of the body, for further attempts
+	try    *try   // the attempt under way
 }
 
 type part struct {
@@ -46,16 +45,16 @@ type part struct {
 	end       bool
 }
 
-// try is one attempt. It travels as a request whose answer goes to Envoy.
+// try is an attempt: a request whose answer goes to Envoy.
 type try struct {
 	*exchange
 	attempt int
 	sub     *request
 	ways    ways // between Envoy and server, up and down
-	told    bool // of the head
+	told    bool // Envoy has the head of the answer
 	passes  bool
 	over    bool
-	kept    []answered // of the answer, until it is known what comes of it
+	kept    []answered // pieces of the answer, until Envoy passes or drops it
 }
 
 // answered is a piece of an answer.
@@ -67,7 +66,7 @@ type answered struct {
 	end         bool
 }
 
-// newCluster is the pool's, nil where manifests say nothing of what Envoy does there.
+// newCluster returns the pool's cluster, nil without policies.
 func newCluster(x *pool) *cluster {
 	if x.Upstream == nil {
 		return nil
@@ -83,14 +82,14 @@ func newCluster(x *pool) *cluster {
 		c.probe = config.Health.Endpoint
 	}
 	c.m = upstream.New(config)
-	c.class, c.while = machine.ClassTimer, x.w.busy // endpoints are probed for ever
+	c.class, c.while = machine.ClassTimer, x.w.busy // probes have no end
 	c.open(x.w, c.m, &c.fx, func(i int) { c.do(c.fx.List[i]) })
 	c.play()
 	return c
 }
 
-// begin takes a request that the picker has decided about, with the headers that it set.
-func (c *cluster) begin(r *request, head, set header.List) {
+// accept takes a request after the picker's decision, with the headers that the picker set.
+func (c *cluster) accept(r *request, head, set header.List) {
 	c.number++
 	r.exchange = &exchange{c: c, r: r, number: c.number, head: head}
 	c.has[c.number] = r.exchange
@@ -105,7 +104,7 @@ func (c *cluster) begin(r *request, head, set header.List) {
 	c.input(upstream.Begin{Request: c.number, ID: r.ID, Attempts: a, Named: named})
 }
 
-// read is more of the request's body.
+// read takes a piece of the request's body.
 func (x *exchange) read(body []byte, d *described.Body, end bool) {
 	p := part{body, d, end}
 	x.parts = append(x.parts, p)
@@ -117,19 +116,19 @@ func (x *exchange) read(body []byte, d *described.Body, end bool) {
 	}
 }
 
-// leave tells that nobody waits for the answer any more.
+// leave ends the exchange: no client waits for the answer.
 func (x *exchange) leave(string) {
 	x.c.input(upstream.Left{Request: x.number})
 	delete(x.c.has, x.number)
 }
 
-// do carries out what Envoy does.
+// do carries out an effect of the cluster.
 func (c *cluster) do(e upstream.Effect) {
 	switch e.Kind {
 	case upstream.Out:
 		c.known = e.Endpoints
-		at := (c.w.now/look + 1) * look
-		c.w.queue.Push(at, machine.ClassTimer, event{then, c.tell})
+		at := (c.w.now/look + 1) * look // the next look
+		c.w.queue.Push(at, machine.ClassTimer, event{then, c.publishEjected})
 		return
 	case upstream.Probe:
 		c.ask(e)
@@ -149,11 +148,11 @@ func (c *cluster) do(e upstream.Effect) {
 	}
 }
 
-// look is how often pickers learn which endpoints are out.
+// look is the interval at which pickers learn which endpoints are ejected.
 var look = machine.FromDuration(upstream.Look)
 
-// tell has the pickers know which endpoints are out.
-func (c *cluster) tell() {
+// publishEjected updates the endpoints of the pickers.
+func (c *cluster) publishEjected() {
 	if !slices.Equal(c.out, c.known) {
 		c.out = c.known
 		c.of.tellPickers()
@@ -163,14 +162,14 @@ func (c *cluster) tell() {
 // ask probes an endpoint.
 func (c *cluster) ask(e upstream.Effect) {
 	sv, way := c.of.byAddr[e.Endpoint], new(way)
-	c.w.pass(way, &c.w.hops.sent, message{do: (*message).call, f: func() {
+	c.w.pass(way, &c.w.hops.sent, call(func() {
 		p := upstream.Probed{Endpoint: e.Endpoint, Probe: e.Attempt, Answered: !sv.absent()}
 		p.Well = p.Answered && sv.says(c.probe)
-		c.w.pass(way, &c.w.hops.sent, message{do: (*message).call, f: func() { c.input(p) }})
-	}})
+		c.w.pass(way, &c.w.hops.sent, call(func() { c.input(p) }))
+	}))
 }
 
-// attempt begins an attempt at a server.
+// attempt starts an attempt at a server.
 func (x *exchange) attempt(n int, at *server) {
 	w := x.c.w
 	t := &try{exchange: x, attempt: n, ways: w.hops.open(x.r.ID, tries+n)}
@@ -179,17 +178,17 @@ func (x *exchange) attempt(n int, at *server) {
 	x.try = t
 	head := append(x.head[:len(x.head):len(x.head)],
 		header.Header{Name: "x-envoy-attempt-count", Value: strconv.Itoa(n)})
-	w.pass(&t.ways.up, &w.hops.sent, message{do: (*message).call, f: func() {
-		if !t.sub.gone { // the client has left meanwhile
+	w.pass(&t.ways.up, &w.hops.sent, call(func() {
+		if !t.sub.gone { // otherwise the client has left
 			t.sub.arrive(at, head)
 		}
-	}})
+	}))
 	for _, p := range x.parts {
 		t.send(p)
 	}
 }
 
-// tries is above the numbers of a sidecar's legs, so that the ways of attempts are their own.
+// tries is above the numbers of a sidecar's legs, so that attempts have ways of their own.
 const tries = 1 << 20
 
 func (t *try) send(p part) {
@@ -198,10 +197,10 @@ func (t *try) send(p part) {
 		message{r: t.sub, do: (*message).serverBody, body: p.body, described: p.described, end: p.end})
 }
 
-// respond is a piece of the answer on its way to Envoy.
+// respond sends a piece of the answer to Envoy.
 func (t *try) respond(a answered) {
 	w := t.c.w
-	w.pass(&t.ways.down, &w.hops.answered, message{do: (*message).call, f: func() { t.responded(a) }})
+	w.pass(&t.ways.down, &w.hops.answered, call(func() { t.responded(a) }))
 }
 
 func (t *try) responded(a answered) {
@@ -225,7 +224,7 @@ func (t *try) responded(a answered) {
 	t.c.input(h)
 }
 
-// pass lets the answer pass, as far as it is here and from now on.
+// pass passes the answer on, from its beginning.
 func (t *try) pass() {
 	t.passes = true
 	for _, a := range t.kept {
@@ -234,7 +233,7 @@ func (t *try) pass() {
 	t.kept = nil
 }
 
-// deliver hands a piece of the answer on to the picker.
+// deliver passes a piece of the answer on to the picker.
 func (t *try) deliver(a answered) {
 	r, s := t.r, t.sub
 	r.tokens, r.whole, r.echo, r.ended, r.failed = s.tokens, s.whole, s.echo, s.ended, s.failed
@@ -247,18 +246,18 @@ func (t *try) deliver(a answered) {
 	}
 }
 
-// broke is the connection of the attempt breaking, or being refused.
+// broke reports to Envoy that the connection of the attempt broke or was refused.
 func (t *try) broke(refused bool) {
 	w := t.c.w
-	w.pass(&t.ways.down, &w.hops.answered, message{do: (*message).call, f: func() {
+	w.pass(&t.ways.down, &w.hops.answered, call(func() {
 		if !t.over {
 			t.over = true
 			t.c.input(upstream.Broken{Request: t.number, Attempt: t.attempt, Refused: refused})
 		}
-	}})
+	}))
 }
 
-// drop ends the attempt. Where the client is gone the server hears of it by now.
+// drop ends the attempt. If the client is gone, the server already knows.
 func (t *try) drop() {
 	const reason = "the client left"
 	if t.over = true; t.r.gone {
@@ -270,7 +269,7 @@ func (t *try) drop() {
 	w.pass(&t.ways.up, &w.hops.sent, message{r: t.sub, do: (*message).dropped, reason: reason})
 }
 
-// says is whether a server is well by a page of its own.
+// says reports whether a server answers a health check at path.
 func (s *server) says(path string) bool {
 	u, err := url.Parse(path)
 	if err != nil {

@@ -2,7 +2,6 @@ package virtual
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/epp/picker"
@@ -17,64 +16,63 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// direct is a request about which nothing is decided but where it goes and when
-// it is computed: as nearly all are where nothing looks at them on their way. Its
-// four events are those at which somebody else may be concerned. Everything comes out as
-// for a request that takes every step; one that turns out to need them goes on as
-// such.
+// direct is a request for which only the picker and the engine decide anything. Most requests are direct if no recorder
+// reads their steps. It has four events: at the picker, at the model server, and the end of the answer at the EPP and
+// at the client. The results equal those of a request that takes every step. A direct request that needs the steps
+// after all becomes such a request (docs/design.md, "Direct requests").
 type direct struct {
 	workload.Request
 	w            *world
 	pool         *pool
-	picker       *picking // of the pool's
+	picker       *picking
 	conversation *workload.Conversation
 	ways         ways
 	life         record.Life
-	number       uint64 // the picker's
-	sent         int    // of all that were sent, which one
+	number       uint64 // of the request at the picker
+	sent         int    // of the request among all sent ones
 	picked       epp.Direct
 	server       *server
 	asked        computed
-	leg          *legs // through a sidecar; nil: there is none
-	news         bool  // of the engine, not told yet
-	flies        bool
+	leg          *legs // nil without a sidecar
+	updated      bool  // server.notify will report the engine's progress
+	inFlight     bool
 	place        int          // in world.directs
-	alarm        *alarm       // of the request that has taken its place
-	due          machine.Time // of its event in the queue
-	before       way          // what the answer takes to the client, before any of it went there
+	ref          *requestRef  // the request that has replaced it
+	due          machine.Time // time of its event in the queue
+	before       way          // ways.down before the first piece of the answer
 	head         [6]header.Header
 }
 
-// computed is what a model server has of one.
+// computed is a direct request, or its prefill leg, at a model server.
 type computed struct {
 	modelserver.Direct
 	d *direct
 }
 
-// mayBeDirect says whether requests to the pool may be direct: as far as each part of it says so.
+// mayBeDirect reports whether every part of the pool supports direct requests.
 func (x *pool) mayBeDirect() bool {
-	told := x.w.rec == nil || x.w.lives != nil // nobody wants their steps
-	lasts := x.fleets == nil && len(x.Incidents) == 0
-	return told && lasts && x.Picked() && !x.verbose && x.predicting == nil && x.modes.direct() && !x.Faults.Strike() &&
-		!slices.ContainsFunc(x.pickers, func(k *picking) bool { return !k.direct() }) &&
+	unread := x.w.rec == nil || x.w.lives != nil // the recorder does not read steps
+	lasts := x.replicaSets == nil && len(x.Incidents) == 0
+	return unread && lasts && x.Picked() && !x.verbose && x.predicting == nil && x.modes.direct() &&
+		!x.Faults.Strike() && !slices.ContainsFunc(x.pickers, func(k *picking) bool { return !k.direct() }) &&
 		!slices.ContainsFunc(x.servers, func(sv *server) bool { return !sv.direct() })
 }
 
-// direct says whether requests may pass that nobody shows the picker whole.
+// direct reports whether Envoy passes responses on without waiting for their end or for the picker.
 func (m *modes) direct() bool { return m.response == stream.FullDuplex && m.limit == 0 }
 
-// direct says whether the picker takes requests that need no stream, and at once.
+// direct reports whether the picker decides at once, without a stream.
 func (k *picking) direct() bool { return k.m.Direct() && k.service == nil }
 
-// direct says whether the server, and the sidecar before it, takes requests that need no
-// Response, whoever of those alike reads them.
+// direct reports whether the server, and its sidecar, support requests without a Response, which any equal server may
+// read.
 func (s *server) direct() bool {
 	first := s.pool.first(s.Prefills())
 	return s.core.Direct(s.w.limit) && s.reader.ReadsAs(&first.reader) &&
 		(s.sidecar == nil || s.sidecar.config.Direct())
 }
 
-// first is the first server that prefills for others, or that answers clients.
+// first returns the first server that only prefills, or the first one that answers clients.
 func (x *pool) first(prefills bool) *server {
 	if prefills {
 		return x.servers[x.Decoders]
@@ -82,11 +80,11 @@ func (x *pool) first(prefills bool) *server {
 	return x.servers[0]
 }
 
-// acting are headers that do something on the way of a request, or at its end.
+// acting are headers with an effect on the way of a request.
 var acting = slices.Concat(modelserver.Acting, disagg.Acting,
 	[]string{"content-type", "x-request-id", picker.HeaderDestination})
 
-// sendDirect sends a request, if it may be direct.
+// sendDirect sends a request as a direct one, if it may be.
 func (x *pool) sendDirect(v *workload.Conversation, q *workload.Request) bool {
 	w := x.w
 	if _, leaves := w.load.Leaves(q.Index); leaves || !q.IsDescribed() || q.GRPC {
@@ -102,10 +100,10 @@ func (x *pool) sendDirect(v *workload.Conversation, q *workload.Request) bool {
 	api := modelserver.APIOf(q.Path)
 	if api == nil || !d.asked.Read(&x.servers[0].reader, d.reads(), api, &d.Described, modelserver.Whole,
 		w.rec != nil) {
-		w.spares = append(w.spares, d)
+		w.freeDirects = append(w.freeDirects, d)
 		return false
 	}
-	d.flies = true
+	d.inFlight = true
 	w.sent++
 	d.picker = x.picker()
 	d.picker.number++
@@ -123,22 +121,22 @@ func (x *pool) sendDirect(v *workload.Conversation, q *workload.Request) bool {
 	}
 	d.ways, d.leg = w.hops.open(q.ID, 0), nil
 	d.before = d.ways.down
-	d.goes(d.ways.up.passes(w.now, &w.hops.first), decides)
+	d.schedule(d.ways.up.passes(w.now, &w.hops.first), decides)
 	return true
 }
 
-// reads is what the request is read with, one at a time.
+// reads returns the Head for reading the request. All requests share it.
 func (d *direct) reads() *modelserver.Head {
 	h := &d.w.reading
 	h.RequestID, h.Attempt, h.Scratch = d.ID, 1, &d.w.chat
 	return h
 }
 
-// spareDirect is one that is not in flight.
+// spareDirect returns one that is not in flight.
 func (w *world) spareDirect() *direct {
-	if n := len(w.spares); n > 0 {
-		d := w.spares[n-1]
-		w.spares = w.spares[:n-1]
+	if n := len(w.freeDirects); n > 0 {
+		d := w.freeDirects[n-1]
+		w.freeDirects = w.freeDirects[:n-1]
 		return d
 	}
 	d := &direct{w: w, place: len(w.directs)}
@@ -147,14 +145,14 @@ func (w *world) spareDirect() *direct {
 	return d
 }
 
-// passes is when what leaves at a time arrives.
+// passes returns the arrival of a message that leaves now.
 func (on *way) passes(now machine.Time, by *route) machine.Time {
 	on.until = max(on.until, now.Add(by.takes(&on.draw)))
 	return on.until
 }
 
-// goes has something happen at a time, which may be now.
-func (d *direct) goes(at machine.Time, what kind) {
+// schedule plays an event of the request at a time, which may be now.
+func (d *direct) schedule(at machine.Time, what kind) {
 	if d.due = at; at > d.w.now {
 		d.w.queue.Push(at, machine.ClassArrival, event{what, d})
 		return
@@ -162,26 +160,17 @@ func (d *direct) goes(at machine.Time, what kind) {
 	d.w.play(event{what, d})
 }
 
-// headers are those that the client sends.
-func (d *direct) headers() header.List {
-	h := append(d.head[:0], header.Header{Name: ":method", Value: "POST"}, header.Header{Name: ":path", Value: d.Path},
-		header.Header{Name: "content-type", Value: jsonType}, header.Header{Name: "x-request-id", Value: d.ID})
-	if !d.w.chunked {
-		h = append(h, header.Header{Name: "content-length", Value: strconv.Itoa(d.Len())})
-	}
-	return append(h, d.Header...)
-}
-
-// decide is the request at the EPP.
+// decide hands the request to the picker.
 func (d *direct) decide() {
 	w := d.w
 	d.life.Picked = w.now
-	if !d.picked.Arrive(d.picker.m, d.picker, d.headers().Normalize(), &d.Described, d.number, d) {
+	head := w.clientHead(d.head[:0], &d.Request).Normalize()
+	if !d.picked.Arrive(d.picker.m, d.picker, head, &d.Described, d.number, d) {
 		d.takeSteps(false)
 	}
 }
 
-// decided is told of the picker's decision.
+// decided follows the picker's decision.
 func (d *direct) decided() {
 	w := d.w
 	to, ok := d.picked.To()
@@ -190,7 +179,8 @@ func (d *direct) decided() {
 		return
 	}
 	d.server = d.pool.byAddr[to]
-	if d.server == nil || d.server.sidecar != nil && !d.takesLegs() { // several, one for another
+	// several servers, or a sidecar that has to decide
+	if d.server == nil || d.server.sidecar != nil && !d.takesLegs() {
 		d.takeSteps(true)
 		return
 	}
@@ -199,40 +189,45 @@ func (d *direct) decided() {
 	for left := d.Len(); left > stream.MaxChunkBytes; left -= stream.MaxChunkBytes {
 		d.ways.upBehind.passes(w.now, &w.hops.server)
 	}
-	d.goes(d.ways.upBehind.passes(w.now, &w.hops.server), enters)
+	d.schedule(d.ways.upBehind.passes(w.now, &w.hops.server), enters)
 }
 
-// takeSteps has the request go on as one that takes every step, from where it is at the
-// EPP; decided says that it is.
+// takeSteps replaces the request, at the EPP, by one that takes every step. decided reports whether the picker has
+// decided about it.
 func (d *direct) takeSteps(decided bool) {
-	d.life.Picked = machine.Never // it will be told
+	d.life.Picked = machine.Never // the other request records it
 	r := d.retire()
 	if r.direct = decided; decided {
 		d.picked.Owner = r
 		r.stream.Adopt(&d.picked)
 	}
-	m := message{r: r, head: r.head().Normalize()}
+	r.beginAtEPP()
+}
+
+// beginAtEPP handles the client's headers and body at the EPP now.
+func (r *request) beginAtEPP() {
+	m := message{r: r, head: r.w.clientHead(nil, &r.Request).Normalize()}
 	m.begun()
 }
 
-// retire tells the events of the request up to now, and has one take its place that takes
-// every step. It is used no more: the picker may go on looking at what is in it.
+// retire records the events of the request so far, and returns the request that replaces it. The direct is not reused,
+// because the picker may still refer to it.
 func (d *direct) retire() *request {
 	w, r := d.w, d.w.newRequest()
-	d.tell()
+	d.recordEvents()
 	r.conversation, r.Request, r.ways, r.pool = d.conversation, d.Request, d.ways, d.pool
 	r.stream = &r.memory.stream
 	r.attach(d.picker, d.number)
 	r.slot.open(w, r.stream, &r.fx, r.slot.carry)
-	if d.flies = false; w.timeout > 0 {
-		r.alarm = &alarm{r}
-		d.alarm = r.alarm
+	if d.inFlight = false; w.timeout > 0 {
+		r.ref = &requestRef{r}
+		d.ref = r.ref
 	}
 	d.forget()
 	return r
 }
 
-// forget has it used no more.
+// forget removes the direct from the list of all.
 func (d *direct) forget() {
 	w := d.w
 	last := w.directs[len(w.directs)-1]
@@ -240,8 +235,8 @@ func (d *direct) forget() {
 	w.directs = w.directs[:len(w.directs)-1]
 }
 
-// tell tells the events of the request up to now, instead of a life.
-func (d *direct) tell() {
+// recordEvents records the events of the request so far, in place of a Life.
+func (d *direct) recordEvents() {
 	w := d.w
 	if w.lives == nil {
 		return
@@ -254,12 +249,11 @@ func (d *direct) tell() {
 	}
 }
 
-// past is what has happened to a request that took no steps, while it takes those that
-// it would have taken, without a word.
+// past is the history of a direct request while the request that replaces it replays the same steps, unrecorded.
 type past struct{ d *direct }
 
-// becomes has the request go on as one that takes every step, wherever it is, and
-// whatever is under way. Nothing of it is carried out just now.
+// becomes replaces the request, at any point of its way, by one that takes every step. No effect of the request may be
+// under way on the call stack.
 func (d *direct) becomes() *request {
 	w, l, x := d.w, &d.life, &d.asked
 	r := d.retire()
@@ -273,36 +267,32 @@ func (d *direct) becomes() *request {
 		w.mute.off = true
 		defer func() { w.mute.off = false }()
 	}
-	head := r.head().Normalize()
 	if l.Picked == machine.Never {
-		w.due(d.due, &r.ways.up, message{do: (*message).begun, r: r, head: head})
+		w.due(d.due, &r.ways.up,
+			message{do: (*message).begun, r: r, head: w.clientHead(nil, &r.Request).Normalize()})
 		return r
 	}
 	r.past, r.direct = &past{d}, true
 	d.picked.Owner = r
 	r.stream.Adopt(&d.picked)
-	m := message{r: r, head: head}
-	m.begun()
-	switch p := r.sidecar; {
-	case p != nil:
+	r.beginAtEPP()
+	if p := r.sidecar; p != nil {
 		for id := 1; p.legs[id] != nil; id++ {
-			if x := d.leg.of(p.legs[id]); x != nil {
-				x.tells(p.legs[id].sub.at, d.leg.first(x), d.leg.last(x))
-			}
+			d.leg.of(p.legs[id]).replay(p.legs[id].sub.at)
 		}
-	default:
-		x.tells(r.at, l.First != machine.Never, l.Last != machine.Never)
+	} else {
+		x.replay(r.at)
 	}
 	r.past = nil
 	return r
 }
 
-// tells has what takes its place hear what the model server has said of it; first and last
-// are whether its first token and its end were told.
-func (x *computed) tells(a *answering, first, last bool) {
+// replay reports the engine's progress so far to the answering that replaces x.
+func (x *computed) replay(a *answering) {
 	if a == nil {
 		return
 	}
+	first, last := x.reported()
 	p, leg := &a.p, x.d.leg
 	p.Started, p.StartedAt, p.Cached = x.StartedAt != machine.Never, x.StartedAt, x.Cached
 	if leg != nil && x == &x.d.asked {
@@ -321,7 +311,7 @@ func (x *computed) tells(a *answering, first, last bool) {
 	}
 }
 
-// passes has a message arrive at once that has arrived, or when it does.
+// passes delivers a message at once if the direct request's had arrived, and otherwise at the same time as that one.
 func (p *past) passes(on *way, m message) {
 	d, now, l := p.d, p.d.w.now, &p.d.life
 	at, arrived := d.due, false
@@ -346,7 +336,7 @@ func (p *past) passes(on *way, m message) {
 	m.do(&m)
 }
 
-// due has a message arrive at a time.
+// due delivers a message at a time.
 func (w *world) due(at machine.Time, on *way, m message) {
 	on.busy++
 	under := takeFrom(&w.messages)
@@ -355,7 +345,7 @@ func (w *world) due(at machine.Time, on *way, m message) {
 	w.queue.Push(at, machine.ClassArrival, event{arrives, under})
 }
 
-// enter is the whole request at its model server, or a leg of it.
+// enter takes the request, or a leg of it, at its model server.
 func (d *direct) enter() {
 	if d.leg != nil && d.leg.enter() {
 		return
@@ -369,8 +359,8 @@ func (x *computed) submit(to *server) {
 	to.input(enginecore.Submit{Sequence: &x.Sequence.Sequence})
 }
 
-// hear takes what the engine of its server says of it. Where that is not how a request goes
-// that is answered wholly, one that takes every step goes on with it: that one hears it.
+// hear takes the engine's effect on it. For an effect that does not occur in the life of a whole answer, a request that
+// takes every step replaces it, and hear returns that request's sequence.
 func (x *computed) hear(s *server, f *engine.Effect) *sequence {
 	d := x.d
 	if !x.Hear(f) {
@@ -380,18 +370,18 @@ func (x *computed) hear(s *server, f *engine.Effect) *sequence {
 		}
 		return &r.sidecar.legs[d.leg.idOf(x)].sub.at.one.sequence
 	}
-	if !d.news {
-		d.news = true
-		s.news = append(s.news, d)
+	if !d.updated {
+		d.updated = true
+		s.updated = append(s.updated, d)
 	}
 	return nil
 }
 
-// told has the answer leave, as far as it is there.
-func (d *direct) told() {
+// engineUpdated sends the pieces of the answer that the engine has made.
+func (d *direct) engineUpdated() {
 	w, l, x, leg := d.w, &d.life, &d.asked, d.leg
-	d.news = false
-	if !d.flies || leg != nil && leg.told() {
+	d.updated = false
+	if !d.inFlight || leg != nil && leg.prefillUpdated() {
 		return
 	}
 	l.Started, l.Cached = x.StartedAt, x.Cached
@@ -410,14 +400,14 @@ func (d *direct) told() {
 	if x.EndedAt != machine.Never {
 		l.Last, l.Tokens = w.now, x.Tokens
 		if leg != nil {
-			d.goes(leg.answers(), seesEnd)
+			d.schedule(leg.answers(), seesEnd)
 			return
 		}
-		d.goes(d.ways.downBehind.passes(w.now, &w.hops.client), seesEnd)
+		d.schedule(d.ways.downBehind.passes(w.now, &w.hops.client), seesEnd)
 	}
 }
 
-// seesEnd is the answer's end at the EPP.
+// seesEnd takes the answer's end at the EPP.
 func (d *direct) seesEnd() {
 	w, l := d.w, &d.life
 	if d.leg != nil && d.leg.seesEnd() {
@@ -428,10 +418,10 @@ func (d *direct) seesEnd() {
 		l.FirstSeen = w.now
 	}
 	d.picker.Input(epp.Done{Request: &d.picked.Request})
-	d.goes(d.ways.down.passes(w.now, &w.hops.server), getsEnd)
+	d.schedule(d.ways.down.passes(w.now, &w.hops.server), getsEnd)
 }
 
-// getsEnd is the answer's end at the client.
+// getsEnd takes the answer's end at the client.
 func (d *direct) getsEnd() {
 	w, l := d.w, &d.life
 	l.LastGot = w.now
@@ -452,27 +442,27 @@ func (d *direct) getsEnd() {
 		w.talks, v = append(w.talks, v), nil
 	}
 	d.picked.Over()
-	if d.flies, d.conversation = false, nil; d.leg == nil || d.leg.left() {
-		w.spares = append(w.spares, d)
+	if d.inFlight, d.conversation = false, nil; d.leg == nil || d.leg.left() {
+		w.freeDirects = append(w.freeDirects, d)
 	} else {
 		d.forget()
 	}
 	w.next(v, think)
 }
 
-// interrupted tells of requests in flight what has happened to them.
+// interrupted records the events of the direct requests in flight.
 func (w *world) interrupted() {
 	for _, d := range w.directs {
-		if d.flies {
-			d.tell()
+		if d.inFlight {
+			d.recordEvents()
 		}
 	}
 }
 
-// play is what happens to the request next, unless another one has taken its place.
+// play plays the next event of the request, unless another request has replaced it.
 func (d *direct) play(what kind) {
 	switch {
-	case !d.flies:
+	case !d.inFlight:
 	case what == decides:
 		d.decide()
 	case what == enters:
@@ -484,7 +474,7 @@ func (d *direct) play(what kind) {
 	}
 }
 
-// mute is a recorder that may be told to listen no more.
+// mute is a recorder that can be switched off.
 type mute struct {
 	record.Recorder
 	off bool

@@ -3,6 +3,7 @@ package virtual
 import (
 	"bytes"
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/epp/dynamo"
@@ -20,11 +21,10 @@ import (
 type sidecar struct {
 	config   disagg.Config
 	requests uint64
-	busy     map[*sidecarRequest]uint64 // what it serves, by number
+	busy     map[*sidecarRequest]uint64 // its requests, with their numbers
 }
 
-// sidecarRequest is one request at a sidecar: the same core/sidecar/disagg as live, with
-// model servers at hand instead of sockets.
+// sidecarRequest is a request at a sidecar: core/sidecar/disagg, with direct calls of model servers instead of sockets.
 type sidecarRequest struct {
 	slot[disagg.Message, *disagg.Effects]
 
@@ -33,30 +33,28 @@ type sidecarRequest struct {
 	x    *disagg.ClientRequest
 	fx   disagg.Effects
 	legs map[int]*leg
-	body disagg.Start // as the picker sends it on
-	// later is what legs had to say while effects were being carried out, such as
-	// the one that has their answer delivered.
+	body disagg.Start
+	// later are progress reports of legs that arrived while effects were carried out.
 	later []func()
 }
 
-// leg is a request of the sidecar's own at a model server. It travels as a
-// request whose answer goes to the sidecar.
+// leg is the sidecar's own request at a model server. Its answer goes to the sidecar.
 type leg struct {
 	disagg.Leg
 	p       *sidecarRequest
 	sub     *request
-	told    bool // the status has been
+	told    bool // the machine has the head of the answer
 	ways    ways // between sidecar and server, up and down
 	by      *route
-	dropped bool // nobody waits for it any more
-	deliver bool // to the client, not to the machine
+	dropped bool // the sidecar does not wait for it
+	deliver bool // the answer goes to the client, not to the machine
 	change  disagg.Changer
-	whole   []byte // of an answer that is collected
-	kind    string // of its content
+	whole   []byte // the answer, if it is collected
+	kind    string // the answer's content type
 	bytes   int
 }
 
-// sidecars puts a sidecar before each decode server.
+// startSidecars puts a sidecar before each decode server.
 func (x *pool) startSidecars() error {
 	cars := x.Sidecars
 	if cars == nil {
@@ -86,7 +84,7 @@ func (x *pool) startSidecars() error {
 	return nil
 }
 
-// router is the pool's Dynamo router as the frontends before its model servers ask it.
+// router is the pool's Dynamo router for the frontends before its model servers.
 type router struct{ x *pool }
 
 func (r router) Route(id string, tokens []uint32) (worker, prefill string) {
@@ -94,7 +92,7 @@ func (r router) Route(id string, tokens []uint32) (worker, prefill string) {
 }
 func (r router) Tell(id string, over bool) { r.x.frontend.Tell(id, over) }
 
-// worker is where the worker with an instance id listens, behind its frontend.
+// worker returns the address of the worker with an instance id, behind its frontend.
 func (x *pool) worker(id string) (disagg.Target, bool) {
 	for _, sv := range x.servers {
 		if dynamo.IDOf(sv.Name).String() == id {
@@ -104,7 +102,7 @@ func (x *pool) worker(id string) (disagg.Target, bool) {
 	return disagg.Target{}, false
 }
 
-// forget begins with an empty session cache, as a sidecar that has started.
+// forget clears the session cache, as a restart does.
 func (x *sidecar) forget(sessions int) error {
 	if sessions == 0 {
 		return nil
@@ -114,7 +112,7 @@ func (x *sidecar) forget(sessions int) error {
 	return err
 }
 
-// sessionPrefillers returns whom sidecars call in session mode.
+// sessionPrefillers returns the targets of sidecars in session mode.
 func (x *pool) sessionPrefillers() []disagg.Target { return x.prefillers }
 
 // enter hands a request to the sidecar.
@@ -134,16 +132,16 @@ func (r *request) enter(at *server, head header.List) {
 	p.open(r.w, p.x, &p.fx, func(i int) { p.act(p.fx.List[i].Do) })
 }
 
-// read takes a piece of the request's body, the last of which starts it.
+// read takes a piece of the request's body. The last piece starts the machine.
 func (p *sidecarRequest) read(body []byte, d *described.Body, end bool) {
 	p.body.Described = cmp.Or(d, p.body.Described)
 	p.body.Body = append(p.body.Body, body...)
 	if end {
-		p.tell(p.body)
+		p.handle(p.body)
 	}
 }
 
-// act does what the sidecar wants done.
+// act carries out an action of the sidecar.
 func (p *sidecarRequest) act(a disagg.Action) {
 	switch a := a.(type) {
 	case disagg.Call:
@@ -170,7 +168,7 @@ func (p *sidecarRequest) act(a disagg.Action) {
 	}
 }
 
-func (p *sidecarRequest) tell(m disagg.Message) {
+func (p *sidecarRequest) handle(m disagg.Message) {
 	p.input(m)
 	if p.x.Over() {
 		delete(p.at.sidecar.busy, p)
@@ -178,14 +176,14 @@ func (p *sidecarRequest) tell(m disagg.Message) {
 	}
 }
 
-// call begins a leg at its model server.
+// call starts a leg at its model server.
 func (p *sidecarRequest) call(d disagg.Leg) {
 	w := p.r.w
 	l := &leg{Leg: d, p: p, ways: w.hops.open(p.r.ID, d.ID), by: &w.hops.pods, sub: &request{w: w, pool: p.r.pool}}
 	p.legs[d.ID] = l
 	to := p.at
 	switch front := p.at.sidecar.config.Frontend != nil; {
-	case d.Target.Host != "" && front: // behind the frontend there
+	case d.Target.Host != "" && front: // behind that server's frontend
 		to = p.r.pool.byHost[d.Target.Host]
 	case d.Target.Host != "":
 		to = p.r.pool.byAddr[d.Target.String()]
@@ -196,20 +194,16 @@ func (p *sidecarRequest) call(d disagg.Leg) {
 	if to == p.at {
 		l.by = &w.hops.pod
 	}
-	if to != nil && d.Kind == disagg.Bootstrap {
+	if to == nil || d.Kind == disagg.Bootstrap {
 		l.send(func() {
 			l.back(true, func() {
-				p.tell(disagg.Head{Leg: d.ID, Status: 200, ContentType: "application/json"})
-				_, told := connector.Answer(d.Path, to.core.Config().EngineID)
-				p.tell(disagg.Whole{Leg: d.ID, Body: told})
-			})
-		})
-		return
-	}
-	if to == nil {
-		l.send(func() {
-			l.back(true, func() {
-				p.tell(disagg.Failed{Leg: d.ID, Reason: "nobody listens on " + d.Target.String(), Refused: true})
+				if to == nil {
+					p.handle(disagg.Failed{Leg: d.ID, Reason: "nobody listens on " + d.Target.String(), Refused: true})
+					return
+				}
+				p.handle(disagg.Head{Leg: d.ID, Status: 200, ContentType: jsonType})
+				_, body := connector.Answer(d.Path, to.core.Config().EngineID)
+				p.handle(disagg.Whole{Leg: d.ID, Body: body})
 			})
 		})
 		return
@@ -227,7 +221,7 @@ func (p *sidecarRequest) call(d disagg.Leg) {
 		l.ways = past.d.leg.ways[d.Kind]
 	}
 	endpoint := to.endpoint
-	if to == p.at || d.Kind == disagg.Decode { // behind the sidecar
+	if to == p.at || d.Kind == disagg.Decode { // behind its sidecar
 		endpoint = to.behind()
 	}
 	head := header.Of("content-type", "application/json", "x-request-id", p.r.ID)
@@ -237,20 +231,20 @@ func (p *sidecarRequest) call(d disagg.Leg) {
 	})
 }
 
-// hear has the legs say what had to wait.
+// hear handles the progress reports of legs that had to wait.
 func (p *sidecarRequest) hear() {
 	p.playing = false
 	for len(p.later) > 0 {
-		say := p.later[0]
+		report := p.later[0]
 		p.later = p.later[1:]
-		say()
+		report()
 	}
 }
 
-// send is what the sidecar sends to the leg's server.
-func (l *leg) send(f func()) { l.pass(&l.ways.up, message{do: (*message).call, f: f}) }
+// send sends a message to the leg's server.
+func (l *leg) send(f func()) { l.pass(&l.ways.up, call(f)) }
 
-// back is what comes back, for as long as the sidecar waits for it; end says that it is the last.
+// back sends a message to the sidecar, which drops it if it does not wait. end marks the last one.
 func (l *leg) back(end bool, f func()) {
 	l.pass(&l.ways.down, message{do: (*message).call, end: end, f: func() {
 		if !l.dropped {
@@ -276,12 +270,12 @@ func (l *leg) drop(reason string) {
 	}
 }
 
-// respond is a piece of the leg's answer.
+// respond sends a piece of the leg's answer to the sidecar.
 func (l *leg) respond(status int, contentType string, body []byte, piece *described.Piece, end bool) {
 	l.back(end, func() { l.responded(status, contentType, body, piece, end) })
 }
 
-// responded is that piece at the sidecar.
+// responded takes a piece of the answer at the sidecar.
 func (l *leg) responded(status int, contentType string, body []byte, piece *described.Piece, end bool) {
 	if l.p.playing {
 		body = bytes.Clone(body)
@@ -294,19 +288,16 @@ func (l *leg) responded(status int, contentType string, body []byte, piece *desc
 	}
 	if !l.told {
 		l.told, l.kind = true, contentType
-		l.p.tell(disagg.Head{Leg: l.ID, Status: status, ContentType: contentType})
+		l.p.handle(disagg.Head{Leg: l.ID, Status: status, ContentType: contentType})
 	}
-	switch {
-	case l.deliver:
+	if l.deliver {
 		l.handOn(status, body, piece, end)
-	default:
-		if l.whole = append(l.whole, body...); end {
-			l.p.tell(disagg.Whole{Leg: l.ID, Body: l.whole})
-		}
+	} else if l.whole = append(l.whole, body...); end {
+		l.p.handle(disagg.Whole{Leg: l.ID, Body: l.whole})
 	}
 }
 
-// handOn hands the leg's answer on to the client.
+// handOn passes the leg's answer on to the client.
 func (l *leg) handOn(status int, body []byte, piece *described.Piece, end bool) {
 	if piece != nil {
 		if l.change != nil && !l.change.Piece(piece, end) {
@@ -334,23 +325,23 @@ func (l *leg) handOn(status int, body []byte, piece *described.Piece, end bool) 
 		}
 	}
 	if first {
-		l.p.tell(disagg.FirstByte{Bytes: n})
+		l.p.handle(disagg.FirstByte{Bytes: n})
 	}
 	if end {
-		l.p.tell(disagg.Delivered{Bytes: l.bytes})
+		l.p.handle(disagg.Delivered{Bytes: l.bytes})
 	}
 	if n > 0 || end {
 		r.answer(status, l.kind, body, piece, end)
 	}
 }
 
-// streams is whether the leg's answer is sent in pieces.
+// streams reports whether the leg's answer is streamed.
 func (l *leg) streams() bool {
 	q := l.sub.at.resp.Request()
 	return q != nil && q.Stream
 }
 
-// broke is the connection to the leg's server breaking, seen by the sidecar.
+// broke reports to the sidecar that the connection to the leg's server broke.
 func (l *leg) broke(reason string) {
 	p := l.p
 	if p.playing {
@@ -362,14 +353,14 @@ func (l *leg) broke(reason string) {
 		return
 	}
 	if !l.deliver {
-		p.tell(disagg.Failed{Leg: l.ID, Reason: reason})
+		p.handle(disagg.Failed{Leg: l.ID, Reason: reason})
 		return
 	}
 	const text = "the decode server's answer broke off: "
-	p.tell(disagg.Gone{Reason: text + reason})
+	p.handle(disagg.Gone{Reason: text + reason})
 	p.drop("the client left")
 	if l.bytes == 0 && l.change != nil && !l.streams() {
-		// It was read whole to be changed, so that nothing has left yet.
+		// The sidecar collects and changes a whole answer, so the client has nothing of it yet.
 		a := disagg.Failed{Reason: reason}.Answer()
 		p.r.respond(a.Status, jsonType, a.Body, true)
 		return
@@ -377,20 +368,16 @@ func (l *leg) broke(reason string) {
 	p.r.lost()
 }
 
-// serves are the requests that a sidecar has, in the order in which they came.
+// serves returns the requests of a sidecar, in the order of their arrival.
 func (x *sidecar) serves() []*sidecarRequest {
-	out := make([]*sidecarRequest, 0, len(x.busy))
-	for p := range x.busy {
-		out = append(out, p)
-	}
-	slices.SortFunc(out, func(a, b *sidecarRequest) int { return cmp.Compare(x.busy[a], x.busy[b]) })
-	return out
+	return slices.SortedFunc(maps.Keys(x.busy),
+		func(a, b *sidecarRequest) int { return cmp.Compare(x.busy[a], x.busy[b]) })
 }
 
-// leave ends the legs of a request that nobody waits for any more.
+// leave ends a request and its legs, because no client waits.
 func (p *sidecarRequest) leave(reason string) {
 	if !p.x.Over() {
-		p.tell(disagg.Gone{Reason: reason})
+		p.handle(disagg.Gone{Reason: reason})
 	}
 	p.drop(reason)
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/plan"
 )
 
-// frontend is the pool's Dynamo frontend: its router, which model servers push to and the
-// picker asks.
+// frontend is the pool's Dynamo frontend: its router, which model servers push to and the picker calls.
 type frontend struct {
 	slot[dynamo.Message, *dynamo.Effects]
 
@@ -21,28 +20,28 @@ type frontend struct {
 	down   bool
 	routed dynamo.Routed // the newest answer
 
-	gathers map[*server]bool // about to push
+	gathers map[*server]bool // servers whose push is scheduled
 }
 
-// newFrontend makes it; nil where there is none.
+// newFrontend returns nil without a frontend.
 func newFrontend(x *pool) *frontend {
 	if x.Frontend == nil {
 		return nil
 	}
 	f := &frontend{pool: x, spec: x.Frontend, gathers: map[*server]bool{}}
 	f.class, f.while = machine.ClassTimer, x.w.busy
-	f.begin(x.w)
+	f.start(x.w)
 	f.push(0)
 	return f
 }
 
-// begin has the router begin without any knowledge.
-func (f *frontend) begin(w *world) {
+// start starts an empty router.
+func (f *frontend) start(w *world) {
 	f.down = false
 	f.open(w, f.spec.NewRouter(), new(dynamo.Effects), func(i int) { f.routed = f.fx.List[i] })
 }
 
-// push has all workers tell how they are, now and after each interval.
+// push pushes the state of all workers, now and after each interval.
 func (f *frontend) push(number machine.Time) {
 	w := f.w
 	if !f.down {
@@ -60,7 +59,7 @@ func (f *frontend) push(number machine.Time) {
 	}})
 }
 
-// changed has a server push that has more or fewer requests in hand.
+// changed pushes the state of a server whose number of requests has changed.
 func (f *frontend) changed(sv *server) {
 	st := sv.engine.Stats()
 	if n := st.Running + st.Waiting; n == sv.inHand || f.gathers[sv] {
@@ -76,24 +75,24 @@ func (f *frontend) changed(sv *server) {
 	}})
 }
 
-// kill ends the router as a crash would: it knows nothing any more.
+// kill ends the router like a crash.
 func (f *frontend) kill() {
 	f.end()
 	f.down = true
 }
 
-// route answers a routing call.
+// route answers a picker's routing call.
 func (f *frontend) route(r *request, n *picker.Need, a *picker.Answer) {
 	if f.down {
 		a.Err = errors.New("connection refused: the frontend is down")
 		return
 	}
-	told, err := dynamo.ParseProgress(n.Headers.Get(plugins.HeaderProgress))
+	progress, err := dynamo.ParseProgress(n.Headers.Get(plugins.HeaderProgress))
 	if err != nil {
 		a.Err = dynamo.ErrUnread
 		return
 	}
-	for _, p := range told {
+	for _, p := range progress {
 		f.input(p)
 	}
 	tokens := r.promptTokens()
@@ -110,7 +109,7 @@ func (f *frontend) route(r *request, n *picker.Need, a *picker.Answer) {
 	a.Value = answer.JSON()
 }
 
-// Route is the router's answer to a frontend before a model server.
+// Route answers a frontend before a model server.
 func (f *frontend) Route(id string, tokens []uint32) (worker, prefill string) {
 	if f.down {
 		return "", ""
@@ -119,14 +118,14 @@ func (f *frontend) Route(id string, tokens []uint32) (worker, prefill string) {
 	return f.routed.Names()
 }
 
-// Tell is what that frontend says of a request.
+// Tell takes that frontend's progress of a request.
 func (f *frontend) Tell(id string, over bool) {
 	if !f.down {
 		f.input(dynamo.Progress{ID: id, Over: over})
 	}
 }
 
-// send takes what the picker tells it.
+// send takes progress from the picker.
 func (f *frontend) send(n *picker.Need) {
 	list, _ := n.Subject.([]dynamo.Progress)
 	for _, p := range list {
@@ -136,7 +135,7 @@ func (f *frontend) send(n *picker.Need) {
 	}
 }
 
-// far is how long a request's questions are on their way, there and back.
+// far returns the round-trip time of a request's calls.
 func (k *picking) far(x *epp.Request) (d machine.Time, late bool) {
 	f := k.pool.frontend
 	if f == nil {

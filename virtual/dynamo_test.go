@@ -12,8 +12,8 @@ import (
 )
 
 // An endpoint picker with Dynamo's router that restarts has forgotten which blocks it
-// sent where and what runs: prompts go where they are not cached, and every
-// request is served that it did not have in hand just then.
+// sent to which server and what runs: prompts go to servers that do not cache them, and every request is served that
+// it was not handling at that moment.
 func TestDynamoRouterRestarts(t *testing.T) {
 	play := func(restart bool) (cached int64, ends map[string]int) {
 		s, err := scenario.Load("../examples/dynamo-plugin.yaml")
@@ -203,9 +203,8 @@ func TestDynamoPrefillByPicker(t *testing.T) {
 	}
 }
 
-// Workers push when they have more or fewer requests in hand, without waiting for the next
-// heartbeat, which is an hour away here. One that dies is forgotten when it has said nothing
-// for three heartbeats, and is back with its first.
+// Workers push when the number of their requests changes, without waiting for the next heartbeat, which is an hour away
+// here. A dead one is forgotten after three heartbeats without a push, and returns with its first.
 func TestDynamoWorkersPush(t *testing.T) {
 	play := func(change func(*scenario.Pool), look func(now time.Duration, workers []dynamo.Worker)) {
 		s, err := scenario.Load("../examples/dynamo-service.yaml")

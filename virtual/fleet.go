@@ -19,38 +19,38 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// fleet is servers of a pool that come and go, with what decides how many there are.
-type fleet struct {
+// replicaSet drives a Deployment of the plan: servers of a pool that start and end during the run.
+type replicaSet struct {
 	slot[deployment.Message, *machine.Effects[deployment.Effect]]
 	of     *pool
 	d      *plan.Deployment
 	m      *deployment.Deployment
-	scaler *scaler // nil where incidents alone change anything
+	scaler *scaler // nil if only incidents change the number
 }
 
-// scaler drives a fleet's autoscaler.
+// scaler drives a Deployment's autoscaler.
 type scaler struct {
 	slot[autoscaler.Message, *machine.Effects[autoscaler.Effect]]
-	f     *fleet
+	f     *replicaSet
 	m     *autoscaler.Machine
 	pages *metrics.Collector
-	pods  bool // it reads metrics of model servers
+	pods  bool // the autoscaler reads metrics of model servers
 }
 
-// startFleets has the pool's servers come and go, where they do.
-func (x *pool) startFleets() {
+// startReplicaSets starts the replica sets of a pool whose servers start or end during the run.
+func (x *pool) startReplicaSets() {
 	if !x.Lives {
 		return
 	}
 	for k := range x.Deployments {
 		d := &x.Deployments[k]
-		f := &fleet{of: x, d: d, m: deployment.New(d.Config)}
+		f := &replicaSet{of: x, d: d, m: deployment.New(d.Config)}
 		f.class = machine.ClassTimer
 		f.open(x.w, f.m, new(machine.Effects[deployment.Effect]), func(i int) { f.happens(f.fx.List[i]) })
-		x.fleets = append(x.fleets, f)
+		x.replicaSets = append(x.replicaSets, f)
 		for i := range d.Config.Places {
 			sv := x.servers[d.First+i]
-			if sv.fleet = f; i < d.Config.Replicas {
+			if sv.replicaSet = f; i < d.Config.Replicas {
 				sv.phase, sv.lived = deployment.Ready, true
 			}
 		}
@@ -66,8 +66,8 @@ func (x *pool) startFleets() {
 	}
 }
 
-// begin records the servers that are there, and starts the autoscaler.
-func (f *fleet) begin() {
+// start records the servers of the beginning, and starts the autoscaler.
+func (f *replicaSet) start() {
 	for i := range f.d.Config.Replicas {
 		f.record(deployment.Effect{Kind: deployment.Started, Pod: i}, 0)
 		f.record(deployment.Effect{Kind: deployment.Joined, Pod: i}, 0)
@@ -77,11 +77,10 @@ func (f *fleet) begin() {
 	}
 }
 
-func (f *fleet) server(pod int) *server { return f.of.servers[f.d.First+pod] }
+func (f *replicaSet) server(pod int) *server { return f.of.servers[f.d.First+pod] }
 
-// record records what happens to a server for as long as there are requests: a run ends with the last one, and what
-// starts then is no part of it.
-func (f *fleet) record(e deployment.Effect, cut int) {
+// record records an effect on a server, as long as there are requests: a run ends with the last one.
+func (f *replicaSet) record(e deployment.Effect, cut int) {
 	if w := f.w; w.rec != nil && w.busy() {
 		sv := f.server(e.Pod)
 		if step, details := e.Recorded(f.d.Config.Name, sv.Name, cut); step != "" {
@@ -91,8 +90,8 @@ func (f *fleet) record(e deployment.Effect, cut int) {
 	}
 }
 
-// happens carries out what happens to a server.
-func (f *fleet) happens(e deployment.Effect) {
+// happens carries out an effect on a server.
+func (f *replicaSet) happens(e deployment.Effect) {
 	sv := f.server(e.Pod)
 	was := sv.phase
 	sv.phase = f.m.Phase(e.Pod)
@@ -102,8 +101,8 @@ func (f *fleet) happens(e deployment.Effect) {
 	cut := 0
 	switch e.Kind {
 	case deployment.Joined:
-		sv.phase = deployment.Ready // whatever comes next of the same moment
-		sv.begin()
+		sv.phase = deployment.Ready // even if it leaves at the same time
+		sv.restart()
 		f.of.follow()
 	case deployment.Left:
 		sv.phase = deployment.Leaving
@@ -121,12 +120,11 @@ func (f *fleet) happens(e deployment.Effect) {
 	}
 }
 
-// finishInterval is how often a server that was told to end is asked whether it has
-// anything left.
+// finishInterval is how often a stopped server is checked for unfinished requests.
 const finishInterval = 100 * machine.Millisecond
 
-// finishing looks, again and again, whether a server that was told to end has finished.
-func (f *fleet) finishing(pod int) {
+// finishing checks repeatedly whether a stopped server has finished its requests.
+func (f *replicaSet) finishing(pod int) {
 	sv := f.server(pod)
 	switch {
 	case f.m.Phase(pod) != deployment.Stopping:
@@ -137,7 +135,7 @@ func (f *fleet) finishing(pod int) {
 	}
 }
 
-// happens carries out what the autoscaler says.
+// happens carries out an effect of the autoscaler.
 func (k *scaler) happens(e autoscaler.Effect) {
 	f := k.f
 	if !f.w.busy() {
@@ -155,7 +153,7 @@ func (k *scaler) happens(e autoscaler.Effect) {
 	}
 }
 
-// scrape reads the pages that Prometheus would.
+// scrape reads the metrics pages for the autoscaler's Prometheus.
 func (k *scaler) scrape() {
 	x := k.f.of
 	for i, p := range x.pickers {
@@ -186,16 +184,16 @@ func (k *scaler) scrape() {
 	}
 }
 
-// absent says that nobody listens at the server.
+// absent reports whether the server refuses connections.
 func (s *server) absent() bool {
-	return s.fleet != nil && (s.phase == deployment.Absent || s.phase == deployment.Starting)
+	return s.replicaSet != nil && (s.phase == deployment.Absent || s.phase == deployment.Starting)
 }
 
-// ready says that the picker may choose the server.
-func (s *server) ready() bool { return s.fleet == nil || s.phase == deployment.Ready }
+// ready reports whether pickers may choose the server.
+func (s *server) ready() bool { return s.replicaSet == nil || s.phase == deployment.Ready }
 
-// begin is a server's new process.
-func (s *server) begin() {
+// restart starts a new process of the server.
+func (s *server) restart() {
 	s.lived = true
 	s.control(deployment.Begin)
 	if s.sidecar != nil {
@@ -207,7 +205,7 @@ func (s *server) begin() {
 
 // serves notes a request at a server that may be killed.
 func (s *server) serves(a *answering) {
-	if s.fleet == nil {
+	if s.replicaSet == nil {
 		return
 	}
 	if len(s.has) == cap(s.has) {
@@ -223,7 +221,7 @@ func (s *server) forgets(a *answering) {
 	}
 }
 
-// idle says that a server has nothing in hand, its sidecar included.
+// idle reports whether a server and its sidecar have no requests.
 func (s *server) idle() bool {
 	s.advance()
 	st := s.engine.Stats()
@@ -232,7 +230,7 @@ func (s *server) idle() bool {
 		(s.sidecar == nil || len(s.sidecar.busy) == 0)
 }
 
-// kill ends a server as SIGKILL does, and says how many requests broke off.
+// kill ends a server like SIGKILL, and returns how many requests broke off.
 func (s *server) kill() (n int) {
 	if s.sidecar != nil {
 		n = len(s.sidecar.busy)
@@ -252,7 +250,7 @@ func (s *server) kill() (n int) {
 	return n
 }
 
-// follow tells the pickers which servers there are.
+// follow informs sidecars, Envoy and the pickers of the servers that are ready.
 func (x *pool) follow() {
 	x.prefillers = nil
 	for _, sv := range x.servers[x.Decoders:] {
@@ -267,17 +265,17 @@ func (x *pool) follow() {
 	x.tellPickers()
 }
 
-// varies says that pickers do not always have the same servers to choose from.
-func (x *pool) varies() bool { return x.fleets != nil || x.cluster != nil && x.cluster.ejects }
+// varies reports whether the endpoints of the pickers may change.
+func (x *pool) varies() bool { return x.replicaSets != nil || x.cluster != nil && x.cluster.ejects }
 
-// tellPickers tells which servers may be chosen.
+// tellPickers sends the pickers their endpoints.
 func (x *pool) tellPickers() {
 	for _, k := range x.pickers {
 		k.Input(epp.Endpoints{List: x.endpoints()})
 	}
 }
 
-// healthy notes which servers Envoy would send a request to by itself.
+// healthy updates the servers to which Envoy sends requests without a picker.
 func (x *pool) healthy() {
 	x.modes.servers = nil
 	for _, sv := range x.servers[:x.Decoders] {
@@ -287,14 +285,14 @@ func (x *pool) healthy() {
 	}
 }
 
-// check has Envoy see at its next health check how the servers are then, where it makes any.
+// check updates Envoy's view of the servers at its next health check, if it makes any.
 func (x *pool) check() {
 	if x.modes.failOpen || !x.Picked() {
 		x.w.queue.Push(proxy.NextCheck(x.w.now), machine.ClassTimer, event{then, x.healthy})
 	}
 }
 
-// serving are the addresses of all servers that are ready.
+// serving returns the addresses of all servers that are ready.
 func (x *pool) serving() (out []string) {
 	for _, sv := range x.servers {
 		if sv.ready() {
@@ -304,7 +302,7 @@ func (x *pool) serving() (out []string) {
 	return out
 }
 
-// endpoints are those that a picker may choose from.
+// endpoints returns the endpoints that a picker may choose.
 func (x *pool) endpoints() (out []*picker.Endpoint) {
 	if x.cluster != nil {
 		defer func() { out = upstream.Usable(out, x.cluster.out, (*picker.Endpoint).HostPort) }()

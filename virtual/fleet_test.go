@@ -21,7 +21,7 @@ func parsed(t interface{ Fatal(...any) }, text string) *scenario.Scenario {
 	return s
 }
 
-// lives is what the record says of servers: what happened to each when, in seconds.
+// lives lists the events of servers in the record, with their times in seconds.
 func lives(events []record.Event) (out []string) {
 	for _, e := range events {
 		switch e.Step {

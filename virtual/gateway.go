@@ -1,6 +1,8 @@
 package virtual
 
 import (
+	"strconv"
+
 	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
@@ -9,11 +11,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// What Envoy does by itself, as measured: without its model server it answers
-// 503 as long as no response headers have come, and breaks the answer off
-// afterwards.
+// Envoy's own answers, as measured: after the loss of the model server, Envoy answers 503 if it has no response headers
+// yet, and otherwise breaks the answer off.
 
-// lost is the connection to the endpoint breaking.
+// lost reports that the connection to the endpoint broke.
 func (r *request) lost() {
 	if r.try != nil {
 		r.try.broke(false)
@@ -22,10 +23,9 @@ func (r *request) lost() {
 	r.instead(proxy.Lost(proxy.Ended(r.pool.HTTP2), 1))
 }
 
-// instead is Envoy's own answer in the place of the endpoint's, which is cut short where it
-// has begun.
+// instead sends Envoy's own answer in place of the endpoint's, or cuts the endpoint's answer short if it has begun.
 func (r *request) instead(a stream.Answer) {
-	r.toEPP(message{do: (*message).call, f: func() {
+	r.toEPP(call(func() {
 		switch {
 		case r.stream.Result() != stream.Running && !r.seen.past:
 			return
@@ -38,15 +38,15 @@ func (r *request) instead(a stream.Answer) {
 			return
 		}
 		f := r.facts()
-		r.toClient(message{do: (*message).call, f: func() { r.finish(f.Broke("the answer was cut short")) }})
-		r.tell(stream.Message{Kind: stream.PeerGone})
-	}})
+		r.toClient(call(func() { r.finish(f.Broke("the answer was cut short")) }))
+		r.toStream(stream.Message{Kind: stream.PeerGone})
+	}))
 }
 
-// refused is Envoy's own answer to the client.
+// refused sends Envoy's own answer to the client.
 func (r *request) refused(a stream.Answer) { r.toClient(message{do: (*message).answered, answer: &a}) }
 
-// cut is the connection to the model server breaking.
+// cut breaks the connection to the model server.
 func (r *request) cut(reset bool) {
 	reason := "the connection was closed"
 	if reset {
@@ -59,12 +59,12 @@ func (r *request) cut(reset bool) {
 	r.lost()
 }
 
-// respond is a piece of the response on its way to the EPP.
+// respond sends a piece of the response to the EPP, or to the sidecar for a leg.
 func (r *request) respond(status int, contentType string, body []byte, end bool) {
 	r.answer(status, contentType, body, nil, end)
 }
 
-// answer is respond, with bytes or with a piece that is described.
+// answer is respond with bytes or with a described piece.
 func (r *request) answer(status int, contentType string, body []byte, piece *described.Piece, end bool) {
 	switch {
 	case r.leg != nil:
@@ -78,14 +78,13 @@ func (r *request) answer(status int, contentType string, body []byte, piece *des
 		end: end})
 }
 
-// callStatus is how a call by gRPC ended.
+// callStatus is the status of a gRPC call.
 type callStatus struct {
 	code    vllmgrpc.Code
 	message string
 }
 
-// endCall ends a call by gRPC with a status, or with an error of the model server's,
-// behind the last of its messages.
+// endCall ends a gRPC call after its last message: with the model server's error, or with OK.
 func (r *request) endCall(bad *openai.Error, last []byte) {
 	if r.ended = new(callStatus); bad != nil {
 		*r.ended = callStatus{vllmgrpc.CodeOf(bad.Status), bad.Message}
@@ -93,9 +92,9 @@ func (r *request) endCall(bad *openai.Error, last []byte) {
 	r.respond(200, vllmgrpc.ContentType, last, true)
 }
 
-// responded is a piece of the response at the EPP.
+// responded takes a piece of the response at the EPP.
 func (r *request) responded(status int, contentType string, body []byte, piece *described.Piece, end bool) {
-	if r.stream.Result() != stream.Running && !r.seen.past { // it has answered, or the client is gone
+	if r.stream.Result() != stream.Running && !r.seen.past { // the EPP has answered, or the client is gone
 		return
 	}
 	if r.status == 0 {
@@ -105,7 +104,8 @@ func (r *request) responded(status int, contentType string, body []byte, piece *
 			r.toClient(message{do: (*message).received, end: true})
 			return
 		}
-		r.tell(stream.Message{Kind: stream.ResponseHeaders, Head: r.w.responseHead(status, contentType), End: r.bare})
+		r.toStream(stream.Message{Kind: stream.ResponseHeaders, Head: r.w.responseHead(status, contentType),
+			End: r.bare})
 		if r.bare {
 			return
 		}
@@ -115,23 +115,22 @@ func (r *request) responded(status int, contentType string, body []byte, piece *
 	case r.seen.past:
 		r.toClient(message{do: (*message).received, body: body, piece: piece, end: end})
 	case r.modes().response == stream.Buffered:
-		r.waits(end, func(end bool) { r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, End: end}) })
+		r.waits(end, func(end bool) { r.toStream(stream.Message{Kind: stream.ResponseBody, Body: body, End: end}) })
 	case r.GRPC && end: // by trailers
 		if len(body) > 0 {
-			r.tell(stream.Message{Kind: stream.ResponseBody, Body: body})
+			r.toStream(stream.Message{Kind: stream.ResponseBody, Body: body})
 		}
-		r.tell(stream.Message{Kind: stream.ResponseTrailers})
+		r.toStream(stream.Message{Kind: stream.ResponseTrailers})
 	default:
-		r.tell(stream.Message{Kind: stream.ResponseBody, Body: body, Piece: piece, End: end})
+		r.toStream(stream.Message{Kind: stream.ResponseBody, Body: body, Piece: piece, End: end})
 	}
 }
 
-// responseHead are a response's headers. Many responses share them, and nobody
-// writes to them.
+// responseHead returns a response's headers. Responses share them, so they must not change.
 func (w *world) responseHead(status int, contentType string) header.List {
 	is := responseKind{status, contentType}
 	if w.heads[is] == nil {
-		w.heads[is] = header.Of(":status", statusText(status), "content-type", contentType)
+		w.heads[is] = header.Of(":status", strconv.Itoa(status), "content-type", contentType)
 	}
 	return w.heads[is]
 }

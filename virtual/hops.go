@@ -6,30 +6,27 @@ import (
 	"github.com/windtunnel/windtunnel/core/plan"
 )
 
-// hops is how long it takes to get from one part to the next. A message crosses
-// all hops of its route in one event, and only what somebody decides about is a
-// message: the first and the last of an answer, not each of its tokens.
+// hops are the times between parts. A message crosses all hops of its route in one event. Only pieces that a part
+// handles are messages: the first and the last of an answer, not each of its tokens.
 type hops struct {
 	seed uint64
-	// Between client and picker, and between picker and what is behind Envoy, in
-	// either direction. Envoy's own work on what passes is on the client's side.
+	// Between client and picker, and between picker and the servers, in either direction. client includes Envoy's own
+	// work.
 	client, server route
-	// first is client's for a request: of several pools its own is found on the way.
+	// first is client for a request, and includes the body-based router.
 	first route
-	// Past the picker, from the client to what is behind Envoy: nobody waits any
-	// more.
+	// past is from the client to the servers without the picker, for aborted requests.
 	past route
-	// Where policies of manifests act between the picker and what is behind Envoy: from
-	// the picker to Envoy or back, and from there to a model server and back.
+	// With policies of manifests: between picker and Envoy, from Envoy to a model server, and back.
 	asked, sent, answered route
-	// Between a sidecar and its own pod's model server, and that of another pod.
+	// Between a sidecar and its own pod's model server, and another pod's.
 	pod, pods route
 	scrape    route
 }
 
-// route is what a message passes on its way.
+// route is a sequence of hops.
 type route struct {
-	fixed  machine.Time // of the hops that always take as long
+	fixed  machine.Time // the sum of the constant hops
 	varied []dist.Dist
 }
 
@@ -45,7 +42,7 @@ func newHops(seed uint64, h *plan.Hops, routed bool) hops {
 		scrape: newRoute(h.Scrape)}
 }
 
-// unasked are the hops of a pool whose requests no picker sees.
+// unasked returns the hops of a pool without a picker.
 func (h *hops) unasked(of *plan.Hops, routed bool) *hops {
 	x := *of
 	x.ExtProc = dist.Dist{}
@@ -68,7 +65,7 @@ func newRoute(list ...dist.Dist) route {
 	return r
 }
 
-// takes is how long the next message takes that this draw is for.
+// takes returns the time of the next message.
 func (r *route) takes(d *machine.Draw) machine.Time {
 	t := r.fixed
 	for i := range r.varied {
@@ -77,7 +74,7 @@ func (r *route) takes(d *machine.Draw) machine.Time {
 	return t
 }
 
-// longest is more than any message takes.
+// longest returns a bound of the times of all messages.
 func (r *route) longest() machine.Time {
 	t := r.fixed
 	for i := range r.varied {
@@ -86,34 +83,31 @@ func (r *route) longest() machine.Time {
 	return t
 }
 
-// way is one direction between two parts, of one request. Nothing on it
-// overtakes what went before.
+// way is one direction between two parts, for one request. Messages on it stay in order.
 type way struct {
 	draw  machine.Draw
 	busy  int          // messages under way
 	until machine.Time // when the last of them arrives
 }
 
-// ways are those of one request, or of a leg of one.
+// ways are the ways of a request, or of a leg or an attempt.
 type ways struct{ up, upBehind, downBehind, down way }
 
-// scrapes is how long a scrape takes: the draws of each endpoint and data source
-// are its own.
+// scrapes returns how long a scrape takes. Each endpoint and data source has its own draws.
 func (h *hops) scrapes(source, endpoint, endpoints int, number int64) machine.Time {
 	d := machine.NewDraw(h.seed, "hops", "scrape",
 		uint64(source)<<48|uint64((number-1)*int64(endpoints)+int64(endpoint)))
 	return h.scrape.takes(&d)
 }
 
-// open begins a request's ways: the draws of each are its own, so that what
-// passes one moves nothing on another.
+// open returns a request's ways. Each has its own draws, so that messages on one do not change the times on another.
 func (h *hops) open(request string, leg int) ways {
 	d := machine.DrawFor(h.seed, "hops", "request", request)
 	at := func(n uint64) way { return way{draw: machine.NewDraw(d.Uint64(), "hops", "way", n+4*uint64(leg))} }
 	return ways{at(0), at(1), at(2), at(3)}
 }
 
-// pass has a message arrive that leaves now.
+// pass sends a message now. It arrives after the time of the route.
 func (w *world) pass(on *way, by *route, m message) {
 	took := by.takes(&on.draw)
 	under := takeFrom(&w.messages)
@@ -128,7 +122,7 @@ func (w *world) pass(on *way, by *route, m message) {
 	w.queue.Push(on.until, machine.ClassArrival, event{arrives, under})
 }
 
-// arrive is a message at its place.
+// arrive handles a message on arrival.
 func (w *world) arrive(m *message) {
 	m.on.busy--
 	m.do(m)
@@ -136,7 +130,7 @@ func (w *world) arrive(m *message) {
 	w.messages = append(w.messages, m)
 }
 
-// takeFrom takes something from what can be used again, or makes it.
+// takeFrom takes a value from the free ones, or makes one.
 func takeFrom[T any](free *[]*T) *T {
 	n := len(*free)
 	if n == 0 {

@@ -13,47 +13,47 @@ import (
 	"github.com/windtunnel/windtunnel/core/scaling/deployment"
 )
 
-// incident is something that happens to a part of a pool.
+// incident is an incident of a pool.
 type incident struct {
 	*plan.Incident
 	pool *pool
 }
 
-// happen plays an incident; none happens once all requests have ended.
+// happen plays the incident, unless all requests have ended.
 func (x *incident) happen() {
 	w := x.pool.w
 	if !w.busy() {
 		return
 	}
-	x.tell(record.IncidentBegan)
+	x.record(record.IncidentBegan)
 	x.went(x.Begin(x.pool.Pool, x.pool))
 	if x.For > 0 {
-		w.queue.Push(w.now.Add(machine.FromDuration(x.For)), machine.ClassTimer, event{ends, x})
+		w.queue.Push(w.now.Add(machine.FromDuration(x.For)), machine.ClassTimer, event{then, x.recover})
 	}
 }
 
 // recover ends an incident.
 func (x *incident) recover() {
 	if x.pool.w.busy() {
-		x.tell(record.IncidentEnded)
+		x.record(record.IncidentEnded)
 	}
 	x.went(x.End(x.pool))
 }
 
-// went takes the end of what cannot fail: the same was begun before.
+// went panics after an error: the plan only has incidents that can happen.
 func (x *incident) went(err error) {
 	if err != nil {
 		panic(fmt.Sprintf("virtual: %s: %v", x.Kind, err))
 	}
 }
 
-func (x *incident) tell(step record.Step) {
+func (x *incident) record(step record.Step) {
 	if w := x.pool.w; w.rec != nil {
 		w.rec.Record(x.Event(w.now, step, x.pool.servers[x.Server].endpoint))
 	}
 }
 
-// What follows is plan.Victim.
+// The pool is a plan.Victim.
 
 func (x *pool) Control(server int, c engine.Control) error {
 	x.servers[server].control(c)
@@ -72,13 +72,13 @@ func (x *pool) LoseTransfers(server int, stay bool) {
 func (x *pool) MendTransfers(server int) { x.net.input(enginecore.Mend{Of: server}) }
 
 func (x *pool) AddServers(index, n int) {
-	f := x.fleets[index]
+	f := x.replicaSets[index]
 	f.input(deployment.Scale{Replicas: f.m.Status().Wanted + n})
 }
 
-// Drain has a server leave. What keeps the number of servers gives the pool another one.
+// Drain makes a server leave. An autoscaler replaces it.
 func (x *pool) Drain(index, pod int, grace machine.Time) {
-	f := x.fleets[index]
+	f := x.replicaSets[index]
 	f.input(deployment.Evict{Pod: pod, Grace: grace, Replace: f.scaler != nil})
 }
 
@@ -97,11 +97,11 @@ func (x *pool) StopFrontend() error {
 }
 
 func (x *pool) StartFrontend() error {
-	x.frontend.begin(x.w)
+	x.frontend.start(x.w)
 	return nil
 }
 
-// RestartSidecar breaks off what a sidecar serves, and begins with an empty memory.
+// RestartSidecar breaks off a sidecar's requests, and restarts it without its sessions.
 func (x *pool) RestartSidecar(server int) error {
 	car := x.servers[server].sidecar
 	for _, p := range car.serves() {

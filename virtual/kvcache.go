@@ -8,47 +8,38 @@ import (
 	"github.com/windtunnel/windtunnel/report"
 )
 
-// kvWire carries the KV events of the run's engines to the indexes of its
-// picker: as live publishers do, a server gathers events for an interval and
-// sends them together; then they are under way for the delay.
+// kvWire carries the KV events of the engines to the indexes of the pickers. Like a live publisher, a server collects
+// events for an interval and sends them together. A message arrives after the delay.
 type kvWire struct {
 	pool            *pool
 	interval, delay machine.Time
 	indexes         []*kvIndex
-	manager         *kvManager // document 003's, where the scenario has it
-	// names are what engines' names of blocks mean, by each index's rule.
-	names kvindex.Names
-	// replays says that some index asks for what was published before.
-	replays bool
+	manager         *kvManager    // document 003's; nil without one
+	names           kvindex.Names // the meaning of engines' names of blocks, by each index's rule
+	replays         bool          // some index asks for earlier messages
 }
 
-// index is one of blocks. Nobody asks what it does because of the time, only
-// what it knows then.
-type index struct{ *kvindex.Index }
-
-func (ix index) input(now machine.Time, m kvindex.Message) { ix.Input(now, m, new(kvindex.Effects)) }
-
-// kvIndex is one of a picker's indexes, by its number there.
+// kvIndex is an index of a picker, by its number there.
 type kvIndex struct {
 	picker *picking
 	number int
 	name   string
 	hasher kv.Hasher
-	bound  int // blocks that it keeps; 0 is no bound
+	bound  int // of its blocks; 0 is none
 	lag    report.Lag
-	lost   bool // with its picker, in the middle of the run
-	// replays says that it asks for what was published before it listens.
+	lost   bool // its picker has died during the run
+	// replays: it asks for messages that were published before it listened.
 	replays bool
 }
 
-// kvOutbox is what one server has to tell.
+// kvOutbox holds the KV events of one server.
 type kvOutbox struct {
 	pending kvMessage // since the last message was sent
 	sent    []kvMessage
-	past    [][]kv.Event // delivered messages that can be asked for again
+	past    [][]kv.Event // delivered messages that can be replayed
 }
 
-// kvMessage is events that travel together, and when each was made.
+// kvMessage is a message of several events, with the time of each.
 type kvMessage struct {
 	events []kv.Event
 	made   []machine.Time
@@ -68,7 +59,7 @@ func newKVWire(of *pool) *kvWire {
 	return x
 }
 
-// connect learns of a picker's indexes.
+// connect adds a picker's indexes.
 func (x *kvWire) connect(k *picking) {
 	if x == nil {
 		return
@@ -82,10 +73,10 @@ func (x *kvWire) connect(k *picking) {
 	}
 }
 
-// replayed is how many messages of a server can be asked for again, as of vLLM's publisher.
+// replayed is how many messages of a server can be replayed, as in vLLM's publisher.
 const replayed = 10000
 
-// dial has an index hear a server, whose publisher sends again what it still has where it is asked to, in no time.
+// dial connects an index to a server. The server's publisher replays its messages, in no time, if the index asks.
 func (k *picking) dial(number int, t *epp.Target) {
 	x, sv := k.pool.kv, k.pool.byAddr[t.HostPort()]
 	if x == nil || sv == nil || k.m.Indexes()[number].Sources.ReplayPort == 0 {
@@ -96,7 +87,7 @@ func (k *picking) dial(number int, t *epp.Target) {
 	}
 }
 
-// announce takes what the engine says of its blocks.
+// announce collects an event of the engine.
 func (s *server) announce(e *kv.Event) {
 	x := s.pool.kv
 	if x == nil {
@@ -105,7 +96,7 @@ func (s *server) announce(e *kv.Event) {
 	x.names.Note(s.topic(), *e)
 	m := &s.kv.pending
 	if m.events == nil {
-		s.w.queue.Push(s.w.now.Add(x.interval), machine.ClassTimer, event{sendKV, s})
+		s.w.queue.Push(s.w.now.Add(x.interval), machine.ClassTimer, event{then, s.sendKV})
 	}
 	m.events, m.made = append(m.events, *e), append(m.made, s.w.now)
 }
@@ -116,12 +107,11 @@ func (s *server) topic() kv.Topic { return kv.Topic{Pod: s.endpoint, Model: s.po
 func (s *server) sendKV() {
 	s.kv.sent = append(s.kv.sent, s.kv.pending)
 	s.kv.pending = kvMessage{}
-	// Last of its moment: who is decided just then is decided without it, as
-	// without a scrape of that moment.
-	s.w.queue.Push(s.w.now.Add(s.pool.kv.delay), machine.ClassTimer, event{deliverKV, s})
+	// The last event at its time: like a scrape, it does not affect decisions at the same time.
+	s.w.queue.Push(s.w.now.Add(s.pool.kv.delay), machine.ClassTimer, event{then, s.deliverKV})
 }
 
-// deliverKV brings the oldest message that is under way to the indexes.
+// deliverKV delivers the oldest message under way to the indexes.
 func (s *server) deliverKV() {
 	sent := s.kv.sent[0]
 	s.kv.sent = s.kv.sent[1:]
@@ -137,7 +127,8 @@ func (s *server) deliverKV() {
 		}
 	}
 	if m := s.pool.kv.manager; m != nil {
-		m.input(s.w.now, &kvindex.Events{From: kv.Topic{Pod: s.Name, Model: from.Model}, List: sent.events})
+		m.Input(s.w.now, &kvindex.Events{From: kv.Topic{Pod: s.Name, Model: from.Model}, List: sent.events},
+			new(kvindex.Effects))
 		for _, made := range sent.made {
 			m.lag.Note((s.w.now - made).Duration(), 1)
 		}

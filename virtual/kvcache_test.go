@@ -119,7 +119,7 @@ func TestIndexIsTheUnionAfterARun(t *testing.T) {
 	}
 }
 
-// The same scenario gives the same run, and older news worse decisions.
+// The same scenario gives the same run, and a longer lag worse decisions.
 func TestLagCostsHits(t *testing.T) {
 	_, run := cacheWorld(t, 4000, "100us", "0s", false)
 	_, again := cacheWorld(t, 4000, "100us", "0s", false)

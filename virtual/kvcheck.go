@@ -9,15 +9,14 @@ import (
 	"github.com/windtunnel/windtunnel/report"
 )
 
-// check holds every index, after the last event has arrived, against the blocks
-// that the engines truly have.
+// check compares every index, after the last event has arrived, with the blocks of the engines.
 func (x *kvWire) check() []report.IndexSummary {
 	if x == nil {
 		return nil
 	}
 	p := x.pool
 	w := p.w
-	w.now = w.now.Add(speculation) // what was only expected is over
+	w.now = w.now.Add(speculation) // no index expects an event any more
 	for _, ix := range x.indexes {
 		ix.picker.m.KV(ix.number).Advance(w.now, new(kvindex.Effects))
 	}
@@ -45,5 +44,5 @@ func (x *kvWire) check() []report.IndexSummary {
 	return out
 }
 
-// speculation is longer than any index waits for an event that it expects.
+// speculation is longer than any index waits for an expected event.
 const speculation = machine.Time(24 * time.Hour)

@@ -8,10 +8,10 @@ import (
 	"github.com/windtunnel/windtunnel/report"
 )
 
-// kvManager is document 003's KV-Cache Manager: an index that knows pods by
-// name, and what it answers to a picker's KVCacheManagerScorer.
+// kvManager is document 003's KV-Cache Manager: an index that knows pods by name, with the answers to a picker's
+// KVCacheManagerScorer.
 type kvManager struct {
-	index
+	*kvindex.Index
 	hasher kv.Hasher
 	scorer *kvindex.Scorer
 	lag    report.Lag
@@ -19,12 +19,12 @@ type kvManager struct {
 
 func newKVManager(blockTokens int) *kvManager {
 	m := &kvManager{hasher: kv.Hasher{BlockTokens: blockTokens}}
-	m.index = index{kvindex.New(kvindex.Config{Hasher: m.hasher})}
+	m.Index = kvindex.New(kvindex.Config{Hasher: m.hasher})
 	m.scorer = m.View().Scorer()
 	return m
 }
 
-// scores returns what the manager answers to a KVCacheManagerScorer.
+// scores returns the manager's answer to a KVCacheManagerScorer.
 func (x *kvWire) scores(r *request) ([]byte, error) {
 	keys := x.manager.hasher.PromptKeys(x.pool.Model(), "", r.promptTokens())
 	return json.Marshal(x.manager.scorer.Answer(keys, nil, nil))

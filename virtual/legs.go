@@ -12,40 +12,35 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/described"
 )
 
-// legs are those that a sidecar sends for a direct request: perhaps a prefill leg, and
-// then the decode leg, which is what the request asks its own server for. At the sidecar nothing is
-// decided about them (disagg.Course).
+// legs are the legs of a direct request at a sidecar: a prefill leg if the picker chose a prefiller, and the decode
+// leg, which is the request at its own server. The sidecar decides nothing about them (disagg.Course).
 type legs struct {
 	d         *direct
 	life      record.SidecarLife
 	course    *disagg.Course
-	prefiller *server // nil: there is no prefill leg
+	prefiller *server // nil without a prefill leg
 	prefill   computed
 	ways      [2]ways // by disagg.LegKind
-	before    way     // what the answer takes from the sidecar to the EPP, before any of it went there
+	before    way     // the request's ways.downBehind before the first piece of the answer
 }
 
-// courses are those that requests of a pool take, by what their bodies have in common
-// and whether there is a prefill leg.
-type courses struct {
-	of *bounded.Store[course, *disagg.Course] // nil: each has its own way
-}
-
+// course is the key of the Courses that requests of a pool share: the fields of their bodies, and whether there is a
+// prefill leg.
 type course struct {
 	fields  *described.Fields
 	prefill bool
 }
 
-// maxCourses bounds how many are kept.
+// maxCourses bounds the kept Courses.
 const maxCourses = 256
 
-// course is that of a request; nil where it has its own.
+// course returns the Course of a request; nil if it has to be decided separately.
 func (x *pool) course(d *direct, prefiller string) *disagg.Course {
-	if x.courses.of == nil {
-		x.courses.of = bounded.New[course, *disagg.Course](bounded.Limits{Entries: maxCourses}, nil)
+	if x.courses == nil {
+		x.courses = bounded.New[course, *disagg.Course](bounded.Limits{Entries: maxCourses}, nil)
 	}
 	key := course{d.Described.Fields, prefiller != ""}
-	c, known := x.courses.of.Get(key)
+	c, known := x.courses.Get(key)
 	if known {
 		return c
 	}
@@ -56,15 +51,16 @@ func (x *pool) course(d *direct, prefiller string) *disagg.Course {
 	if found, ok := d.server.sidecar.config.Course(d.Path, &d.Described, to); ok {
 		c = &found
 	}
-	x.courses.of.Put(key, c, 0)
+	x.courses.Put(key, c, 0)
 	return c
 }
 
-// takesLegs says whether the request's legs may be direct, and makes them ready.
+// takesLegs prepares the request's legs, and reports whether they may be direct.
 func (d *direct) takesLegs() bool {
 	w, x := d.w, d.pool
 	prefiller := d.picked.Decision.Set.Get(picker.HeaderPrefiller)
-	l := d.newLegs()
+	l := &legs{d: d}
+	l.prefill.d = d
 	if l.prefiller = x.byAddr[prefiller]; prefiller != "" && (l.prefiller == nil || l.prefiller == d.server) {
 		return false
 	}
@@ -87,21 +83,14 @@ func (d *direct) takesLegs() bool {
 	return true
 }
 
-// newLegs are none yet.
-func (d *direct) newLegs() *legs {
-	l := &legs{d: d}
-	l.prefill.d = d
-	return l
-}
-
 // open sends a leg with this number from the sidecar.
 func (l *legs) open(kind disagg.LegKind, number int) {
 	ways := &l.ways[kind]
 	*ways = l.d.w.hops.open(l.d.ID, number)
-	l.d.goes(ways.up.passes(l.d.w.now, l.by(kind)), enters)
+	l.d.schedule(ways.up.passes(l.d.w.now, l.by(kind)), enters)
 }
 
-// by is what a leg passes.
+// by returns the route of a leg.
 func (l *legs) by(kind disagg.LegKind) *route {
 	if kind == disagg.Prefill {
 		return &l.d.w.hops.pods
@@ -109,8 +98,8 @@ func (l *legs) by(kind disagg.LegKind) *route {
 	return &l.d.w.hops.pod
 }
 
-// enter is the request at the sidecar, the prefill leg at its server, or its answer at the
-// sidecar. It is false where the decode leg is at its server, to fetch what the other has left.
+// enter takes the request at the sidecar, the prefill leg at its server, or that leg's answer at the sidecar. It is
+// false if the decode leg arrives at its server, where it fetches the KV cache of the prefill leg.
 func (l *legs) enter() bool {
 	now := l.d.w.now
 	switch x := &l.life; {
@@ -141,15 +130,15 @@ func (l *legs) enter() bool {
 	return false
 }
 
-// told is what the server of the prefill leg has said of it; false where it was the other.
-func (l *legs) told() bool {
+// prefillUpdated takes the progress of the prefill leg; false if there was none, so that it is the decode leg's.
+func (l *legs) prefillUpdated() bool {
 	x := &l.prefill
 	if l.prefiller == nil || l.life.PrefillEnded != machine.Never {
 		return false
 	}
 	if l.life.PrefillStarted, l.life.Cached = x.StartedAt, x.Cached; x.EndedAt != machine.Never {
 		l.life.PrefillEnded = l.d.w.now
-		l.d.goes(l.ways[disagg.Prefill].down.passes(l.d.w.now, l.by(disagg.Prefill)), enters)
+		l.d.schedule(l.ways[disagg.Prefill].down.passes(l.d.w.now, l.by(disagg.Prefill)), enters)
 	}
 	return true
 }
@@ -159,12 +148,12 @@ func (l *legs) gotKV(took machine.Time, bytes int64) {
 	l.life.FetchedBytes += bytes
 }
 
-// answers is when a piece of the answer that leaves now is at the sidecar.
+// answers returns when a piece of the answer that leaves now arrives at the sidecar.
 func (l *legs) answers() machine.Time {
 	return l.ways[disagg.Decode].down.passes(l.d.w.now, l.by(disagg.Decode))
 }
 
-// seesEnd is the answer's end at the sidecar; it is false where it was there before.
+// seesEnd takes the answer's end at the sidecar; false if it had arrived before.
 func (l *legs) seesEnd() bool {
 	d, x := l.d, &l.life
 	if x.LastSeen != machine.Never {
@@ -173,18 +162,17 @@ func (l *legs) seesEnd() bool {
 	if x.LastSeen = d.w.now; !d.asked.Streams {
 		x.FirstSeen = x.LastSeen
 	}
-	d.goes(d.ways.downBehind.passes(d.w.now, &d.w.hops.client), seesEnd)
+	d.schedule(d.ways.downBehind.passes(d.w.now, &d.w.hops.client), seesEnd)
 	return true
 }
 
-// left says whether nothing refers to the legs any more.
+// left reports whether no engine refers to the legs any more.
 func (l *legs) left() bool {
 	return l.prefiller == nil || l.prefiller.core.Left(&l.prefill.Sequence.Sequence) &&
 		l.d.server.core.Left(&l.d.asked.Sequence.Sequence)
 }
 
-// of is what a leg of one that takes every step is, idOf that leg's number; first and last
-// say whether its first token and its end were told.
+// of returns the direct leg for a leg of the request that replaces this one; idOf returns a leg's number.
 func (l *legs) of(x *leg) *computed {
 	if x.Kind == disagg.Prefill {
 		return &l.prefill
@@ -199,21 +187,16 @@ func (l *legs) idOf(x *computed) int {
 	return 2
 }
 
-func (l *legs) first(x *computed) bool {
-	if x == &l.prefill {
-		return l.life.PrefillEnded != machine.Never
+// reported returns whether the first token, and the end, left the model server.
+func (x *computed) reported() (first, last bool) {
+	if leg := x.d.leg; leg != nil && x == &leg.prefill {
+		ended := leg.life.PrefillEnded != machine.Never
+		return ended, ended
 	}
-	return l.d.life.First != machine.Never
+	return x.d.life.First != machine.Never, x.d.life.Last != machine.Never
 }
 
-func (l *legs) last(x *computed) bool {
-	if x == &l.prefill {
-		return l.life.PrefillEnded != machine.Never
-	}
-	return l.d.life.Last != machine.Never
-}
-
-// of is what the engine has of the request, or of a leg of it.
+// of returns the engine's sequence of the request, or of a leg of it.
 func (p *past) of(r *request) *enginecore.Sequence {
 	if r.leg != nil {
 		return &p.d.leg.of(r.leg).Sequence.Sequence
@@ -221,8 +204,7 @@ func (p *past) of(r *request) *enginecore.Sequence {
 	return &p.d.asked.Sequence.Sequence
 }
 
-// passesLeg has a message between sidecar and server arrive at once that has arrived, or when
-// it does.
+// passesLeg is passes for a message between sidecar and server.
 func (p *past) passesLeg(l *leg, on *way, m message) {
 	d, x := p.d, &p.d.leg.life
 	at, arrived := d.due, false

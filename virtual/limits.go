@@ -2,42 +2,42 @@ package virtual
 
 import "github.com/windtunnel/windtunnel/core/machine"
 
-// limits are the clients' time limits, in the order in which they end: all are as
-// long. There is one event in the queue for the first of them.
+// limits are the deadlines of requests, in order of time: all clients have the same limit. The queue has one event, for
+// the first deadline.
 type limits struct {
 	list  []deadline
-	room  []deadline // that list is in
-	awake bool
+	room  []deadline // the memory of list
+	awake bool       // the event is in the queue
 }
 
-// deadline is the end of one request's.
+// deadline is the time limit of a request.
 type deadline struct {
 	at     machine.Time
-	alarm  *alarm  // of the request,
-	direct *direct // or of a direct one, if it still is the one that was sent with this number
+	ref    *requestRef // the request,
+	direct *direct     // or a direct one, if its sent is still number
 	number int
 }
 
-// waits is whose limit it is: a request, or a direct one. Both are nil where it has ended.
+// waits returns the request, or the direct one, that the deadline is for. Both are nil if it has ended.
 func (x *deadline) waits() (*request, *direct) {
 	d := x.direct
 	switch {
 	case d == nil:
-		return x.alarm.r, nil
+		return x.ref.r, nil
 	case d.sent != x.number:
 		return nil, nil
-	case d.alarm != nil: // another one has taken its place
-		return d.alarm.r, nil
-	case !d.flies:
+	case d.ref != nil: // a request has replaced it
+		return d.ref.r, nil
+	case !d.inFlight:
 		return nil, nil
 	}
 	return nil, d
 }
 
-// add is told of a request that is sent.
+// add adds the deadline of a request.
 func (x *limits) add(w *world, d deadline) {
 	x.forget()
-	if len(x.list) == cap(x.list) && cap(x.room) > 2*len(x.list) { // most of the room is behind those that are over
+	if len(x.list) == cap(x.list) && cap(x.room) > 2*len(x.list) { // most of room is before list
 		x.list = x.room[:copy(x.room[:cap(x.room)], x.list)]
 	}
 	had := cap(x.list)
@@ -47,7 +47,7 @@ func (x *limits) add(w *world, d deadline) {
 	x.await(w)
 }
 
-// forget forgets the first as far as their requests have ended.
+// forget drops the first deadlines whose requests have ended.
 func (x *limits) forget() {
 	n := 0
 	for ; n < len(x.list); n++ {
@@ -66,7 +66,7 @@ func (x *limits) await(w *world) {
 	}
 }
 
-// wake gives up those whose time has come.
+// wake ends the requests whose deadline has come.
 func (x *limits) wake(w *world) {
 	x.awake = false
 	for x.forget(); len(x.list) > 0 && x.list[0].at <= w.now; x.forget() {

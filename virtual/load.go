@@ -7,7 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// arrived begins the next conversation, unless it waits for the limit.
+// arrived starts the next conversation, unless it waits for the limit.
 func (w *world) arrived() {
 	v, begins := w.loop.Arrived(takeFrom(&w.talks))
 	if v == nil {
@@ -28,7 +28,7 @@ func (w *world) awaitArrival() {
 	}
 }
 
-// send is a conversation's next request.
+// send sends a conversation's next request.
 func (w *world) send(v *workload.Conversation) {
 	q := v.Request()
 	if w.front != nil {
@@ -41,30 +41,28 @@ func (w *world) send(v *workload.Conversation) {
 	}
 	r := w.newRequest()
 	r.Request, r.pool = q, p
-	w.begin(r, v)
+	w.sendTo(r, v)
 }
 
-// begin begins a request of a conversation whose pool is known.
-func (w *world) begin(r *request, v *workload.Conversation) {
+// sendTo sends a request of a conversation to its pool.
+func (w *world) sendTo(r *request, v *workload.Conversation) {
 	r.conversation = v
 	if v.More() && r.pool.verbose {
 		r.heard = response.NewReader(r.contentType())
 		r.heard.Keep()
 	}
-	r.begin()
+	r.send()
 }
 
-// poolOf is the pool that a request leads to. A model that no pool serves is not asked
-// for.
+// poolOf returns the pool of a request. Workloads only ask for models that a pool serves.
 func (w *world) poolOf(r *workload.Request) *pool {
-	if len(w.pools) == 1 || r.GRPC { // a call names no model
+	if len(w.pools) == 1 || r.GRPC { // a gRPC call names no model
 		return w.pools[0]
 	}
 	return w.pools[w.routes[r.Model].Pool]
 }
 
-// ended is told when a request has its outcome. The conversation goes on, or
-// makes room for the next one.
+// ended continues the conversation of a request that has its outcome, or starts the next conversation.
 func (w *world) ended(r *request, o record.Outcome) {
 	if v := r.conversation; v.More() {
 		var think machine.Time
@@ -82,8 +80,8 @@ func (w *world) ended(r *request, o record.Outcome) {
 	w.next(nil, 0)
 }
 
-// next is told that a request has ended, and how long the user thinks before the
-// next of its conversation, nil where there is none.
+// next counts the end of a request, and schedules the next turn of its conversation after the pause think, or the next
+// conversation if v is nil.
 func (w *world) next(v *workload.Conversation, think machine.Time) {
 	w.done++
 	w.over = w.now

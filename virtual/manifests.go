@@ -14,13 +14,12 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// front is the Gateway of a scenario's manifests: it says to which pool a request goes,
-// and what the server sees of it.
+// front is the Gateway of a scenario's manifests. It routes requests to pools, and rewrites them.
 type front struct {
 	w      *world
 	table  *gateway.Table
 	port   int
-	router *bbr.Router // ahead of the routes; nil where there is none
+	router *bbr.Router // before the routes; nil without one
 	pools  map[string]int
 	asking map[*gateway.Asking]*modes
 	rates  map[*gateway.Route]*proxy.Bucket
@@ -38,13 +37,13 @@ func newFront(w *world, g *plan.Front) *front {
 	return f
 }
 
-// send sends a conversation's next request to where its route leads.
+// send sends a conversation's next request along its route.
 func (f *front) send(v *workload.Conversation, q workload.Request) {
 	r := f.w.newRequest()
 	r.Request = q
 	list := header.Of("content-type", r.ContentType(), "x-request-id", r.ID)
 	if f.router != nil {
-		for _, name := range f.router.Headers() { // only the router may say them
+		for _, name := range f.router.Headers() { // clients must not set them
 			r.Header = slices.DeleteFunc(slices.Clone(r.Header),
 				func(h header.Header) bool { return strings.EqualFold(h.Name, name) })
 		}
@@ -74,12 +73,12 @@ func (f *front) send(v *workload.Conversation, q workload.Request) {
 	}
 	r.pool = f.w.pools[f.pools[said.Share.Backend.Key]]
 	r.path, r.headers, r.route, r.asked = said.Target, said.Headers, said.Route, f.modesOf(said.Route.Asking)
-	f.w.begin(r, v)
+	f.w.sendTo(r, v)
 }
 
-// answer is Envoy's own, to a request that goes no further.
+// answer sends Envoy's own answer to a request.
 func (f *front) answer(r *request, v *workload.Conversation, status int, body []byte) {
 	r.pool, r.seen.alone = f.w.pools[0], true
 	r.answers = &stream.Answer{Status: status, Body: body}
-	f.w.begin(r, v)
+	f.w.sendTo(r, v)
 }

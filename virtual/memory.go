@@ -8,8 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/described"
 )
 
-// memory is one request and what nearly every one needs. It is used again once
-// nothing refers to it any more.
+// memory holds a request and the parts that nearly every request needs. It is reused once nothing refers to it.
 type memory struct {
 	request   request
 	stream    epp.Stream
@@ -17,7 +16,7 @@ type memory struct {
 	answering answering
 }
 
-// newRequest is an empty request.
+// newRequest returns an empty request.
 func (w *world) newRequest() *request {
 	m := takeFrom(&w.memories)
 	r := &m.request
@@ -34,10 +33,10 @@ func (w *world) newRequest() *request {
 	return r
 }
 
-// carries has a carry out what its Response says.
+// carries sets the function that carries out the effects of the Response.
 func (a *answering) carries() { a.carry = func(i int) { a.do(&a.fx.List[i]) } }
 
-// newAnswering is the request's at its model server.
+// newAnswering returns the request's answering at its model server.
 func (r *request) newAnswering() *answering {
 	if r.memory != nil && r.at == nil {
 		r.at = &r.memory.answering
@@ -45,11 +44,11 @@ func (r *request) newAnswering() *answering {
 		r.at = new(answering)
 		r.at.carries()
 	}
-	r.at.r, r.at.class = r, machine.ClassArrival // after a delay this is when it arrives, to the server
+	r.at.r, r.at.class = r, machine.ClassArrival // a delayed request arrives at the server then
 	return r.at
 }
 
-// keep keeps a piece of the answer for as long as it is on its way.
+// keep returns a copy of a piece of the answer that stays valid on its way.
 func (a *answering) keep(p described.Piece) *described.Piece {
 	x := new(described.Piece)
 	if a.one.told < len(a.one.pieces) {
@@ -60,8 +59,8 @@ func (a *answering) keep(p described.Piece) *described.Piece {
 	return x
 }
 
-// recycle takes back the memory of requests that have ended, now that nothing is
-// being carried out. That of one of which something may still come is left alone.
+// recycle reuses the memory of requests that have ended, between events. It skips requests that parts may still refer
+// to.
 func (w *world) recycle() {
 	for i, r := range w.ending {
 		w.ending[i] = nil
@@ -80,11 +79,10 @@ func (w *world) recycle() {
 	w.ending = w.ending[:0]
 }
 
-// isDone says that a request has ended as most do, with the whole of an answer,
-// and that nothing under way or in an engine knows of it.
+// isDone reports whether a request has ended with a whole answer, and no message or engine refers to it.
 func (r *request) isDone() bool {
 	a := &r.memory.answering
-	return r.whole && r.at == a && a.resp.Over() && !a.news && a.p.Gone == "" && a.p.Kept == nil &&
+	return r.whole && r.at == a && a.resp.Over() && !a.updated && a.p.Gone == "" && a.p.Kept == nil &&
 		len(a.p.Choices) == 1 && a.p.Choices[0].Finished && !a.p.Choices[0].Aborted &&
 		r.sidecar == nil && r.pool.kv == nil && r.modes().limit == 0 && r.stream.Result() != stream.Running &&
 		r.ways.up.busy+r.ways.upBehind.busy+r.ways.downBehind.busy+r.ways.down.busy == 0

@@ -6,9 +6,8 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// A run takes memory for as many requests as there are at once, whatever their
-// number; that of one whose client has left is not used again, as something may
-// still come of it.
+// A run takes memory for the requests in flight, whatever their total number. The memory of a request whose client has
+// left is not used again, because events may still refer to it.
 func TestMemoryIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -48,7 +47,7 @@ workload: {`+c.workload+`}
 			if err := w.run(nil); err != nil {
 				t.Fatal(err)
 			}
-			if n := len(w.memories) + len(w.spares); w.done != 300 || n < c.least || n > c.most {
+			if n := len(w.memories) + len(w.freeDirects); w.done != 300 || n < c.least || n > c.most {
 				t.Errorf("%d requests have ended, and the memory of %d is free; expected 300, and %d to %d", w.done, n,
 					c.least, c.most)
 			}

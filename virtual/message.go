@@ -6,14 +6,13 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// message is what crosses hops: what happens when it arrives, to which request,
-// and with what. It is a value and no function, as there are several for each
-// request.
+// message is a message between parts, with the method that handles it on arrival. It is a value and not a closure,
+// because each request has several.
 type message struct {
 	do func(*message)
-	on *way // that it is on
+	on *way
 	r  *request
-	f  func() // what happens, where it is rare
+	f  func() // for call
 
 	head        header.List
 	body        []byte
@@ -26,10 +25,12 @@ type message struct {
 	end         bool
 }
 
-// call is whatever it says.
+// call returns a message that calls f on arrival, for rare messages.
+func call(f func()) message { return message{do: (*message).call, f: f} }
+
 func (m *message) call() { m.f() }
 
-// begun is the client's headers and body at the EPP.
+// begun takes the client's headers and body at the EPP.
 func (m *message) begun() {
 	r := m.r
 	if r.answers != nil {
@@ -44,18 +45,18 @@ func (m *message) begun() {
 		return
 	}
 	x := r.modes()
-	r.tell(stream.Message{Kind: stream.Headers, Head: m.head,
+	r.toStream(stream.Message{Kind: stream.Headers, Head: m.head,
 		Modes: stream.Modes{Request: x.request, Response: x.response}})
 	if x.sees() {
-		r.tell(stream.Message{Kind: stream.Body, Body: r.Body, Described: r.description(), End: true})
+		r.toStream(stream.Message{Kind: stream.Body, Body: r.Body, Described: r.description(), End: true})
 	}
 	r.awaited()
 }
 
-// left is the EPP learning that the client has gone.
-func (m *message) left() { m.r.tell(stream.Message{Kind: stream.PeerGone}) }
+// left informs the EPP that the client is gone.
+func (m *message) left() { m.r.toStream(stream.Message{Kind: stream.PeerGone}) }
 
-// forward and serverBody are what the EPP sends to what is behind Envoy.
+// forward and serverBody take the headers and the body at the model server, or at the sidecar before it.
 func (m *message) forward() {
 	if !m.r.gone {
 		m.r.forward(m.head)
@@ -68,14 +69,13 @@ func (m *message) serverBody() {
 	}
 }
 
-// dropped is what is behind Envoy learning that nobody waits any more.
+// dropped aborts the request at the servers.
 func (m *message) dropped() {
 	m.r.gone = true
 	m.r.dropServer(m.reason)
 }
 
-// responded is a piece of the response at the EPP, received and answered one at
-// the client.
+// responded takes a piece of the response at the EPP; received and answered take one at the client.
 func (m *message) responded() { m.r.responded(m.status, m.contentType, m.body, m.piece, m.end) }
 func (m *message) received()  { m.r.received(m.body, m.piece, m.end) }
 func (m *message) answered()  { m.r.answered(*m.answer) }

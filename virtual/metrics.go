@@ -7,18 +7,17 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// page is what a server said last to a data source.
+// page is the last page of a server's metrics for a data source.
 type page struct {
 	at stats.Moment
 	metrics.Page
 }
 
-// page is what the server's metrics say to a data source: the families that it
-// wants.
+// page returns the server's metrics for a data source: the families that it wants.
 func (s *server) page(source int, c *metrics.Collector) metrics.Page {
-	s.advance() // a long run is counted up to now
+	s.advance() // count the steps up to now
 
-	if s.pages == nil { // many pages will be made
+	if s.pages == nil { // the first of many pages
 		s.told.Remember()
 	}
 	for len(s.pages) <= source {
@@ -38,10 +37,10 @@ func (s *server) page(source int, c *metrics.Collector) metrics.Page {
 	return known.Page
 }
 
-// look is the server as its engine stands.
+// look returns the state of the server for its metrics.
 func (s *server) look(now machine.Time) stats.Look {
 	x := s.core.Stats().At(now, &s.told, s.engine)
-	x.Unix = now.Seconds() // there is no date
+	x.Unix = now.Seconds() // virtual time has no date
 	if len(s.pool.adapters) > 0 {
 		x.UseAdapters(s.engine, s.core.Counted)
 	}

@@ -8,17 +8,15 @@ import (
 	"github.com/windtunnel/windtunnel/core/plan"
 )
 
-// modes are what Envoy shows the picker of requests and responses, and how long it waits
-// for an answer about a request: what the real Envoy does with BUFFERED, NONE and
-// its message_timeout, as measured (live/stack tests it). What it does in the
-// other modes looks alike from here, and so does a request that is shown whole, where
-// nobody holds it.
+// modes determine which parts of requests and responses Envoy sends to the picker, and how long it waits for an answer:
+// the real Envoy's behaviour with BUFFERED, NONE and message_timeout, as measured (live/stack tests it). The other
+// modes do not differ in virtual time.
 type modes struct {
 	request  stream.BodyMode
 	response stream.BodyMode
 	limit    machine.Time // 0 is none
 	failOpen bool
-	servers  []string // of which any serves a request that the picker says nothing of
+	servers  []string // healthy servers for requests without a picker
 }
 
 func modesOf(p *plan.Pool) modes {
@@ -34,7 +32,7 @@ func askedAs(a gateway.Asking) modes {
 	return modes{request: m.Request, response: m.Response, limit: proxy.AnswerLimit(a), failOpen: a.FailOpen}
 }
 
-// modesOf are a route's, where a policy says how its picker is asked; nil where none does.
+// modesOf returns the modes of a route whose policy sets them, or nil.
 func (f *front) modesOf(a *gateway.Asking) *modes {
 	if a == nil || f.asking[a] != nil {
 		return f.asking[a]
@@ -44,7 +42,7 @@ func (f *front) modesOf(a *gateway.Asking) *modes {
 	return &m
 }
 
-// modes are the route's, or those of the pool.
+// modes returns the route's modes, or the pool's.
 func (r *request) modes() *modes {
 	if r.asked != nil {
 		return r.asked
@@ -52,33 +50,32 @@ func (r *request) modes() *modes {
 	return &r.pool.modes
 }
 
-// sees says whether the picker is shown the request's body before it answers.
+// sees reports whether the picker gets the request's body before it answers.
 func (m *modes) sees() bool { return m.request == stream.FullDuplex || m.request == stream.Buffered }
 
-// seen is how a request goes on between Envoy and the picker.
+// seen is the state of a request between Envoy and the picker.
 type seen struct {
-	replied bool // the picker has said where the request goes, or answered
-	past    bool // what comes of the answer goes past the picker
+	replied bool // the picker has chosen an endpoint, or answered
+	past    bool // the response bypasses the picker
 	alone   bool // no picker has the request
-	givenUp bool // Envoy does not hear what the picker says
+	givenUp bool // Envoy ignores the picker
 	kept    []func(end bool)
 }
 
-// awaited has Envoy wait for the picker no longer than it may.
+// awaited starts Envoy's limit for the picker's answer.
 func (r *request) awaited() {
 	if limit := r.modes().limit; limit > 0 {
 		r.w.queue.Push(r.w.now.Add(limit), machine.ClassTimer, event{then, r.unanswered})
 	}
 }
 
-// unanswered is Envoy giving the picker up: the client gets a 504 without a
-// body, or the request goes to any server.
+// unanswered ends the wait for the picker: the client gets a 504 without a body, or the request goes to any server.
 func (r *request) unanswered() {
 	if r.seen.replied || r.over || r.stream.Result() != stream.Running {
 		return
 	}
 	r.seen.givenUp = true
-	r.tell(stream.Message{Kind: stream.PeerGone})
+	r.toStream(stream.Message{Kind: stream.PeerGone})
 	if !r.modes().failOpen {
 		r.refused(proxy.SlowPicker())
 		return
@@ -86,8 +83,7 @@ func (r *request) unanswered() {
 	r.serveWithout()
 }
 
-// waits keeps a piece of a response that the picker is shown whole, in bytes, until
-// the last.
+// waits keeps the pieces of a response until the last one, and then sends all of them to the picker.
 func (r *request) waits(end bool, piece func(end bool)) {
 	r.seen.kept = append(r.seen.kept, piece)
 	if !end {

@@ -15,30 +15,28 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// onDemand brings what the scrapes of a data source bring, but only when somebody looks: nothing
-// happens at the times of the scrapes themselves. What a page says is how a
-// server stood in the middle of the scrape's hop. It is worked out before the
-// server changes, or when the picker looks at it, whichever is first.
+// onDemand gives a picker the metrics of a data source's scrapes without an event for each scrape. A page has the state
+// of a server in the middle of the scrape's hop. onDemand computes it before the server changes, or when the picker
+// reads the metrics, whichever is first.
 type onDemand struct {
 	k        *picking
 	source   int
 	interval machine.Time
-	list     []*reading // in the order of their turns
-	next     int64      // of all servers' turns, the first that is still to come
-	flying   []*reading // those whose turn has come, and whose page may not have
+	list     []*reading // in the order of the scrapes
+	next     int64      // the next scrape of all servers'
+	flying   []*reading // servers with a scrape under way
 	pages    *metrics.Collector
-	said     map[standing]read // what pages said lately
+	said     map[standing]read // recent pages, by the state of the server
 }
 
-// standing is all that a page depends on of a server without adapters, besides its
-// configuration.
+// standing is the state of a server without adapters that determines its page, with its kind.
 type standing struct {
 	kind                              int
 	running, waiting, pulling, blocks int
 	sleep                             int
 }
 
-// kindOfServer is what of a configuration a page depends on.
+// kindOfServer is the part of a configuration that determines a page.
 type kindOfServer struct {
 	batching              engine.Batching
 	block, blocks, onHost int
@@ -46,34 +44,33 @@ type kindOfServer struct {
 	labels                string
 }
 
-// read is what the picker makes of a page.
+// read is a page as the picker reads it.
 type read struct {
 	values   picker.Metrics
 	readable bool
 }
 
-// mostSaid bounds what is remembered of pages.
+// mostSaid bounds the remembered pages.
 const mostSaid = 1 << 14
 
-// reading is what is known of one server.
+// reading is the state of the scrapes of one server.
 type reading struct {
 	f       *onDemand
 	server  *server
 	target  *epp.Target
-	done    int64        // the number of the last turn whose page is known
-	due     machine.Time // when the next comes
-	said    stats.Moment // of the newest page, which is known
-	known   bool
-	held    bool         // it is on its way
-	arrives machine.Time // then
+	done    int64        // number of the last scrape whose page is known
+	due     machine.Time // time of the next scrape
+	said    stats.Moment // state of the server in the newest page
+	known   bool         // there is a page
+	held    bool         // the page is on its way to the picker
+	arrives machine.Time // its arrival
 	kind    int          // of server
 	like    *server      // the first of that kind
 	read
 }
 
-// newOnDemand is nil where every page has to be made at its time: somebody is told
-// of each, pages count or measure what happens, or a scrape may fail, or take
-// longer than its interval.
+// newOnDemand returns nil if every page has to be made at its time: it is recorded, it counts or measures events, or a
+// scrape may fail or take longer than its interval.
 func newOnDemand(k *picking, endpoints []*picker.Endpoint) *onDemand {
 	of, w := k.pool, k.pool.w
 	slows := slices.ContainsFunc(of.Incidents, func(x plan.Incident) bool { return x.Kind == plan.SlowMetrics })
@@ -85,7 +82,7 @@ func newOnDemand(k *picking, endpoints []*picker.Endpoint) *onDemand {
 	source, sources := -1, k.m.Sources()
 	for i := range sources {
 		switch {
-		case len(sources[i].Extractors) == 0: // it only asks whether somebody is there
+		case len(sources[i].Extractors) == 0: // it only checks for an answer
 		case source >= 0:
 			return nil
 		default:
@@ -117,9 +114,8 @@ func newOnDemand(k *picking, endpoints []*picker.Endpoint) *onDemand {
 	return f
 }
 
-// begin reads the first pages: the picker has been up for long enough to know
-// the endpoints, which it was told just now.
-func (f *onDemand) begin(endpoints []*picker.Endpoint) {
+// start reads the first pages: the picker started long enough before the run to know its endpoints.
+func (f *onDemand) start(endpoints []*picker.Endpoint) {
 	f.said = map[standing]read{}
 	kinds, first := map[kindOfServer]int{}, []*server(nil)
 	for i, e := range endpoints {
@@ -136,16 +132,15 @@ func (f *onDemand) begin(endpoints []*picker.Endpoint) {
 		r.like = first[r.kind]
 		f.list[r.target.Place()], r.server.readings = r, append(r.server.readings, r)
 		r.look(0)
-		r.tell(0)
+		r.refresh(0)
 		r.due = r.turn(1)
 	}
 }
 
-// upTo brings the picker's metrics up to date, as they were before what happens
-// now.
+// upTo updates the picker's metrics to the time before the events of now.
 func (f *onDemand) upTo(now machine.Time) {
 	if f.list[0] == nil {
-		return // the picker is being told of the endpoints
+		return // the picker is getting its endpoints
 	}
 	flying := f.flying
 	f.flying = f.flying[:0]
@@ -154,7 +149,7 @@ func (f *onDemand) upTo(now machine.Time) {
 	}
 	n := int64(len(f.list))
 	turn := func() machine.Time { return f.list[f.next%n].turn(1 + f.next/n) }
-	if late := now - 1 - turn(); late > 2*f.interval { // one turn of each is enough
+	if late := now - 1 - turn(); late > 2*f.interval { // only the latest scrapes matter
 		f.next += n * int64(late/f.interval-1)
 	}
 	for ; turn() < now; f.next++ {
@@ -172,18 +167,19 @@ func (r *reading) turn(number int64) machine.Time {
 	return r.f.k.m.Turn(r.target, r.f.source, number)
 }
 
-// hop is when the page of a turn says how it stands, and when the picker has it.
+// hop returns the time of a scrape's page, and its arrival at the picker.
 func (r *reading) hop(number int64) (made, arrives machine.Time) {
 	asked := r.turn(number)
 	took := r.f.k.w.hops.scrapes(r.f.source, r.target.Place(), len(r.f.list), number)
 	return asked + took/2, asked + took
 }
 
-// upTo is called before the picker looks, and before the server changes.
+// upTo updates the picker's metrics of the server. Callers call it before the picker reads them, and before the server
+// changes.
 func (r *reading) upTo(now machine.Time) {
 	if r.held && r.arrives < now {
 		r.held = false
-		r.tell(r.arrives)
+		r.refresh(r.arrives)
 	}
 	if r.due >= now {
 		return
@@ -196,20 +192,19 @@ func (r *reading) upTo(now machine.Time) {
 		}
 		made, arrives = r.hop(number)
 	}
-	if arrives >= now && number > r.done+1 { // the one before is there
+	if arrives >= now && number > r.done+1 { // the previous page has arrived
 		made, arrives := r.hop(number - 1)
 		r.look(made)
-		r.tell(arrives)
+		r.refresh(arrives)
 	}
 	r.look(made)
 	r.done, r.due = number, r.turn(number+1)
 	if r.held, r.arrives = arrives >= now, arrives; !r.held {
-		r.tell(arrives)
+		r.refresh(arrives)
 	}
 }
 
-// look reads the page that is made at a time since which the server has not
-// changed, but for what its engine computes.
+// look makes the page of an earlier time. Since then, only the engine's computation has changed the server.
 func (r *reading) look(made machine.Time) {
 	s := r.server
 	if s.engine.InFlight() > 0 {
@@ -240,8 +235,8 @@ func (r *reading) look(made machine.Time) {
 	}
 }
 
-// tell gives the picker the metrics of the newest page, which came at a time.
-func (r *reading) tell(arrives machine.Time) {
+// refresh gives the picker the metrics of the newest page, which arrives at a time.
+func (r *reading) refresh(arrives machine.Time) {
 	if r.readable {
 		r.f.k.m.Refresh(arrives, r.target, r.values)
 	}

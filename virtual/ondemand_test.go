@@ -11,8 +11,8 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// Pages that are made when somebody looks lead to the run to which pages lead
-// that are made at their times: each decision has the same metrics.
+// Pages that are made when a decision needs them give the same run as pages that are made at their times: each decision
+// has the same metrics.
 func TestMetricsWhenLookedAt(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -17,13 +17,12 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// outside is what the picker can ask: who listens where, and which names there
-// are.
+// outside is the network of a picker: the addresses and names that it can call.
 type outside struct {
-	servers  map[string]*server // by each address at which they are reached, sidecars in between or not
+	servers  map[string]*server // by all their addresses, with or without a sidecar
 	names    plan.Services
-	manager  string // where a KV-Cache Manager listens
-	frontend string // where a Dynamo frontend does
+	manager  string // address of a KV-Cache Manager
+	frontend string // address of a Dynamo frontend
 }
 
 func (x *outside) open(of *pool) {
@@ -39,8 +38,8 @@ func (x *outside) open(of *pool) {
 	x.names = of.Services(x.manager, x.frontend, of.servers[0].endpoint)
 }
 
-// reach finds who listens at the address of a URL: the KV-Cache Manager or the Dynamo
-// frontend, by its name, or a model server.
+// reach finds the part at the address of a URL: the KV-Cache Manager or the Dynamo frontend, by its name, or a model
+// server.
 func (x *outside) reach(u *url.URL) (named string, sv *server, err error) {
 	at := u.Host
 	if u.Port() == "" {
@@ -65,7 +64,7 @@ func (x *outside) reach(u *url.URL) (named string, sv *server, err error) {
 	return named, sv, nil
 }
 
-// answer is what the outside says to a plug-in's question.
+// answer answers a plug-in's call.
 func (x *outside) answer(r *request, n *picker.Need) picker.Answer {
 	a := picker.AnswerTo(n)
 	if x := r.pool.predicting; x != nil && n.Key == dataproducer.KeyPredict {
@@ -85,7 +84,7 @@ func (x *outside) answer(r *request, n *picker.Need) picker.Answer {
 		r.pool.frontend.route(r, n, &a)
 	case named == plan.ManagerName && n.Key == plugins.KeyKVScore:
 		a.Value, a.Err = r.pool.kv.scores(r)
-	case named == "" && n.Key == dataproducer.KeyRender: // a renderer answers as the model server tokenises
+	case named == "" && n.Key == dataproducer.KeyRender: // a renderer uses the model server's tokenizer
 		a.Prompts = []content.Prompt{content.TokenPrompt(r.promptTokens())}
 	default:
 		a.Err = epp.ErrNoPage
@@ -93,7 +92,7 @@ func (x *outside) answer(r *request, n *picker.Need) picker.Answer {
 	return a
 }
 
-// page is what a server says to a data source.
+// page returns a server's page for a data source.
 func (k *picking) page(t *epp.Target, source int) (metrics.Page, error) {
 	src := &k.m.Sources()[source]
 	_, sv, err := k.pool.outside.reach(&url.URL{Scheme: src.Scheme, Host: src.Address(t)})

@@ -9,17 +9,16 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 )
 
-// network is what joins the run's model servers: the wires between them, and
-// connections on which questions and answers take no time.
+// network connects the model servers of a pool: the links for KV caches, and connections for calls, which take no time.
 type network struct {
 	slot[enginecore.NetworkMessage, *enginecore.NetworkEffects]
 
 	net     *enginecore.Network
 	askers  map[enginecore.Inquiry]asker
-	inquiry enginecore.Inquiry // the last one
+	inquiry enginecore.Inquiry // the latest one
 }
 
-// asker is who asked, peer whom: the two ends of a connection.
+// asker and peer are the two ends of a connection: the calling and the called server.
 type (
 	asker struct {
 		server *server
@@ -49,7 +48,7 @@ func newNetwork(of *pool) (*network, error) {
 	return x, nil
 }
 
-// act carries out what a server says to others.
+// act carries out an action of a server on others.
 func (s *server) act(do enginecore.Action) {
 	x := s.pool.net
 	switch a := do.(type) {
@@ -71,7 +70,7 @@ func (s *server) act(do enginecore.Action) {
 	}
 }
 
-// ask puts a question to a server; the first of a call finds it.
+// ask sends a question to a server. The first question of a call opens the connection.
 func (s *server) ask(a *enginecore.Ask) {
 	x := s.pool.net
 	to, open := s.calls[a.Call]
@@ -87,5 +86,5 @@ func (s *server) ask(a *enginecore.Ask) {
 	to.server.input(enginecore.Asked{Inquiry: to.inquiry, Question: a.Question})
 }
 
-// control changes an engine. The picker finds out by itself.
+// control changes an engine. The picker learns of it from its metrics.
 func (s *server) control(c engine.Control) { s.input(&enginecore.Control{Control: c}) }

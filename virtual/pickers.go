@@ -12,13 +12,11 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// The replicas of a pool's endpoint picker as Envoy sees them, as measured
-// (live/stack tests it): it asks them by turns, but for those that a health check has
-// found dead; checks are made where Envoy has a choice. A request whose turn comes at
-// one that is dead gets a 503, and so does what a picker had in hand when it died,
-// unless an answer was under way: that is cut.
+// The replicas of a pool's endpoint picker from Envoy's side, as measured (live/stack tests it). Envoy calls them in
+// turn, except those that a health check has found dead. It makes health checks only if it has a choice. A request gets
+// a 503 if its picker is dead or dies, unless its answer is under way: Envoy cuts that answer.
 
-// picker is the next request's; nil where none is known to be alive.
+// picker returns the picker of the next request; nil if none is known to be alive.
 func (x *pool) picker() *picking {
 	if i := x.turns.Next(len(x.pickers)); i >= 0 {
 		return x.pickers[i]
@@ -32,15 +30,15 @@ func (r *request) assign(k *picking) {
 	r.attach(k, k.number)
 }
 
-// attach has a picker know a request under a number.
+// attach connects a request to a picker, under a number.
 func (r *request) attach(k *picking, number uint64) {
 	r.picker = k
 	r.stream.Init(k.m, k, number)
 	r.stream.Response = &r.memory.response
 }
 
-// ask asks a picker about a request that has reached Envoy, in a pool whose pickers may
-// die. It is false where none does anything about it.
+// ask assigns a request that has reached Envoy to a picker, in a pool whose pickers may die. It is false if no picker
+// takes it.
 func (r *request) ask() bool {
 	k := r.pool.picker()
 	if k != nil && !k.down {
@@ -57,8 +55,7 @@ func (r *request) ask() bool {
 	return false
 }
 
-// serveWithout has any server serve a request of which a picker says nothing: those that are
-// well, by turns.
+// serveWithout sends a request to a healthy server in turn, without a picker.
 func (r *request) serveWithout() {
 	r.seen.past = true
 	var head header.List
@@ -74,18 +71,18 @@ func (r *request) serveWithout() {
 	r.toServer(message{do: (*message).serverBody, body: r.Body, described: r.description(), end: true})
 }
 
-// kill ends a picker as a crash would.
+// kill ends a picker like a crash.
 func (k *picking) kill() {
 	streams := slices.SortedFunc(maps.Keys(k.has), func(a, b *request) int { return cmp.Compare(a.Index, b.Index) })
 	for _, r := range streams {
-		r.closed = true // nothing of what it says from now on arrives
+		r.closed = true // its effects no longer arrive
 	}
 	for _, r := range streams {
 		if r.stream.Result() != stream.Running {
 			continue
 		}
 		answered := r.status != 0
-		r.tell(stream.Message{Kind: stream.PeerGone})
+		r.toStream(stream.Message{Kind: stream.PeerGone})
 		r.drop(&r.w.hops.server, "the EPP is gone")
 		if !answered {
 			r.refused(proxy.NoPicker())
@@ -93,7 +90,7 @@ func (k *picking) kill() {
 		}
 		f := r.facts()
 		k.w.queue.Push(k.w.now.Add(k.w.closing), machine.ClassTimer, event{then, func() {
-			r.toClient(message{do: (*message).call, f: func() { r.finish(f.Broke("the answer was cut short")) }})
+			r.toClient(call(func() { r.finish(f.Broke("the answer was cut short")) }))
 		}})
 	}
 	clear(k.has)
@@ -110,21 +107,19 @@ func (k *picking) kill() {
 	k.check()
 }
 
-// revive has a picker that died begin anew.
+// revive restarts a picker that died.
 func (k *picking) revive() error {
 	k.down = false
-	err := k.begin()
+	err := k.start()
 	k.check()
 	return err
 }
 
-// check has Envoy see at its next health check how the picker is then.
+// check updates Envoy's view of the picker at its next health check.
 func (k *picking) check() {
 	x := k.pool
 	if proxy.Checks(len(x.pickers), x.modes.failOpen) {
-		k.w.queue.Push(proxy.NextCheck(k.w.now), machine.ClassTimer, event{then, func() {
-			x.turns.Checked(k.replica,
-				k.down)
-		}})
+		k.w.queue.Push(proxy.NextCheck(k.w.now), machine.ClassTimer,
+			event{then, func() { x.turns.Checked(k.replica, k.down) }})
 	}
 }

@@ -19,26 +19,25 @@ import (
 	"github.com/windtunnel/windtunnel/report"
 )
 
-// picking drives the run's endpoint picker: core/epp, as live has it. What it
-// asks of the outside is at hand, and answered at once.
+// picking drives a replica of a pool's endpoint picker, core/epp. Its calls get their answers at once.
 type picking struct {
 	slot[epp.Message, *epp.Effects]
 
 	*plan.Replica
 	pool    *pool
-	replica int                   // its place among the pool's pickers
+	replica int                   // its index among the pool's pickers
 	down    bool                  // it has died
-	has     map[*request]struct{} // its streams, where it may die
+	has     map[*request]struct{} // its streams, if it may die
 
 	m  *epp.Machine
 	fx epp.Effects
-	// service is the time that the picker takes for each request, nil for none.
+	// service is the picker's time for each request; nil: no time.
 	service *slot[*epp.Request, *machine.Effects[epp.Attended]]
 	number  uint64
 
 	samples  []*metrics.Collector // of each data source
-	onDemand bool                 // of what servers say only how they stand is read
-	turns    [][]int64            // of each data source and endpoint, so far
+	onDemand bool                 // see onDemand
+	turns    [][]int64            // number of scrapes by data source and endpoint
 }
 
 func newPicking(of *pool, r *plan.Replica, number int) (*picking, error) {
@@ -46,11 +45,11 @@ func newPicking(of *pool, r *plan.Replica, number int) (*picking, error) {
 	if of.Picker.Dies {
 		k.has = map[*request]struct{}{}
 	}
-	return k, k.begin()
+	return k, k.start()
 }
 
-// begin has the picker begin without any knowledge.
-func (k *picking) begin() error {
+// start starts an empty picker.
+func (k *picking) start() error {
 	of, p := k.pool, &k.pool.Picker
 	w := of.w
 	cfg, err := config.Read(p.File, p.Config)
@@ -76,7 +75,7 @@ func (k *picking) begin() error {
 		fx := new(machine.Effects[epp.Attended])
 		k.service.open(w, epp.NewService(k.Service), fx, func(i int) { k.attended(fx.List[i].Request) })
 	}
-	k.class, k.while = machine.ClassTimer, w.busy // pages are scraped for ever
+	k.class, k.while = machine.ClassTimer, w.busy // scrapes have no end
 	k.open(w, k.m, &k.fx, func(i int) { k.effect(k.fx.List[i]) })
 	endpoints := of.endpoints()
 	if r, ok := w.rec.(recording); ok && r.Inputs() != nil {
@@ -88,7 +87,7 @@ func (k *picking) begin() error {
 		if w.several {
 			h.Pool = of.Name
 		}
-		// a failure is kept, and told when the recording is closed
+		// the recording keeps a failure, and reports it when it is closed
 		inputlog.New(k.m, h, func(lines []byte) { _, _ = x.To.Write(lines) }).Begin()
 	}
 	k.samples, k.turns = nil, nil
@@ -104,10 +103,10 @@ func (k *picking) begin() error {
 	if w.now == 0 {
 		of.kv.connect(k)
 	}
-	if slices.ContainsFunc(of.fleets, func(f *fleet) bool { return f.scaler != nil }) {
+	if slices.ContainsFunc(of.replicaSets, func(f *replicaSet) bool { return f.scaler != nil }) {
 		k.m.KeepMetrics(func(name string) bool {
-			return slices.ContainsFunc(of.fleets,
-				func(f *fleet) bool { return f.scaler != nil && f.scaler.m.Wants(name) })
+			return slices.ContainsFunc(of.replicaSets,
+				func(f *replicaSet) bool { return f.scaler != nil && f.scaler.m.Wants(name) })
 		})
 	}
 	if p.Objects != nil {
@@ -125,16 +124,16 @@ func (k *picking) begin() error {
 	}
 	k.Input(epp.Endpoints{List: endpoints})
 	if read {
-		f.begin(endpoints)
+		f.start(endpoints)
 	}
 	return nil
 }
 
-// settled says that a data source asks only whether endpoints answer, and that all of them do for the whole run.
+// settled reports whether a data source only checks whether endpoints answer, and all of them answer in the whole run.
 func (k *picking) settled(source int, endpoints []*picker.Endpoint) bool {
 	src := &k.m.Sources()[source]
-	if len(
-		src.Extractors) > 0 || src.Path == "/metrics" || k.w.eachPage || len(k.pool.Incidents) > 0 || k.pool.varies() {
+	if len(src.Extractors) > 0 || src.Path == "/metrics" || k.w.eachPage || len(k.pool.Incidents) > 0 ||
+		k.pool.varies() {
 		return false
 	}
 	return !slices.ContainsFunc(endpoints, func(e *picker.Endpoint) bool {
@@ -143,15 +142,15 @@ func (k *picking) settled(source int, endpoints []*picker.Endpoint) bool {
 	})
 }
 
-// recording is a recorder that also takes a log of the picker's inputs.
+// recording is a recorder that also takes the log of the pickers' inputs.
 type recording interface{ Inputs() *report.Inputs }
 
-// wanted says whether any data source reads a family of metrics.
+// wanted reports whether any data source reads a family of metrics.
 func (k *picking) wanted(family string) bool {
 	return slices.ContainsFunc(k.m.Sources(), func(s epp.Source) bool { return s.Wants(family) })
 }
 
-// Input implements epp.Door. Who is dead hears nothing.
+// Input implements epp.Door. A dead picker ignores messages.
 func (k *picking) Input(m epp.Message) {
 	if !k.down {
 		k.input(m)
@@ -185,9 +184,8 @@ func (k *picking) effect(e epp.Effect) {
 	}
 }
 
-// scrape fetches a page, which is made when half of the hop is behind. At the
-// beginning the picker has been up for long enough to know the servers; in the
-// end, when nobody asks it any more, it need not know more.
+// scrape fetches a page, with the state of the middle of the hop. It takes no time at the beginning, since the picker
+// started before the run, and does nothing after the last request.
 func (k *picking) scrape(t *epp.Target, source int) {
 	if !k.w.busy() {
 		return
@@ -195,7 +193,7 @@ func (k *picking) scrape(t *epp.Target, source int) {
 	took := machine.Time(0)
 	if k.w.now > 0 {
 		place := t.Place()
-		if k.pool.varies() { // so do places
+		if k.pool.varies() { // places vary, too
 			place = k.pool.byAddr[t.HostPort()].Index
 		}
 		n := &k.turns[source][place]
@@ -215,18 +213,17 @@ func (k *picking) scrape(t *epp.Target, source int) {
 			page, err = nil, errLate
 		}
 		k.look(k.w.now.Add(took-took/2), func() {
-			if k.m == asked { // else it began anew meanwhile
+			if k.m == asked { // otherwise the picker has restarted
 				k.Input(epp.Scraped{Target: t, Source: source, Page: page, Err: err})
 			}
 		})
 	})
 }
 
-// errLate is why a page is not there that took longer than the picker waits.
+// errLate is the error of a page that takes longer than the picker waits.
 var errLate = errors.New("the page did not come in time")
 
-// look has f happen at a time, as the last of that moment; at the beginning at
-// once.
+// look calls f at a time, as the last event of that time; at the beginning at once.
 func (k *picking) look(at machine.Time, f func()) {
 	if at == 0 {
 		f()
@@ -236,7 +233,7 @@ func (k *picking) look(at machine.Time, f func()) {
 	k.w.queue.Push(at, machine.ClassLook, event{looks, f})
 }
 
-// decide hands a request to the picker.
+// decide gives a request to the picker.
 func (k *picking) decide(r *request) {
 	x := r.stream.Request()
 	x.Owner = r
@@ -253,7 +250,7 @@ func (k *picking) decide(r *request) {
 	}
 }
 
-// ask puts what plug-ins want to know of a request to the outside.
+// ask makes the calls of plug-ins about a request.
 func (k *picking) ask(x *epp.Request) {
 	far, late := k.far(x)
 	var answers []picker.Answer
@@ -271,7 +268,7 @@ func (k *picking) ask(x *epp.Request) {
 	asked, id := k.m, x.ID
 	after := func(d machine.Time, f func()) {
 		k.w.queue.Push(k.w.now.Add(d), machine.ClassTimer, event{then, func() {
-			if k.m == asked && x.ID == id && x.Asking() { // else nobody waits for it any more
+			if k.m == asked && x.ID == id && x.Asking() { // otherwise the request no longer waits
 				f()
 			}
 		}})
@@ -287,8 +284,7 @@ func (k *picking) ask(x *epp.Request) {
 	})
 }
 
-// attended hands in a request that the picker has taken its time for, unless it is
-// there already.
+// attended gives a request to the picker after its service time, unless the picker got it before.
 func (k *picking) attended(x *epp.Request) {
 	if r := x.Owner.(*request); r.attended {
 		r.attended = false

@@ -8,6 +8,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/machine/bounded"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
@@ -21,37 +22,37 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// pool is one of the run's pools: its model servers, and its endpoint picker.
+// pool is a pool of the run: its model servers, and its endpoint pickers.
 type pool struct {
 	*plan.Pool
-	w          *world
-	fleets     []*fleet // of servers that come and go
-	cluster    *cluster // what Envoy does before the servers, nil where no policy says anything of it
-	adapters   map[string]engine.AdapterID
-	voc        *tokens.Vocabulary
-	forms      *modelserver.FormStore // of all servers together
-	modes      modes
-	verbose    bool  // sidecars go on from what answers say
-	direct     bool  // requests may be direct
-	hops       *hops // the world's, or without the picker
-	courses    courses
-	pickers    []*picking
-	turns      proxy.Pickers
-	outside    outside
-	predicting *predicting     // nil where nothing predicts
-	frontend   *frontend       // nil where there is no Dynamo frontend
-	kv         *kvWire         // of model servers that publish KV events
-	prefillers []disagg.Target // whom sidecars call in session mode
-	net        *network        // between model servers
-	servers    []*server
-	byHost     map[string]*server
-	byAddr     map[string]*server
+	w           *world
+	replicaSets []*replicaSet // of servers that start and end during the run
+	cluster     *cluster      // Envoy before the servers; nil without a policy about it
+	adapters    map[string]engine.AdapterID
+	voc         *tokens.Vocabulary
+	forms       *modelserver.FormStore // of all servers together
+	modes       modes
+	verbose     bool                                   // sidecars or conversations read the text of answers
+	direct      bool                                   // requests may be direct
+	hops        *hops                                  // the world's, or hops without the picker
+	courses     *bounded.Store[course, *disagg.Course] // nil until the first one
+	pickers     []*picking
+	turns       proxy.Pickers
+	outside     outside
+	predicting  *predicting     // nil without a predictor
+	frontend    *frontend       // nil without a Dynamo frontend
+	kv          *kvWire         // nil if the model servers publish no KV events
+	prefillers  []disagg.Target // the targets of sidecars in session mode
+	net         *network        // between model servers
+	servers     []*server
+	byHost      map[string]*server
+	byAddr      map[string]*server
 }
 
-// newPool makes a pool of the plan.
+// newPool adds a pool of the plan.
 func (w *world) newPool(all *plan.Plan, p *plan.Pool) error {
 	if len(p.Endpoints) > 0 {
-		return fmt.Errorf("virtual: pool %s has endpoints that someone else runs; virtual time can only play "+
+		return fmt.Errorf("virtual: pool %s has external endpoints; virtual time can only play "+
 			"simulated model servers (replicas)", p.Name)
 	}
 	x := &pool{Pool: p, w: w, byAddr: map[string]*server{}, byHost: map[string]*server{},
@@ -76,13 +77,12 @@ func (w *world) newPool(all *plan.Plan, p *plan.Pool) error {
 	if x.net, err = newNetwork(x); err != nil {
 		return err
 	}
-	x.startFleets()
+	x.startReplicaSets()
 	x.cluster = newCluster(x)
-	// An incident is the last of its moment: who arrives then finds the server as
-	// it was, and sees it die.
+	// An incident is the last event at its time: a request that arrives at the same time reaches the server before.
 	for i := range p.Incidents {
 		w.queue.Push(machine.FromDuration(p.Incidents[i].At), machine.ClassTimer,
-			event{happens, &incident{&p.Incidents[i], x}})
+			event{then, (&incident{&p.Incidents[i], x}).happen})
 	}
 	x.outside.open(x)
 	x.predicting = newPredicting(w, p.Predictor)
@@ -125,8 +125,8 @@ func (x *pool) newServer(s *plan.Server) error {
 	}
 	sv.told = stats.Server{Engine: sv.engine.Config(), Model: x.Model(), MemoryBytes: s.MemoryBytes,
 		TensorParallel: s.TensorParallel, Transfers: x.Link.Metrics, KVConsumer: !s.Prefills()}
-	sv.class, sv.carried, sv.slot.changes = machine.ClassStepEnd, sv.tell, sv.changes
-	x.w.servers++ // steps that begin or end at one moment do so in the order of servers, whoever looked at one before
+	sv.class, sv.carried, sv.slot.changes = machine.ClassStepEnd, sv.notify, sv.changes
+	x.w.servers++ // steps that begin or end at the same time do so in the order of servers
 	sv.rank = x.w.servers
 	sv.open(x.w, core, new(enginecore.Effects), func(i int) { sv.effect(sv.fx.List[i]) })
 	sv.steps = lifecycle.EngineSteps{Recorder: x.w.rec, Endpoint: sv.endpoint, Detail: s.Steps}
@@ -144,8 +144,8 @@ func (x *pool) newServer(s *plan.Server) error {
 	return nil
 }
 
-// ownNames says that no server asks another for blocks by their names, and that none has the
-// same prompt of a request twice.
+// ownNames reports whether servers may name blocks by themselves: no server asks another one for blocks by name, and
+// none gets the same prompt of a request twice.
 func (x *pool) ownNames() bool {
 	switch c := x.Sidecars; {
 	case c == nil:
@@ -156,8 +156,7 @@ func (x *pool) ownNames() bool {
 	return false
 }
 
-// Endpoints are the made-up addresses of a pool's servers; index is the pool's number
-// in the scenario.
+// Endpoints returns the invented addresses of a pool's servers. index is the pool's number in the scenario.
 func Endpoints(index int, p *scenario.Pool) []string {
 	out := make([]string, p.Servers())
 	for i := range out {
@@ -166,49 +165,44 @@ func Endpoints(index int, p *scenario.Pool) []string {
 	return out
 }
 
-// address is a made-up one that looks like a pod's, of a pool and a server in it.
+// address returns an invented pod address of a server in a pool.
 func address(pool, i int) string {
 	return plan.JoinPort(fmt.Sprintf("10.%d.%d.%d", pool, i/250, i%250+1), plan.PodPort)
 }
 
-// settled is what must hold of the pool after every run.
+// settled checks the invariants of the pool after a run.
 func (x *pool) settled() error {
 	if x.cluster != nil && x.cluster.m.InFlight() > 0 {
-		return fmt.Errorf("virtual: Envoy still has %d requests for %s; this is a fault of windtunnel",
-			x.cluster.m.InFlight(), x.Name)
+		return fault("Envoy still has %d requests for %s", x.cluster.m.InFlight(), x.Name)
 	}
 	if n := len(x.net.askers) + x.net.net.InFlight(); n > 0 {
-		return fmt.Errorf("virtual: %d KV transfers never ended; this is a fault of windtunnel", n)
+		return fault("%d KV transfers never ended", n)
 	}
 	if n := x.inFlowControl(); n > 0 {
-		return fmt.Errorf("virtual: flow control still has %d requests; this is a fault of windtunnel", n)
+		return fault("flow control still has %d requests", n)
 	}
 	for _, sv := range x.servers {
 		st := sv.engine.Stats()
 		if n := sv.core.Busy() + st.Running + st.Waiting + len(sv.calls); n > 0 || sv.engine.KVBlocksUsed() > 0 {
-			return fmt.Errorf("virtual: %s still has %d requests and %d KV blocks, %d handles held; this is a fault "+
-				"of windtunnel",
-				sv.Name, n, sv.engine.KVBlocksUsed(), sv.core.Holds())
+			return fault("%s still has %d requests and %d KV blocks, %d handles held", sv.Name, n,
+				sv.engine.KVBlocksUsed(), sv.core.Holds())
 		}
 		if st.Accepted != sv.ends || st.GenerationTokens != sv.made {
-			return fmt.Errorf("virtual: %s accepted %d requests and made %d tokens, and ended %d with %d; this is a "+
-				"fault of windtunnel",
-				sv.Name, st.Accepted, st.GenerationTokens, sv.ends, sv.made)
+			return fault("%s accepted %d requests and made %d tokens, and ended %d with %d", sv.Name, st.Accepted,
+				st.GenerationTokens, sv.ends, sv.made)
 		}
 		if sv.sidecar != nil && len(sv.sidecar.busy) > 0 {
-			return fmt.Errorf("virtual: the sidecar of %s still serves %d requests; this is a fault of windtunnel",
-				sv.Name, len(sv.sidecar.busy))
+			return fault("the sidecar of %s still serves %d requests", sv.Name, len(sv.sidecar.busy))
 		}
 	}
 	return nil
 }
 
-// loads are how full all model servers were until the last request ended: timers that go off
-// later find nothing to do.
+// loads returns the load of all model servers until the last request ended. Later timers have nothing to do.
 func (w *world) loads() (out []report.ServerLoad) {
 	for _, x := range w.pools {
 		for _, sv := range x.servers {
-			if sv.fleet != nil && !sv.lived {
+			if sv.replicaSet != nil && !sv.lived {
 				continue
 			}
 			out = append(out, report.ServerLoad{Pool: x.Name, Name: sv.Name, Endpoint: sv.endpoint,
@@ -219,7 +213,7 @@ func (w *world) loads() (out []report.ServerLoad) {
 	return out
 }
 
-// inFlowControl is how many requests flow control holds or has let go.
+// inFlowControl returns how many requests flow control holds or has dispatched.
 func (x *pool) inFlowControl() (n int) {
 	for _, k := range x.pickers {
 		n += k.m.InFlight()
@@ -227,7 +221,7 @@ func (x *pool) inFlowControl() (n int) {
 	return n
 }
 
-// expects says whether flow control has something to do at a time to come.
+// expects reports whether flow control or Envoy has a timer.
 func (x *pool) expects() bool {
 	return x.cluster != nil && x.cluster.m.Timed() || slices.ContainsFunc(x.pickers, func(k *picking) bool {
 		fc := k.m.FlowControl()
@@ -239,9 +233,9 @@ func (x *pool) expects() bool {
 	})
 }
 
-// waiting tells how many requests are where in the pool.
+// waiting reports how many requests are where in the pool.
 func (x *pool) waiting(add func(n int, what string)) {
-	add(x.inFlowControl(), "requests that flow control holds or has let go")
+	add(x.inFlowControl(), "requests that flow control holds or has dispatched")
 	if x.cluster != nil {
 		add(x.cluster.m.InFlight(), "that Envoy has for "+x.Name)
 	}

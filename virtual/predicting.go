@@ -7,11 +7,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/plan"
 )
 
-// Fitter fits trees, in no virtual time. What goes wrong is in its answer.
+// Fitter fits trees, in no virtual time. Its result includes errors.
 type Fitter func(predictor.Fit) predictor.Fitted
 
-// predicting is the pool's latency predictor. It learns at the moments at which it
-// would in wall time.
+// predicting is the pool's latency predictor. It trains at the same times as in wall time.
 type predicting struct {
 	slot[predictor.Message, *predictor.Effects]
 
@@ -21,7 +20,7 @@ type predicting struct {
 	rows []predictor.Prediction
 }
 
-// newPredicting makes it; nil where there is none, or nobody to fit its trees.
+// newPredicting returns nil without a predictor, or without a Fitter for one that learns.
 func newPredicting(w *world, p *plan.Predictor) *predicting {
 	if p == nil || p.Train && w.fit == nil {
 		return nil
@@ -37,10 +36,10 @@ func newPredicting(w *world, p *plan.Predictor) *predicting {
 	return x
 }
 
-// Where the picker finds it, for its record of what it asked.
+// The addresses of the predictor in the picker's record.
 const predictorAddress, trainerAddress = "latency-predictor:8001", "latency-predictor:8000"
 
-// service is the predictor as the picker knows it.
+// service returns the predictor's addresses for the picker.
 func (x *predicting) service(p *plan.Predictor) *picker.PredictorService {
 	if x == nil {
 		return nil
@@ -48,7 +47,7 @@ func (x *predicting) service(p *plan.Predictor) *picker.PredictorService {
 	return p.Service(predictorAddress, trainerAddress)
 }
 
-// answer predicts.
+// answer answers a picker's call with predictions.
 func (x *predicting) answer(n *picker.Need, a *picker.Answer) {
 	rows, _ := n.Subject.([]predictor.Features)
 	x.rows = x.eval.Predict(x.m.Models(), rows, x.rows[:0])
@@ -58,7 +57,7 @@ func (x *predicting) answer(n *picker.Need, a *picker.Answer) {
 	}
 }
 
-// send takes what the picker tells it.
+// send takes samples from the picker.
 func (x *predicting) send(n *picker.Need) {
 	if list, ok := n.Subject.([]predictor.Sample); ok {
 		x.input(predictor.Samples{List: list})

@@ -135,7 +135,7 @@ func TestConservation(t *testing.T) {
 				ended[e.Request]++
 			}
 			// An engine begins a step a nanosecond after the arrivals of that moment
-			// and tells it then; what it tells happened at the moment.
+			// and reports it then, with the time of the arrivals.
 			if i > 0 && e.Time+1 < events[i-1].Time {
 				t.Fatalf("event %d is earlier than the one before: %v, %v\n%s", i, events[i-1], e, text)
 			}

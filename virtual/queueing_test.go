@@ -142,8 +142,8 @@ func references(t *testing.T) (list []reference) {
 	}
 	add("JSQ(2)", &exponential, random, picking(2, "active-request-scorer", "max-score-picker"), 2, 0.8,
 		"poisson", exponential.shortestWait(0.8))
-	// A closed network of k like places, each of which every answer comes from with the same chance: by mean
-	// value analysis a client finds (n-1)/k others at its place.
+	// A closed network of k equal places, each equally likely for every answer: by mean value analysis a client finds
+	// (n-1)/k others at its place.
 	for _, c := range []struct{ clients, places int }{{6, 1}, {8, 3}} {
 		list = append(list, reference{fmt.Sprintf("MVA, %d clients at %d places", c.clients, c.places), random,
 			picking(c.places, "random-picker"), fmt.Sprintf("concurrency: %d", c.clients), "e2e mean",
@@ -225,8 +225,8 @@ func meanAndDeviation(list []float64) (mean, sd float64) {
 	return mean, math.Sqrt(sd)
 }
 
-// Little's law: what is in the engines on average over time is what comes to them per second, times
-// how long it stays, whatever they do with it: batches, queues, too little memory.
+// Little's law: the average number of requests in the engines is their rate of arrival times the average time in the
+// engine, under batches, queues and too little memory.
 func TestLittlesLaw(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, server, load string }{

@@ -14,8 +14,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// request is one request on its way: a client's, or one of a sidecar's legs or of Envoy's attempts, which nobody but
-// a model server sees as such.
+// request is a client's request on its way, or a leg of a sidecar or an attempt of Envoy, which are requests only to a
+// model server.
 type request struct {
 	workload.Request
 	clientSide
@@ -25,35 +25,35 @@ type request struct {
 
 	w      *world
 	pool   *pool
-	ways   ways    // its own; a leg's are the leg's
-	memory *memory // that it and its parts are in; nil of a leg
-	direct bool    // it was, up to its decision
-	past   *past   // as it becomes one that takes every step
+	ways   ways    // a leg uses leg.ways instead
+	memory *memory // holds the request and its parts; nil for a leg
+	direct bool    // it was direct until its decision
+	past   *past   // not nil while a direct request becomes this one
 }
 
 // pickerSide is Envoy's stream with the endpoint picker.
 type pickerSide struct {
-	picker   *picking // of the pool's
+	picker   *picking // assigned by Envoy
 	stream   *epp.Stream
 	fx       machine.Effects[stream.Effect] // of the stream
 	slot     slot[*stream.Message, *machine.Effects[stream.Effect]]
 	closed   bool // Envoy has ended the stream
-	attended bool // the picker takes its time
+	attended bool // the picker's service time is running
 	seen     seen
 }
 
-// gatewaySide is what the routes of manifests say, and what Envoy tries where their policies say so.
+// gatewaySide is the route of a request in manifests, and its attempts under their policies.
 type gatewaySide struct {
-	path     string      // that the server sees, "" for the client's own
-	headers  header.List // that the server sees, nil for the client's own
+	path     string      // at the server; "" is the client's
+	headers  header.List // at the server; nil is the client's
 	route    *gateway.Route
 	asked    *modes
-	answers  *stream.Answer // in place of a server's
-	exchange *exchange      // what is tried
-	try      *try           // of one attempt itself: where its answer goes
+	answers  *stream.Answer // Envoy's own answer, or nil
+	exchange *exchange      // nil without policies
+	try      *try           // not nil for an attempt
 }
 
-// description is what the body is described by; nil where there is the body.
+// description returns the description of the body, or nil if there is a written body.
 func (r *request) description() *described.Body {
 	if !r.IsDescribed() {
 		return nil
@@ -61,13 +61,13 @@ func (r *request) description() *described.Body {
 	return &r.Described
 }
 
-// target is the path that the server sees.
+// target returns the path at the server.
 func (r *request) target() string {
 	path, _, _ := strings.Cut(cmp.Or(r.path, r.Path), "?")
 	return path
 }
 
-// client is the client's request that this one, perhaps a leg or an attempt, is for.
+// client returns the client's request of a leg or an attempt, or the request itself.
 func (r *request) client() *request {
 	switch {
 	case r.leg != nil:
@@ -78,21 +78,21 @@ func (r *request) client() *request {
 	return r
 }
 
-// tell gives the EPP's stream a message of Envoy's.
-func (r *request) tell(m stream.Message) {
+// toStream sends a message of Envoy to the EPP's stream.
+func (r *request) toStream(m stream.Message) {
 	if r.seen.alone {
 		return
 	}
 	if m.Kind == stream.PeerGone {
-		if r.closed = true; r.attended { // nobody waits for the decision any more; the time is taken all the same
+		if r.closed = true; r.attended { // the decision is not needed, but takes its time
 			r.picker.attended(r.stream.Request())
 		}
 	}
-	r.w.msg = m // which is read before anybody tells anything else
+	r.w.msg = m // read before the next message is sent
 	r.slot.input(&r.w.msg)
 }
 
-// do carries out what the EPP says, as long as Envoy listens.
+// do carries out an effect of the stream, unless Envoy has closed it.
 func (r *request) do(e *stream.Effect) {
 	if r.closed {
 		return
@@ -107,7 +107,7 @@ func (r *request) do(e *stream.Effect) {
 			r.toServer(message{do: (*message).serverBody, body: r.Body, described: r.description(), end: true})
 		}
 	case stream.SendRequestBody:
-		if r.modes().request == stream.Buffered { // the answer to both
+		if r.modes().request == stream.Buffered { // one answer to headers and body
 			r.seen.replied = true
 			r.toServer(message{do: (*message).forward, head: e.Set})
 		}
@@ -130,7 +130,7 @@ func (r *request) do(e *stream.Effect) {
 	}
 }
 
-// toServer is what the EPP sends to what is behind Envoy.
+// toServer sends a message from the EPP to the servers.
 func (r *request) toServer(m message) {
 	by := &r.pool.hops.server
 	if r.pool.cluster != nil {
@@ -139,7 +139,7 @@ func (r *request) toServer(m message) {
 	r.pass(&r.ways.upBehind, by, m)
 }
 
-// toEPP is what comes from behind Envoy, and toClient what the EPP lets pass.
+// toEPP sends a message from the servers to the EPP, and toClient one from the EPP to the client.
 func (r *request) toEPP(m message) {
 	by := &r.pool.hops.client
 	if r.exchange != nil {
@@ -160,12 +160,12 @@ func (r *request) pass(on *way, by *route, m message) {
 	r.w.pass(on, by, m)
 }
 
-// drop lets what is behind Envoy know that nobody waits any more.
+// drop aborts the request at the servers.
 func (r *request) drop(by *route, reason string) {
 	r.w.pass(&r.ways.upBehind, by, message{r: r, do: (*message).dropped, reason: reason})
 }
 
-// promptTokens are the prompt's tokens as the model server counts them.
+// promptTokens returns the prompt's tokens at the model server, or nil.
 func (r *request) promptTokens() []uint32 {
 	rd := modelserver.Reader{Config: r.pool.servers[0].reader.Config, State: onlooker{state{r.pool.servers[0]}}}
 	api := modelserver.APIOf(r.target())
@@ -179,13 +179,13 @@ func (r *request) promptTokens() []uint32 {
 	return q.Prompts[0].Tokens
 }
 
-// decided is told of the picker's decision.
+// decided follows the picker's decision.
 func (r *request) decided() {
 	r.stream.Decide(r.w.now, &r.fx)
 	r.slot.play()
 }
 
-// evicted is flow control taking the request back while it runs.
+// evicted ends the request because flow control evicts it while it runs.
 func (r *request) evicted() {
 	r.stream.Evict(r.w.now, &r.fx)
 	r.slot.play()

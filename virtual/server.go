@@ -2,7 +2,6 @@ package virtual
 
 import (
 	"net"
-	"strconv"
 	"strings"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -17,53 +16,51 @@ import (
 	"github.com/windtunnel/windtunnel/core/scaling/deployment"
 )
 
-// server is one model server: its engine and the requests in it.
+// server is a model server: its engine and the requests in it.
 type server struct {
 	slot[enginecore.Message, *enginecore.Effects]
 	*plan.Server
 
-	pool     *pool
-	endpoint string
-	sidecar  *sidecar // before a decode server
-	core     *enginecore.Core
-	reader   modelserver.Reader
-	delay    machine.Time   // that a page of its metrics takes besides
-	news     []hearer       // of whom the engine has said something
-	engine   *engine.Engine // the core's
-	spare    []hearer       // memory for news
-	calls    map[enginecore.Call]peer
-	fetched  *simplelru.LRU[string, struct{}] // document 002's handles that were
-	ends     uint64                           // requests of which the engine has said that they are over
-	made     uint64                           // their tokens
-	kv       kvOutbox
-	steps    lifecycle.EngineSteps
-	fleet    *fleet           // nil where servers neither come nor go
-	phase    deployment.Phase // in it
-	lived    bool             // it was ever there
-	inHand   int              // requests, as Dynamo's router was told
-	has      []*answering     // what it may have in hand, in a fleet
-	told     stats.Server     // in the metrics
-	pages    []page           // by data source
-	readings []*reading       // of each picker; none where pages are made at their times
+	pool       *pool
+	endpoint   string
+	sidecar    *sidecar // before a decode server
+	core       *enginecore.Core
+	reader     modelserver.Reader
+	delay      machine.Time     // further time of a page of its metrics
+	updated    []engineListener // of whom the engine has reported something, until notify
+	engine     *engine.Engine   // the core's
+	spare      []engineListener // memory for updated
+	calls      map[enginecore.Call]peer
+	fetched    *simplelru.LRU[string, struct{}] // document 002's handles that were fetched
+	ends       uint64                           // requests that the engine has ended
+	made       uint64                           // their tokens
+	kv         kvOutbox
+	steps      lifecycle.EngineSteps
+	replicaSet *replicaSet      // nil if servers neither start nor end
+	phase      deployment.Phase // in the replica set
+	lived      bool             // it was ready at some time
+	inHand     int              // the load that the Dynamo router knows
+	has        []*answering     // requests that may be unfinished, in a replica set
+	told       stats.Server     // in the metrics
+	pages      []page           // by data source
+	readings   []*reading       // of each picker; none if pages are made at their times
 }
 
-// changes brings up to date what the picker knows of the server as it was.
+// changes updates the pickers' views of the server before the server changes.
 func (s *server) changes() {
 	for _, r := range s.readings {
 		r.upTo(s.w.now)
 	}
 }
 
-// host is the server's address without its port.
+// host returns the server's address without its port.
 func (s *server) host() string {
 	host, _, _ := net.SplitHostPort(s.endpoint)
 	return host
 }
 
-// behind is the server's address behind its sidecar.
+// behind returns the server's address behind its sidecar.
 func (s *server) behind() string { return strings.TrimSuffix(s.endpoint, ":8000") + ":8001" }
-
-func statusText(status int) string { return strconv.Itoa(status) }
 
 func (s *server) effect(e enginecore.Effect) {
 	if e.Do != nil {
@@ -78,7 +75,7 @@ func (s *server) effect(e enginecore.Effect) {
 		s.act(e.Do)
 		return
 	}
-	f := *s.fx.OfEngine(&e) // what is said of it may move the list
+	f := *s.fx.OfEngine(&e) // a copy, because handling it may move the list
 	if f.Kind == engine.Stepped {
 		stepped := f
 		s.steps.Record(&s.fx.Engine, &stepped)
@@ -103,30 +100,30 @@ func (s *server) effect(e enginecore.Effect) {
 	if !q.at.p.Heard(q.Sequence, &f) {
 		return
 	}
-	if a := q.at; !a.news { // told once all of it is said
-		a.news = true
-		s.news = append(s.news, a)
+	if a := q.at; !a.updated { // notify follows once the engine has reported everything
+		a.updated = true
+		s.updated = append(s.updated, a)
 	}
 }
 
-// hearer is told what the engine has said of it.
-type hearer interface{ told() }
+// engineListener handles the progress that the engine has reported for it.
+type engineListener interface{ engineUpdated() }
 
-// tell tells all of whom the engine has said something.
-func (s *server) tell() {
-	news := s.news
-	s.news, s.spare = s.spare[:0], nil
-	for i, a := range news {
-		news[i] = nil
-		a.told()
+// notify calls every listener with progress.
+func (s *server) notify() {
+	listeners := s.updated
+	s.updated, s.spare = s.spare[:0], nil
+	for i, a := range listeners {
+		listeners[i] = nil
+		a.engineUpdated()
 	}
-	s.spare = news[:0]
+	s.spare = listeners[:0]
 	if s.pool.frontend != nil {
 		s.pool.frontend.changed(s)
 	}
 }
 
-func (a *answering) told() {
-	a.news = false
+func (a *answering) engineUpdated() {
+	a.updated = false
 	a.input(&a.p)
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// serverSide is the request behind Envoy.
+// serverSide is the state of a request behind Envoy.
 type serverSide struct {
-	sidecar *sidecarRequest // at the sidecar before a decode server
-	leg     *leg            // of a leg itself: where its answer goes
+	sidecar *sidecarRequest // nil without a sidecar
+	leg     *leg            // not nil for a leg
 	server  *server
-	at      *answering // nil: at none, or at the sidecar before it
-	tokens  int        // of the answer, as far as it has left
-	whole   bool       // all of it has
-	gone    bool       // it is known that nobody waits any more
+	at      *answering // nil before it reaches a model server
+	tokens  int        // of the answer so far
+	whole   bool       // the whole answer was sent
+	gone    bool       // the client or Envoy has aborted the request
 }
 
 // forward opens the request at the model server that the EPP chose.
@@ -31,9 +31,9 @@ func (r *request) forward(set header.List) {
 		head = append(head, r.Header...)
 	}
 	head = append(head, set...)
-	r.w.head = head // which is read before anything else is sent
+	r.w.head = head // read before the next request is sent
 	if x := r.pool.cluster; x != nil {
-		x.begin(r, slices.Clone(head), set)
+		x.accept(r, slices.Clone(head), set)
 		return
 	}
 	first, _, _ := strings.Cut(head.Get(picker.HeaderDestination), ",") // the rest are fallbacks
@@ -49,7 +49,7 @@ func (r *request) arrive(at *server, head header.List) {
 	r.reach(at, at.endpoint, head)
 }
 
-// serverBody is the request's body as the model server reads it.
+// serverBody takes a piece of the request's body.
 func (r *request) serverBody(body []byte, d *described.Body, end bool) {
 	switch {
 	case r.exchange != nil:
@@ -61,7 +61,7 @@ func (r *request) serverBody(body []byte, d *described.Body, end bool) {
 	}
 }
 
-// fail notes an error that is told inside a 2xx.
+// fail notes an error inside a 2xx.
 func (r *request) fail(e *response.Error) {
 	r.failed = e
 	if r.leg != nil {

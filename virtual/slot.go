@@ -2,53 +2,49 @@ package virtual
 
 import "github.com/windtunnel/windtunnel/core/machine"
 
-// slot is a machine's place in the event queue, what live/drive is in wall
-// time: it is given messages, its effects are carried out in order, and one
-// wake-up stands in the queue for when it wants to be woken. The rule of
-// wake-ups is here and nowhere else.
+// slot drives a machine by the event queue, as live/drive does in wall time: it passes messages to the machine, carries
+// out the effects in order, and keeps one wake-up in the queue for the machine's next time.
 type slot[M any, F machine.Buffer] struct {
 	w *world
 	m machine.Machine[M, F]
 	// fx is the machine's buffer.
 	fx F
-	// carry carries out effect number i of fx. What it brings about in the same
-	// machine, by input, joins the list, so the loop and not the stack grows.
+	// carry carries out effect number i of fx. Effects of nested inputs to the same machine join the list, so that the
+	// stack does not grow.
 	carry func(i int)
-	// carried, if not nil, is called when all of a list is carried out. What it
-	// brings about in the same machine is a list of its own.
+	// carried, if not nil, is called when a list is carried out. Effects of its inputs to the same machine make a new
+	// list.
 	carried func()
-	// changes, if not nil, is called before anything happens to the machine.
+	// changes, if not nil, is called before the machine changes.
 	changes func()
-	// class orders the wake-ups among what else happens at their moment.
+	// class orders the wake-ups among other events at the same time.
 	class machine.Class
-	// rank, if not 0, orders the wake-ups among those of their class at their moment, which all have one.
+	// rank, if not 0, orders the wake-ups of a class at the same time. All slots of the class have one.
 	rank uint32
-	// while, if not nil, says whether wake-ups are still wanted, of a machine
-	// that would want to be woken for ever.
+	// while, if not nil, ends the wake-ups of a periodic machine when it returns false.
 	while func() bool
 
 	playing bool
-	wakeAt  machine.Time // Never is never
-	place   *place       // nil until there is a wake-up
+	wakeAt  machine.Time // Never: no wake-up
+	place   *place       // nil before the first wake-up
 	ended   bool
 }
 
-// place is what the queue knows of a slot. It is empty once the slot has ended,
-// so that the memory of what is over is not kept for a wake-up that nobody
-// needs any more.
+// place refers to a slot from the queue. It is empty once the slot has ended, so that a late wake-up does not keep the
+// slot's memory.
 type place struct {
 	slot interface{ wake() }
-	asks bool // the machine would want to be woken for ever
+	asks bool // the machine is periodic
 	at   machine.Handle
 }
 
-// open puts a machine into a slot. Class, carried and while may be set before.
+// open puts a machine into the slot. Callers may set class, carried and while before.
 func (s *slot[M, F]) open(w *world, m machine.Machine[M, F], fx F, carry func(i int)) {
 	s.w, s.m, s.fx, s.carry, s.wakeAt = w, m, fx, carry, machine.Never
 	s.place, s.ended = nil, false
 }
 
-// input gives the machine a message, now.
+// input passes a message to the machine now.
 func (s *slot[M, F]) input(m M) {
 	if s.changes != nil {
 		s.changes()
@@ -57,13 +53,13 @@ func (s *slot[M, F]) input(m M) {
 	s.play()
 }
 
-// wake plays what is due.
+// wake advances the machine at its wake-up.
 func (s *slot[M, F]) wake() {
 	s.wakeAt = machine.Never
 	s.advance()
 }
 
-// advance plays what is due.
+// advance advances the machine to now.
 func (s *slot[M, F]) advance() {
 	if s.changes != nil {
 		s.changes()
@@ -72,8 +68,7 @@ func (s *slot[M, F]) advance() {
 	s.play()
 }
 
-// play carries out what the machine says. Whoever gave it a message by a way of
-// its own calls it, too.
+// play carries out the machine's effects. Callers that pass messages to the machine directly call it afterwards.
 func (s *slot[M, F]) play() {
 	if s.playing {
 		return

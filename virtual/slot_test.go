@@ -11,8 +11,8 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// Clients who leave at one moment have all left before anybody arrives at that
-// moment: whoever comes finds their places free.
+// Clients who leave at one moment have all left before a request arrives at that moment, which finds their places
+// free.
 func TestClientsLeaveBeforeOthersArrive(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]string{"timed_out": "timeout: 1s",

@@ -8,8 +8,8 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// What a report says that another source would move is what playing the run with that source
-// comes to, where requests do not wait for each other.
+// A report's estimate for another source agrees with the run that is played with that source, if requests do not wait
+// for each other.
 func TestOtherSourcesMoveTheRun(t *testing.T) {
 	t.Parallel()
 	play := func(source string) report.Summary {

@@ -213,7 +213,7 @@ func estimate(t *testing.T, a *report.Analysis, name string) report.Estimate {
 	return e
 }
 
-// cell is what became of one measure over all seeds.
+// cell has the results of one measure over all seeds.
 type cell struct{ runs, printed, held, bias, squares, half float64 }
 
 func (c *cell) add(e report.Estimate, want float64) {

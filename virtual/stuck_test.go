@@ -7,8 +7,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// A run in which requests wait for what never comes ends and says so, whether or
-// not the picker goes on asking endpoints how they are.
+// A run in which requests wait for an event that never comes ends and says so, whether or not the picker continues to
+// scrape endpoints.
 func TestNoHang(t *testing.T) {
 	t.Parallel()
 	for _, eachPage := range []bool{false, true} {

@@ -5,8 +5,8 @@ import (
 	"github.com/windtunnel/windtunnel/report/constraint"
 )
 
-// uses is what the run used of all but its model servers: the endpoint pickers' time, where
-// they take any, and the busiest link between servers.
+// uses returns the use of the endpoint pickers' time, if they have a service time, and of the busiest link between
+// servers.
 func (w *world) uses() (out []constraint.Use) {
 	for _, x := range w.pools {
 		where := ""

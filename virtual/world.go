@@ -1,12 +1,9 @@
-// Package virtual plays a scenario in virtual time: the same machines that
-// live/ drives with goroutines and sockets, driven by one event queue ordered
-// by time, class and sequence.
+// Package virtual plays a scenario in virtual time. One event queue, ordered by time, class and sequence, drives the
+// same machines that live/ drives with goroutines and sockets. Begin to read at Play.
 //
-// A request is a few calls here: the client's bytes go into the EPP's stream
-// machine, its effects go to the sidecar's request or the model server's
-// session and engine, and theirs back. What a network would carry arrives after
-// the time that the scenario's hops take. The record has the same steps as a live
-// one, except Envoy's own log.
+// A request is a few calls: the client's bytes enter the EPP's stream machine, its effects enter the sidecar's request
+// or the model server's session and engine, and their effects return. Each message arrives after the time of the
+// scenario's hops. The record has the same steps as a live one, except Envoy's own log.
 package virtual
 
 import (
@@ -33,17 +30,15 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// event is one slot of the queue: a machine's wake-up or the client's next
-// move. The target decides which.
+// event is an entry of the queue.
 type event struct {
 	kind kind
 	of   any // a pointer or a function, by kind
 }
 
-// alarm is a request that something waits for which hardly ever comes: its client giving
-// it up. It is empty once the request has ended, so that memory goes with the
-// requests in flight.
-type alarm struct{ r *request }
+// requestRef refers to a request from an event that rarely takes place: its client gives up. It is empty once the
+// request has ended, so that the event does not keep the request's memory.
+type requestRef struct{ r *request }
 
 type kind uint8
 
@@ -53,20 +48,16 @@ const (
 	giveUp
 	leave
 	nextTurn
-	sendKV
-	deliverKV
 	arrives
-	then
-	looks
-	happens
-	ends
+	then  // calls a function
+	looks // calls a function that only refreshes the picker's view of endpoints
 	decides
 	enters
 	seesEnd
 	getsEnd
 )
 
-// world is everything in one virtual run.
+// world is the state of one virtual run.
 type world struct {
 	readers
 	reused
@@ -77,91 +68,88 @@ type world struct {
 	loop       *workload.Loop
 	hops       hops
 	pools      []*pool
-	fit        Fitter    // of latency predictors; nil where nobody can
-	front      *front    // of manifests; nil without any
-	routes     bbr.Table // of models to several pools
+	fit        Fitter    // of latency predictors; may be nil
+	front      *front    // the Gateway of manifests; nil without manifests
+	routes     bbr.Table // the pools of models
 	timeout    machine.Time
-	chunked    bool         // bodies are sent without their length
+	chunked    bool         // clients send bodies without content-length
 	several    bool         // there are several pools
-	closing    machine.Time // before a client learns that its answer was cut
-	limit      int          // conversations in flight at the most
-	sent, done int          // requests, and those of them that have ended
-	over       machine.Time // when the last of those that have ended did
+	closing    machine.Time // from the cut of an answer until the client notices
+	limit      int          // of conversations in flight
+	sent, done int          // numbers of requests that were sent, and that have ended
+	over       machine.Time // of the last end of a request
 	limits     limits
-	servers    uint32       // that were made, of all pools
-	ending     []*request   // that have ended in this event
-	moved      machine.Time // when something last happened but the picker asking endpoints how they are
-	asking     int          // events in the queue that are nothing else
+	servers    uint32       // number of servers of all pools so far
+	ending     []*request   // requests that have ended in this event
+	moved      machine.Time // of the last event other than periodic wake-ups and looks
+	asking     int          // number of such events in the queue
 }
 
-// readers are those who want to know what happens in a run, and how much of it.
+// readers determine how much of a run is reported, and to whom.
 type readers struct {
 	rec   record.Recorder
-	brief bool // nobody reads details
-	// every page of metrics is made at its time, whether or not anybody looks
+	brief bool // rec ignores details
+	// every page of metrics is made at its time, even if no picker reads it
 	eachPage   bool
 	stepByStep bool
 	gaps       engine.Gaps
 	answers    func(request string, piece []byte) // Options.Answers
-	logged     int                                // pickers with a log of their inputs
-	mute       *mute                              // rec, where requests may be direct
+	logged     int                                // number of pickers with a log of their inputs
+	mute       *mute                              // rec, if requests may be direct
 	explained  int                                // endpoints of a decision, in the record
-	choices    bool                               // nobody reads more of a decision than what was chosen
-	lives      record.Lives                       // takes those of direct requests; may be nil
+	choices    bool                               // of a decision, only the choice is read
+	lives      record.Lives                       // takes the lives of direct requests; may be nil
 }
 
-// reused is memory that is used again, and values that are read before the next one is written.
+// reused is memory that later requests use again, and values that are read before the next one is written.
 type reused struct {
-	heads    map[responseKind]header.List // of responses
-	msg      stream.Message               // the last one to an EPP's stream
-	chat     openai.Chat                  // the chat being read
-	head     header.List                  // the last one to a model server
-	reading  modelserver.Head             // of the one that is being read
-	messages []*message                   // that have arrived
-	memories []*memory                    // of requests
-	directs  []*direct                    // all that were made
-	spares   []*direct                    // those that are not in flight
-	talks    []*workload.Conversation     // that are over
+	heads       map[responseKind]header.List // of responses
+	msg         stream.Message               // the last one to an EPP's stream
+	chat        openai.Chat                  // the chat being read
+	head        header.List                  // the last one to a model server
+	reading     modelserver.Head             // of the request being read
+	messages    []*message                   // that have arrived
+	memories    []*memory                    // of requests
+	directs     []*direct                    // all
+	freeDirects []*direct                    // those not in flight
+	talks       []*workload.Conversation     // that are over
 }
 
-// Run plays a scenario and reports every event to rec, in the order of time.
-// A progress function may be nil; it is told how many requests have ended, and
-// stops the run by returning false.
+// Run plays a scenario and reports every event to rec, in the order of time. The progress function may be nil. It gets
+// the number of requests that have ended, and stops the run if it returns false.
 func Run(s *scenario.Scenario, rec record.Recorder, progress func(done int) bool) error {
 	_, err := Play(s, rec, Options{Progress: progress})
 	return err
 }
 
-// Options are how a scenario is played.
+// Options configure how a scenario is played.
 type Options struct {
 	// Progress is as in Run.
 	Progress func(done int) bool
-	// Bytes has all requests and answers spelt out as they would be sent, but for
-	// the tokens in the middle of answers, which are counted. It takes longer and changes nothing.
+	// Bytes writes all requests and answers in full, except the tokens in the middle of answers, which are only
+	// counted. It takes longer and does not change the results.
 	Bytes bool
-	// StepByStep has engines play every step by itself, also where nothing happens between
-	// several. It takes longer and changes nothing.
+	// StepByStep makes engines play every step separately, even if nothing happens between several steps. It takes
+	// longer and does not change the results.
 	StepByStep bool
-	// Answers is told of the bytes of a request's answer, each piece as its client
-	// gets it; every token is spelt out then. Nil tells nobody.
+	// Answers, if not nil, gets the bytes of each answer, piece by piece as its client gets them, with every token.
 	Answers func(request string, piece []byte)
-	// Fit fits the trees of latency predictors; without it one that is to learn is not
-	// there, as where Python is missing in wall time.
+	// Fit fits the trees of latency predictors. Without it, pools have no predictor that learns, as in wall time
+	// without Python.
 	Fit Fitter
-	// Gaps is told of the times between tokens, and Served in the end how full the model
-	// servers were; either may be nil.
+	// Gaps gets the times between tokens. Served gets the load of the model servers at the end. Either may be nil.
 	Gaps   engine.Gaps
 	Served func([]report.ServerLoad)
-	// Used is told in the end how much of everything else was in use; may be nil.
+	// Used gets the use of all other parts at the end; may be nil.
 	Used func([]constraint.Use)
-	// Trained is told in the end what each pool's latency predictor came to; may be nil.
+	// Trained gets the final status of each pool's latency predictor; may be nil.
 	Trained func(predictor.Status)
 
-	eachPage  bool // every page of metrics is made at its time, whether or not anybody looks
-	eachScore bool // every endpoint is scored at every decision, whether or not anything has changed
+	eachPage  bool // see readers
+	eachScore bool // every decision scores every endpoint, even if nothing has changed
 }
 
-// Play is Run, and tells what the picker's indexes of KV blocks came to.
+// Play plays a scenario as Run does, and returns how the picker's indexes of KV blocks compare with the engines.
 func Play(s *scenario.Scenario, rec record.Recorder, o Options) ([]report.IndexSummary, error) {
 	w, err := newWorld(s, rec, o)
 	if err != nil {
@@ -195,11 +183,11 @@ func Play(s *scenario.Scenario, rec record.Recorder, o Options) ([]report.IndexS
 	return checks, nil
 }
 
-// run plays until nothing is left to happen, or progress stops it.
+// run plays until the queue is empty, or progress stops it.
 func (w *world) run(progress func(done int) bool) error {
 	for _, p := range w.pools {
-		for _, f := range p.fleets {
-			f.begin()
+		for _, f := range p.replicaSets {
+			f.start()
 		}
 	}
 	w.start()
@@ -227,15 +215,14 @@ func (w *world) playAll(progress func(done int) bool) error {
 	return w.settled()
 }
 
-// settled is what must hold after every run: each request has ended once, no
-// engine has one or keeps blocks for anybody, and the tokens that engines made
-// are those of the requests that they ended.
+// settled checks the invariants of every run: each request has ended once, no engine has a request or holds blocks, and
+// the tokens that engines made are those of the requests that they ended.
 func (w *world) settled() error {
 	if w.loop.InFlight()+w.loop.Waiting() > 0 {
 		return w.stuck()
 	}
 	if w.done != w.sent {
-		return fmt.Errorf("virtual: %d requests were sent and %d ended; this is a fault of windtunnel", w.sent, w.done)
+		return fault("%d requests were sent and %d ended", w.sent, w.done)
 	}
 	for _, p := range w.pools {
 		if err := p.settled(); err != nil {
@@ -245,13 +232,15 @@ func (w *world) settled() error {
 	return nil
 }
 
-// patience is how much longer than all else the picker may go on asking
-// endpoints how they are while requests wait, before nothing is taken to come of
-// it.
+// fault is an error in windtunnel itself.
+func fault(format string, args ...any) error {
+	return fmt.Errorf("virtual: "+format+"; this is a fault of windtunnel", args...)
+}
+
+// patience is how long only periodic events may take place while requests wait, before the run counts as stuck.
 const patience = machine.Time(10 * time.Minute)
 
-// idles says whether nothing comes any more of what is in the queue, of which e
-// was the first.
+// idles reports whether the run is stuck: e and the rest of the queue are periodic events that change nothing.
 func (w *world) idles(e *event) bool {
 	if e.kind != looks && (e.kind != wake || !e.of.(*place).asks) {
 		w.moved = w.now
@@ -264,7 +253,7 @@ func (w *world) idles(e *event) bool {
 	return !slices.ContainsFunc(w.pools, (*pool).expects)
 }
 
-// stuck says that nothing more will happen, and which requests wait, and where.
+// stuck returns an error that says which requests wait, and where.
 func (w *world) stuck() error {
 	var where []string
 	add := func(n int, what string) {
@@ -284,7 +273,7 @@ func (w *world) stuck() error {
 		w.moved, w.loop.InFlight(), strings.Join(where[:min(len(where), 10)], ", "))
 }
 
-// start has the first conversations begin, and what happens by the clock.
+// start schedules the first conversations.
 func (w *world) start() {
 	if w.loop.Open() {
 		w.awaitArrival()
@@ -345,27 +334,19 @@ func (w *world) play(e event) {
 	case giveUp:
 		w.limits.wake(w)
 	case leave:
-		if r := e.of.(*alarm).r; r != nil {
+		if r := e.of.(*requestRef).r; r != nil {
 			r.leaves()
 		}
 	case nextTurn:
 		w.send(e.of.(*workload.Conversation))
-	case sendKV:
-		e.of.(*server).sendKV()
-	case deliverKV:
-		e.of.(*server).deliverKV()
 	case arrives:
 		w.arrive(e.of.(*message))
 	case then, looks:
 		e.of.(func())()
-	case happens:
-		e.of.(*incident).happen()
-	case ends:
-		e.of.(*incident).recover()
 	case decides, enters, seesEnd, getsEnd:
 		e.of.(*direct).play(e.kind)
 	}
 }
 
-// busy is true while there are requests, or more to come.
+// busy reports whether requests are in flight or still to come.
 func (w *world) busy() bool { return !w.loop.Over() }

@@ -110,7 +110,7 @@ func TestOutcomeOfStatus(t *testing.T) {
 	}
 }
 
-// A request has one number, in its id, in views and when somebody asks for it.
+// A request has one number, in its id, in views and in questions about it.
 func TestNumbers(t *testing.T) {
 	for id, label := range map[string]string{
 		RequestID(1, 7): "#7", RequestID(1, 1_234_567): "#1234567", "req-1-7": "req-1-7", "req-x": "req-x",

@@ -145,7 +145,7 @@ type lifeSteps struct {
 	details  Details
 }
 
-// emit yields the steps' events. It returns false when the reader wants no more events.
+// emit yields the steps' events. It returns false when the reader stops.
 func (l *Life) emit(x *lifeSteps, yield func(Event) bool) bool {
 	if x.at == machine.Never {
 		return true

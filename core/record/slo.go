@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// SLO says what makes an answer good. A bound of 0 does not matter.
+// SLO are the objectives of a good answer. A bound of 0 does not count.
 type SLO struct {
-	// The most that the first token may take.
+	// The longest time to the first token.
 	TTFT time.Duration `json:"ttft" above:"0s" max:"24h"`
-	// The most that each further token may take on average.
+	// The longest mean time of each further token.
 	TPOT time.Duration `json:"tpot" above:"0s" max:"24h"`
-	// The most that the whole answer may take.
+	// The longest time of the whole answer.
 	E2E time.Duration `json:"e2e" above:"0s" max:"24h"`
 }
 
@@ -62,7 +62,7 @@ type SLOSummary struct {
 	E2E  float64 `json:"e2e,omitempty"`
 }
 
-// Summary returns the SLO in seconds, nil where no bound is set.
+// Summary returns the SLO in seconds, nil if no bound is set.
 func (o SLO) Summary() *SLOSummary {
 	if !o.Given() {
 		return nil
@@ -70,7 +70,7 @@ func (o SLO) Summary() *SLOSummary {
 	return &SLOSummary{o.TTFT.Seconds(), o.TPOT.Seconds(), o.E2E.Seconds()}
 }
 
-// SLO returns the bounds, none of nil.
+// SLO returns the bounds; none if it is nil.
 func (t *SLOSummary) SLO() SLO {
 	if t == nil {
 		return SLO{}

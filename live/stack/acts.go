@@ -18,15 +18,14 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// What somebody may do to a stack while it is up. All of it is in the record, and all of it
-// ends before Stop takes anything down.
+// The actions of people on a running stack. All of them are in the record, and all of them end before Stop
+// stops anything.
 
-// errDown is why nothing can be done any more.
+// errDown refuses an action after the end of the run.
 var errDown = errors.New("the run has ended")
 
-// begin begins something that somebody does. Its context ends with ctx and when Stop begins, which
-// waits for done.
-func (s *Stack) begin(ctx context.Context) (_ context.Context, done func(), err error) {
+// act begins an action. Its context ends with ctx and when Stop begins, which waits for done.
+func (s *Stack) act(ctx context.Context) (_ context.Context, done func(), err error) {
 	s.acting.Lock()
 	defer s.acting.Unlock()
 	if s.life.Err() != nil {
@@ -38,7 +37,7 @@ func (s *Stack) begin(ctx context.Context) (_ context.Context, done func(), err 
 	return ctx, func() { stop(); cancel(); s.acts.Done() }, nil
 }
 
-// endActs ends what somebody does, and lets nothing begin.
+// endActs ends all actions, and refuses new ones.
 func (s *Stack) endActs() {
 	s.acting.Lock()
 	s.end()
@@ -46,10 +45,10 @@ func (s *Stack) endActs() {
 	s.acts.Wait()
 }
 
-// Happen has an incident happen now to a pool, and end when its time is over. The error says why
-// it cannot. When ctx, the run's, ends or Stop begins, nothing is undone any more.
+// Happen begins an incident of a pool now, and ends it when its time is over. The error says why it is not possible.
+// An incident that is under way when ctx, the run's, ends or Stop begins, is not undone.
 func (s *Stack) Happen(ctx context.Context, pool int, x scenario.Incident) error {
-	ctx, done, err := s.begin(ctx)
+	ctx, done, err := s.act(ctx)
 	if err != nil {
 		return err
 	}
@@ -61,7 +60,7 @@ func (s *Stack) Happen(ctx context.Context, pool int, x scenario.Incident) error
 	go func() {
 		defer done()
 		if pause.For(ctx, x.For) {
-			p.tell(i, record.IncidentEnded, p.recover(i))
+			p.record(i, record.IncidentEnded, p.recover(i))
 		}
 	}()
 	return nil
@@ -82,58 +81,66 @@ func (s *Stack) beginIncident(ctx context.Context, pool int, x *scenario.Inciden
 	if err != nil {
 		return nil, nil, err
 	}
-	p.tell(&i, record.IncidentBegan, nil)
+	p.record(&i, record.IncidentBegan, nil)
 	return p, &i, nil
 }
 
-// possible says why an incident of servers that come and go cannot happen as the pool is.
+// possible says why an incident of replicas cannot happen now.
 func (s *Pool) possible(x *plan.Incident) error {
 	if (x.Kind == plan.AddServer || x.Kind == plan.DrainServer) &&
-		slices.ContainsFunc(s.fleets, func(f *fleet) bool { return f.driver() == nil }) {
-		return errors.New("servers come and go from the first request on, which has not been sent")
+		slices.ContainsFunc(s.replicaSets, func(r *replicaSet) bool { return r.driver() == nil }) {
+		return errors.New("the number of servers changes from the first request on, which has not been sent")
 	}
 	if x.Kind == plan.AddServer && s.pool.Lives {
-		f := s.fleets[x.Deployment]
-		if wanted, places := f.driver().Status().Wanted, f.d.Config.Places; wanted+x.Count > places {
-			return fmt.Errorf("found %d servers to join the %d that there are to be; expected at most %d, for "+
-				"which there are places", x.Count, wanted, places-wanted)
+		r := s.replicaSets[x.Deployment]
+		if wanted, places := r.driver().Status().Wanted, r.d.Config.Places; wanted+x.Count > places {
+			return fmt.Errorf("found %d servers to add to %d; expected at most %d, for which there are places", x.Count,
+				wanted, places-wanted)
 		}
 	}
 	if x.Kind.OfServer() && s.isAbsent(x.Server) {
-		return fmt.Errorf("found server %s; expected one that is there: it has not joined, or has left",
+		return fmt.Errorf("found server %s, which has not joined or has left; expected a server that is present",
 			s.Endpoints[x.Server])
 	}
 	return nil
 }
 
-// Prefill has every server of a pool take between low and high for a prompt from now on.
+// Prefill makes prefills at every server of a pool take between low and high from now on.
 func (s *Stack) Prefill(pool int, low, high time.Duration) error {
-	_, done, err := s.begin(context.Background())
+	return s.change(pool, func(p *Pool) error {
+		if p.Fleet == nil {
+			return errors.New("the model servers of the pool are external")
+		}
+		for _, server := range p.Fleet.Servers() {
+			if err := server.SetPrefill(low, high); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, "prefill", record.D("from", low.String()), record.D("to", high.String()))
+}
+
+// change makes a change to a pool, and records it.
+func (s *Stack) change(pool int, make func(p *Pool) error, what string, details ...record.Detail) error {
+	_, done, err := s.act(context.Background())
 	if err != nil {
 		return err
 	}
 	defer done()
 	p, err := s.pool(pool)
-	if err != nil {
-		return err
+	if err == nil {
+		err = make(p)
 	}
-	if p.Fleet == nil {
-		return errors.New("the model servers are somebody else's")
+	if err == nil {
+		s.acted(append([]record.Detail{record.D("what", what), record.D("pool", p.Name())}, details...)...)
 	}
-	for _, server := range p.Fleet.Servers() {
-		if err := server.SetPrefill(low, high); err != nil {
-			return err
-		}
-	}
-	s.acted(record.D("what", "prefill"), record.D("pool", p.Name()), record.D("from", low.String()),
-		record.D("to", high.String()))
-	return nil
+	return err
 }
 
 // More sends more of the scenario's requests, and returns when they have ended.
-// They have numbers of their own, of another seed.
+// Another seed draws their numbers.
 func (s *Stack) More(ctx context.Context, rate float64, during time.Duration) error {
-	ctx, done, err := s.begin(ctx)
+	ctx, done, err := s.act(ctx)
 	if err != nil {
 		return err
 	}
@@ -154,26 +161,16 @@ func (s *Stack) More(ctx context.Context, rate float64, during time.Duration) er
 	return s.send(ctx, &load)
 }
 
-// Configure makes another text the configuration of a pool's endpoint pickers. A bad
-// one is refused, and the old one stays.
+// Configure replaces the configuration of a pool's endpoint pickers. An invalid one is refused, and the old one
+// stays.
 func (s *Stack) Configure(pool int, text string) error {
-	_, done, err := s.begin(context.Background())
-	if err != nil {
+	return s.change(pool, func(p *Pool) error {
+		if len(p.Pickers) == 0 {
+			return errors.New("the pool has no endpoint picker of Windtunnel")
+		}
+		_, err := p.configure("the page", []byte(text))
 		return err
-	}
-	defer done()
-	p, err := s.pool(pool)
-	if err != nil {
-		return err
-	}
-	if len(p.Pickers) == 0 {
-		return errors.New("the pool has no endpoint picker of ours")
-	}
-	if _, err := p.configure("the page", []byte(text)); err != nil {
-		return err
-	}
-	s.acted(record.D("what", "configure"), record.D("pool", p.Name()))
-	return nil
+	}, "configure")
 }
 
 // Config is the configuration in force of a pool's endpoint pickers.
@@ -187,7 +184,7 @@ func (s *Stack) Config(pool int) string {
 	return string(bytes.TrimSpace(p.text))
 }
 
-// EndpointStates hands out what pickers know of their endpoints now. each must not keep it.
+// EndpointStates passes the pickers' current states of their endpoints to each, which must not keep them.
 func (s *Stack) EndpointStates(each func(now machine.Time, e *picker.State)) {
 	for _, p := range s.Pools {
 		if len(p.Pickers) == 0 {
@@ -213,14 +210,14 @@ func (s *Stack) pool(n int) (*Pool, error) {
 	return s.Pools[n], nil
 }
 
-// acted records that somebody did something.
+// acted records an action.
 func (s *Stack) acted(details ...record.Detail) {
 	if s.o.Recorder != nil {
 		s.o.Recorder.Record(record.Event{Time: s.Now(), Hop: record.Client, Step: record.Acted, Details: details})
 	}
 }
 
-// configure makes a text the pickers' configuration, if it is another one.
+// configure replaces the pickers' configuration by a text that differs from it.
 func (s *Pool) configure(file string, text []byte) (changed bool, err error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -228,7 +225,7 @@ func (s *Pool) configure(file string, text []byte) (changed bool, err error) {
 		return false, nil
 	}
 	made := make([]*epp.Generation, 0, len(s.Pickers))
-	// who restarts reads it then
+	// a picker that is down reads it when it restarts
 	up := slices.DeleteFunc(slices.Clone(s.Pickers), func(k *Picker) bool { return k.down })
 	for _, k := range up {
 		g, err := s.generation(k, file, text)

@@ -15,8 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// What somebody does from the page ends with the stack: nothing happens, and nothing is recorded,
-// after Stop.
+// Actions from the page end with the stack: after Stop nothing happens, and nothing is recorded.
 func TestActsEndWithTheStack(t *testing.T) {
 	t.Parallel()
 	rec := &recording{}

@@ -21,7 +21,7 @@ type Addresses struct {
 	Targets []Target `json:"targets"`
 }
 
-// PickerAddress is one endpoint picker; somebody else's has an ext_proc address only.
+// PickerAddress is one endpoint picker; an external one has an ext_proc address only.
 type PickerAddress struct {
 	Name    string `json:"name"`
 	Pool    string `json:"pool"`
@@ -34,12 +34,12 @@ type PickerAddress struct {
 type ServerAddress struct {
 	Name string `json:"name"`
 	Pool string `json:"pool"`
-	// Address is the server itself; Sidecar is what stands before it, if anything does.
+	// Address is the server's own; Sidecar is the address of the sidecar before it, if there is one.
 	Address string `json:"address"`
 	Sidecar string `json:"sidecar,omitempty"`
 	// Prefill says that it only prefills.
 	Prefill bool `json:"prefill,omitempty"`
-	// Absent says that it is nobody's endpoint: it has not joined, or has left.
+	// Absent says that it is not an endpoint: it has not joined, or has left.
 	Absent bool `json:"absent,omitempty"`
 }
 
@@ -49,7 +49,7 @@ type Target struct {
 	Labels  map[string]string `json:"labels"`
 }
 
-// Addresses tells where everything listens.
+// Addresses returns where everything listens.
 func (s *Stack) Addresses() *Addresses {
 	a := &Addresses{Gateway: "http://" + s.Gateway.Addr, EnvoyAdmin: "http://" + s.Gateway.AdminAddr}
 	scrape := func(job, pool, instance, address, path string) {
@@ -96,7 +96,7 @@ func (s *Stack) Addresses() *Addresses {
 	return a
 }
 
-// fixed is the address for a port of 127.0.0.1, and otherwise where it may be any.
+// fixed is the address for a port of 127.0.0.1, or the other address where the port is not given.
 func fixed(port int, otherwise string) string {
 	if port <= 0 {
 		return otherwise

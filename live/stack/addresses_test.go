@@ -10,8 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// A scenario fixes the ports of every part, and every target that a Prometheus is
-// told of has metrics; with sidecars, too.
+// A scenario fixes the ports of every part, and every target for a Prometheus has metrics; also with sidecars.
 func TestPortsAndAddresses(t *testing.T) {
 	t.Parallel()
 	for name, sidecars := range map[string]bool{"alone": false, "prefill and decode": true} {

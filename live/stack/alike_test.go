@@ -13,8 +13,8 @@ import (
 	"github.com/windtunnel/windtunnel/virtual"
 )
 
-// What the endpoint picker makes of a body is what the servers behind get, a sidecar's two among them: the
-// model that the rewrite header names, whose prompt has as many tokens, in both times.
+// The servers get the body that the endpoint picker rewrote, also the two behind a sidecar: the model that the rewrite
+// header names, and a prompt of as many tokens, in both times.
 func TestRewritesLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	for name, pool := range map[string]string{"alone": "", "beside a sidecar": "    sidecar: routing\n",
@@ -174,7 +174,7 @@ workload: {requests: 2}
 	}
 }
 
-// Conversations by the other APIs go on from what was answered, in both times, through a sidecar's two servers as well.
+// Conversations by the other APIs continue from the answers, in both times, and also through a sidecar's two servers.
 func TestOtherAPIsLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	for _, api := range []string{"messages", "responses"} {

@@ -12,8 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/nightly"
 )
 
-// said is what the model servers and clients of a run tell of each request, but
-// for times, sizes and who it was.
+// said lists the records of a run's model servers and clients of each request, without times, sizes and names.
 func said(events []record.Event) map[string][]string {
 	out := map[string][]string{}
 	for _, e := range events {
@@ -29,13 +28,13 @@ func said(events []record.Event) map[string][]string {
 		out[e.Request] = append(out[e.Request], line)
 	}
 	for _, lines := range out {
-		slices.Sort(lines) // hops of a live run tell of one moment in any order
+		slices.Sort(lines) // hops of a live run record one moment in any order
 	}
 	return out
 }
 
-// Whatever a request asks for besides its prompt, a model server does the same
-// in wall and in virtual time, and tells it with the same details.
+// For every option of a request a model server does the same in wall and in virtual time, and records it with the same
+// details.
 func TestBodiesLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	for i, c := range []struct{ name, workload, server, want string }{

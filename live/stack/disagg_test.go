@@ -58,8 +58,7 @@ func long(word string) string {
 
 const chatPath = "/v1/chat/completions"
 
-// settled is what must hold after everything: no request, block, slot or leg
-// is left anywhere.
+// settled checks the end of every test: no request, block, slot or leg is left.
 func (r *rig) settled() {
 	r.t.Helper()
 	r.idle()
@@ -118,7 +117,7 @@ func (r *rig) okay(a answer) {
 	}
 }
 
-// decisions are what the sidecars decided, in order.
+// decisions are the sidecars' decisions, in order.
 func (r *rig) decisions() string {
 	var out []string
 	for _, e := range r.rec.all() {
@@ -143,7 +142,7 @@ func TestDisaggregatedFlow(t *testing.T) {
 		t.Errorf("the sidecar counts no bytes of the transfer: %v", m)
 	}
 	var edges []record.Edge
-	for _, e := range record.DisaggregatedEdges() { // the client here is none of ours
+	for _, e := range record.DisaggregatedEdges() { // the client here is not Windtunnel's
 		if e.Before.Hop != record.Client && e.After.Hop != record.Client {
 			edges = append(edges, e)
 		}
@@ -300,7 +299,7 @@ func TestClientLeavesDisaggregated(t *testing.T) {
 	}
 }
 
-// A sidecar that is started anew cuts what it served, and serves what comes.
+// A restart of a sidecar cuts its requests, and later requests are served.
 func TestSidecarRestarts(t *testing.T) {
 	t.Parallel()
 	r := start(t, apart(func(s *scenario.Scenario) { s.Pools[0].ModelServer.OutputTokens = mustCount("4000") }), nil)

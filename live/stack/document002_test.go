@@ -8,9 +8,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// Document 002's profiles in a run, where nobody writes an endpoint's status: the
-// picker knows a conversation where it sent it, and the load by what it sent. A
-// conversation begins by the profile prefill, goes on by decode, and stays.
+// Document 002's profiles in a run without endpoint statuses: the picker knows the server of a conversation and the
+// load from its own decisions. A conversation begins by the profile prefill, continues by decode, and stays.
 func TestDocument002ProfilesLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	live, played := bothTimes(t, `

@@ -8,8 +8,7 @@ import (
 	live "github.com/windtunnel/windtunnel/live/dynamo"
 )
 
-// startFrontend starts the Dynamo frontend where the scenario wants one, and has the model
-// servers announce themselves.
+// startFrontend starts the Dynamo frontend of a scenario that has one, and the announcements of the model servers.
 func (s *Pool) startFrontend(ctx context.Context) error {
 	d := s.pool.Frontend
 	if d == nil {
@@ -25,7 +24,7 @@ func (s *Pool) startFrontend(ctx context.Context) error {
 	return err
 }
 
-// changes has a server push when it has more or fewer requests in hand.
+// changes pushes the state of a server when the number of its requests changes.
 func (s *Pool) changes(name string) func() {
 	id := dynamo.IDOf(name)
 	return func() {
@@ -37,7 +36,7 @@ func (s *Pool) changes(name string) func() {
 
 // reviveFrontend starts it without any knowledge.
 func (s *Pool) reviveFrontend(at string) error {
-	s.changing.Lock() // a picker's new configuration reads where it listens
+	s.changing.Lock() // a picker's new configuration reads its address
 	defer s.changing.Unlock()
 	d := s.pool.Frontend
 	frontend, err := live.Start(live.Options{Address: at, Router: d.NewRouter(), Model: s.pool.Model(),
@@ -46,13 +45,13 @@ func (s *Pool) reviveFrontend(at string) error {
 			return s.Fleet.Servers()[0].Tokens(path, h, body)
 		},
 		MaxBodyBytes: int64(s.pool.Picker.MaxBodyBytes) + 1<<16, Now: s.Now, Log: s.o.Log})
-	if err == nil { // else the one that is lost says where it was
+	if err == nil { // otherwise the lost one still has the address
 		s.frontend, s.lost = frontend, false
 	}
 	return err
 }
 
-// pushes are what workers push now.
+// pushes are the current announcements of all workers.
 func (s *Pool) pushes() []dynamo.Worker {
 	out := []dynamo.Worker{}
 	for i, server := range s.Fleet.Servers() {
@@ -63,7 +62,7 @@ func (s *Pool) pushes() []dynamo.Worker {
 	return out
 }
 
-// killFrontend ends it as a crash would: what it has in hand breaks off.
+// killFrontend ends it like a crash, which cuts its requests.
 func (s *Pool) killFrontend() error {
 	s.changing.Lock()
 	s.lost = true

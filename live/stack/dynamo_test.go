@@ -24,8 +24,8 @@ plugins:
 - {type: max-score-picker}
 `
 
-// The Dynamo frontend names the worker. While it is gone requests go on without it, and once
-// it is back, and workers have pushed, it is heard again.
+// The Dynamo frontend names the worker. While it is down requests are served without it, and once it is back and
+// workers have pushed, it is used again.
 func TestDynamoFrontendLost(t *testing.T) {
 	t.Parallel()
 	for _, where := range []scenario.DynamoFrontend{scenario.SidecarFrontend, scenario.ExternalFrontend} {
@@ -72,8 +72,7 @@ func TestDynamoFrontendLost(t *testing.T) {
 	}
 }
 
-// Workers push when they have more or fewer requests in hand, not only with the next
-// heartbeat, which is an hour away.
+// Workers push when the number of their requests changes, not only with the next heartbeat, which is an hour away.
 func TestDynamoWorkersPush(t *testing.T) {
 	t.Parallel()
 	r := start(t, quick(func(s *scenario.Scenario) {
@@ -97,8 +96,8 @@ func TestDynamoWorkersPush(t *testing.T) {
 	r.until("the worker has pushed that it has none", func() bool { return inHand() == 0 })
 }
 
-// A worker that was killed pushes no more: after three heartbeats the router knows it no more,
-// and nobody is sent there. Once it is back it announces itself.
+// A killed worker no longer pushes: after three heartbeats the router forgets it and sends it no request. Once it is
+// back it announces itself.
 func TestDynamoWorkerKilled(t *testing.T) {
 	t.Parallel()
 	r := start(t, quick(func(s *scenario.Scenario) {
@@ -183,7 +182,7 @@ func TestDynamoFrontendBesideServer(t *testing.T) {
 					"")
 			}
 			a, b := strings.SplitAfter(plain(want), "\n\n"), strings.SplitAfter(plain(got), "\n\n")
-			if name == "several" { // in which order its choices go on differs from run to run
+			if name == "several" { // the order of its choices differs from run to run
 				slices.Sort(a)
 				slices.Sort(b)
 			}

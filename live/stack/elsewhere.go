@@ -26,43 +26,41 @@ import (
 	"github.com/windtunnel/windtunnel/live/cluster"
 )
 
-// Elsewhere is an endpoint picker that is not the stack's own. Its zero value is
-// none.
+// Elsewhere is an external endpoint picker. Its zero value is none.
 type Elsewhere struct {
 	// Address is where it listens, as host:port. With a Command it may be empty:
 	// a free port of 127.0.0.1.
 	Address string
-	// Command starts it, in a shell; empty where somebody else does. It finds
-	// the endpoints' file and its ports in the environment: ENDPOINTS_FILE,
-	// GRPC_PORT, GRPC_HEALTH_PORT, METRICS_PORT.
+	// Command starts it, in a shell; empty if it is started by other means. Its environment names the endpoints' file
+	// and its ports: ENDPOINTS_FILE, GRPC_PORT, GRPC_HEALTH_PORT, METRICS_PORT.
 	Command string
 	// EndpointsFile is where the endpoints are written for its file-discovery;
 	// empty is endpoints.yaml in the stack's directory.
 	EndpointsFile string
-	// Wait is how long the stack waits until it answers; 0 is a minute.
+	// Wait is how long the stack waits for its first answer; 0 is a minute.
 	Wait time.Duration
 }
 
 func (x *Elsewhere) given() bool { return x.Address != "" || x.Command != "" }
 
-// unsure is how long a picker that answers, but with none of the endpoints, is
-// given to find them. Then it is taken to know what it does.
+// unsure is how long the start waits for a picker that answers, but with none of the endpoints. After that it is used
+// as it is.
 const unsure = 10 * time.Second
 
 // commandPatience is how long a picker of --epp-command may take to end.
 const commandPatience = time.Minute
 
-// AbsentError says that somebody else's endpoint picker never answered.
+// AbsentError says that the external endpoint picker never answered.
 type AbsentError struct{ Message string }
 
 func (e *AbsentError) Error() string { return e.Message }
 
-// writeEndpoints writes the file that the real EPP's file-discovery reads. Who
-// follows it sees the old or the new one, whole.
+// writeEndpoints writes the file that the real EPP's file-discovery reads. A reader sees the old file or the new one
+// as a whole.
 func (s *Pool) writeEndpoints() error {
 	var list []cluster.Endpoint
 	for i, at := range s.Endpoints {
-		if s.o.EPP.given() && s.isAbsent(i) { // sidecars let all pass that the pool may ever have
+		if s.o.EPP.given() && s.isAbsent(i) { // sidecars admit every server of the pool, also an absent one
 			continue
 		}
 		e, err := cluster.NewEndpoint(strings.NewReplacer(":", "-", ".", "-").Replace(s.Names[i]), at, s.labels(i))
@@ -74,7 +72,7 @@ func (s *Pool) writeEndpoints() error {
 	return cluster.WriteEndpoints(s.EndpointsFile(), list)
 }
 
-// EndpointsFile is what somebody else's EPP can read the endpoints from.
+// EndpointsFile is the file from which an external EPP can read the endpoints.
 func (s *Pool) EndpointsFile() string {
 	name := "endpoints.yaml"
 	if s.index > 0 {
@@ -83,7 +81,7 @@ func (s *Pool) EndpointsFile() string {
 	return cmp.Or(s.o.EPP.EndpointsFile, filepath.Join(s.Dir, name))
 }
 
-// ExtProc is where the endpoint pickers listen, whose ever they are; nil where there is none.
+// ExtProc is where the endpoint pickers listen, external or not; nil if there is none.
 func (s *Pool) ExtProc() (at []string) {
 	for _, k := range s.Pickers {
 		at = append(at, k.Addr())
@@ -94,7 +92,7 @@ func (s *Pool) ExtProc() (at []string) {
 	return at
 }
 
-// startCommand starts somebody else's picker.
+// startCommand starts the external picker.
 func (s *Pool) startCommand() error {
 	x := &s.o.EPP
 	ports := make([]string, 3)
@@ -121,8 +119,8 @@ func (s *Pool) startCommand() error {
 	return nil
 }
 
-// commandFailed says how the picker of --epp-command ended by itself, with the end of its log; nil while it runs, or
-// where there is none.
+// commandFailed says how the picker of --epp-command ended by itself, with the end of its log; nil while it runs or
+// if there is none.
 func (s *Pool) commandFailed() error {
 	if s.command == nil || !s.command.Ended() {
 		return nil
@@ -135,8 +133,8 @@ func (s *Pool) commandFailed() error {
 		s.command.Tail(2000))
 }
 
-// awaitPicker returns when somebody else's picker picks one of the endpoints for
-// a request, or seems to know what it does.
+// awaitPicker returns when the external picker picks one of the endpoints for a request, or has answered otherwise for
+// as long as unsure.
 func (s *Pool) awaitPicker(ctx context.Context) error {
 	x := &s.o.EPP
 	wait := cmp.Or(x.Wait, time.Minute)
@@ -181,13 +179,12 @@ func (s *Pool) awaitPicker(ctx context.Context) error {
 	}
 }
 
-// speaks is how what probe says begins where a picker speaks ext_proc.
+// speaks begins the texts of probe for a picker that speaks ext_proc.
 const speaks = "it answers, and "
 
-// probe asks the picker where a request without a body would go, which leaves
-// the least behind in it.
+// probe asks the picker for the endpoint of a request without a body, which changes the least in it.
 func (s *Pool) probe(ctx context.Context, conn *grpc.ClientConn) (picked bool, what string) {
-	conn.ResetConnectBackoff() // it is we who say how often to ask
+	conn.ResetConnectBackoff() // the caller decides how often to ask
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	stream, err := extprocv3.NewExternalProcessorClient(conn).Process(ctx)
@@ -203,13 +200,13 @@ func (s *Pool) probe(ctx context.Context, conn *grpc.ClientConn) (picked bool, w
 		{":path", "/v1/models"}, {"x-request-id", "windtunnel-probe"}} {
 		headers.Headers = append(headers.Headers, &corev3.HeaderValue{Key: h[0], RawValue: []byte(h[1])})
 	}
-	// Recv tells why it failed
+	// Recv returns the reason of a failure
 	_ = stream.Send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{
 		RequestHeaders: &extprocv3.HttpHeaders{Headers: headers, EndOfStream: true}}})
 	r, err := stream.Recv()
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return true, "" // it took the stream, and waits for a body or for ever
+		return true, "" // it took the stream, and waits for a body or never answers
 	case err != nil:
 		return false, speaks + "fails: " + status.Convert(err).Message()
 	}
@@ -224,7 +221,7 @@ func (s *Pool) probe(ctx context.Context, conn *grpc.ClientConn) (picked bool, w
 		}
 	}
 	if _, err := netip.ParseAddrPort(to); err != nil {
-		return true, "" // it wants to see a body first
+		return true, "" // it needs a body first
 	}
 	return false, speaks + "picks " + to + ", which is not one of the endpoints"
 }

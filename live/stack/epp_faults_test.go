@@ -113,7 +113,7 @@ func slowPrefill(s *scenario.Scenario) {
 }
 
 // The EPP dies while requests are held: the client gets an error and no hang,
-// and the model servers give up what they were told to hold.
+// and the model servers give up the held requests.
 func TestEPPDiesWhileHolding(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []scenario.FailureMode{scenario.FailClose, scenario.FailOpen} {

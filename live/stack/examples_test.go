@@ -77,7 +77,7 @@ func TestExamplesLiveAsVirtual(t *testing.T) {
 				nil); err != nil {
 				t.Fatal(err)
 			}
-			if d := cmp.Diff(told(t, live), told(t, played)); d != "" {
+			if d := cmp.Diff(steps(t, live), steps(t, played)); d != "" {
 				t.Errorf("live (-) and virtual (+) differ: %s", d)
 			}
 		})
@@ -100,7 +100,7 @@ var settling = map[string]float64{
 
 // incomparable are the examples that cannot be held against each other, and why.
 var incomparable = map[string]string{
-	"own-model-servers.yaml": "its model servers are somebody else's",
+	"own-model-servers.yaml": "its model servers are external",
 	"pools.yaml": "Envoy's threads take turns of their own at the pickers, each of which knows other " +
 		"prefixes",
 	"autoscaling.yaml": "the autoscaler looks at times of its own, and in wall time a request is answered " +
@@ -109,9 +109,9 @@ var incomparable = map[string]string{
 	"incidents.yaml": "what happens by the clock meets another request in wall time",
 }
 
-// told is what a record says of each request at each hop, in the order of time,
-// without what differs between any two runs.
-func told(t *testing.T, events []record.Event) map[string][]string {
+// steps lists the events of each request at each hop, in the order of time, without the details that differ between any
+// two runs.
+func steps(t *testing.T, events []record.Event) map[string][]string {
 	sorted := slices.Clone(events)
 	slices.SortStableFunc(sorted, func(x, y record.Event) int { return int(max(-1, min(1, x.Time-y.Time))) })
 	out := map[string][]string{}

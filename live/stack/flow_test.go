@@ -49,7 +49,7 @@ func wantCompleted(t *testing.T, events []record.Event, n int) {
 }
 
 // Document 000 through a real Envoy, in every combination of protocols and
-// payloads; and the same scenario in virtual time tells the same story.
+// payloads; and the same scenario in virtual time gives the same record.
 func TestHeldFlow(t *testing.T) {
 	t.Parallel()
 	for d, downstream := range []scenario.HTTPVersion{scenario.HTTP1, scenario.HTTP2} {

@@ -55,13 +55,13 @@ func TestForeignEndpoints(t *testing.T) {
 	}
 }
 
-// fakeEPP is somebody else's endpoint picker: it routes every request to one
-// model server, and a test says what it does with the body.
+// fakeEPP is an external endpoint picker: it routes every request to one model server, and a test decides what it does
+// with the body.
 type fakeEPP struct {
 	extprocv3.UnimplementedExternalProcessorServer
 	target func() string
 	body   func(s extprocv3.ExternalProcessor_ProcessServer, body []byte) error
-	// response is what it does when response headers come; nil passes all.
+	// response handles response headers; nil passes all.
 	response func() error
 	mute     bool // says nothing at all
 }
@@ -144,8 +144,7 @@ func startFake(t *testing.T, f *fakeEPP, change func(*scenario.Scenario)) *rig {
 	return r
 }
 
-// A picker that breaks the contract is told so by the model server, as an
-// error outcome.
+// The model server reports a picker's breach of the contract as an error outcome.
 func TestForeignEPPViolates(t *testing.T) {
 	t.Parallel()
 	part1 := func(b []byte) []byte { return held.Part1(fakeBoundary, b) }
@@ -180,7 +179,7 @@ func TestForeignEPPViolates(t *testing.T) {
 	}
 }
 
-// Somebody else's picker that holds and injects as document 000 says, found by
+// An external picker that holds and injects as document 000 says, found by
 // its endpoints file, as the real one finds its endpoints.
 func TestForeignEPPPlain(t *testing.T) {
 	t.Parallel()

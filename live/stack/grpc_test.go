@@ -7,9 +7,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// Calls of vLLM's gRPC service take the same way in wall and in virtual time,
-// through the real Envoy, whatever becomes of them: their status is told in
-// trailers, and the EPP's own answers reach the client as Envoy writes them.
+// Calls of vLLM's gRPC service have the same steps in wall time, through the real Envoy, and in virtual time, whatever
+// their result: their status is in trailers, and the EPP's own answers reach the client in Envoy's form.
 func TestGRPCLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, api, server, pool, load, want string }{

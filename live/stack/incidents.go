@@ -14,8 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
-// incidents has happen what the scenario wants to happen, counted from now, and
-// returns what ends it.
+// incidents starts the scenario's incidents, whose times count from now. The function that it returns ends them.
 func (s *Pool) incidents(ctx context.Context) (stop func()) {
 	type moment struct {
 		at   time.Duration
@@ -49,14 +48,14 @@ func (s *Pool) incidents(ctx context.Context) (stop func()) {
 			if ctx.Err() != nil {
 				return
 			}
-			s.tell(m.x, m.step, m.what())
+			s.record(m.x, m.step, m.what())
 		}
 	}()
 	return func() { cancel(); <-done }
 }
 
-// tell records that an incident began or ended, or why it did not.
-func (s *Pool) tell(x *plan.Incident, step record.Step, err error) {
+// record records that an incident began or ended, or why it did not.
+func (s *Pool) record(x *plan.Incident, step record.Step, err error) {
 	e := x.Event(s.Now(), step, s.Endpoints[x.Server])
 	if err != nil {
 		s.o.Log.Error("an incident did not happen", "what", x.Kind, "error", err)
@@ -73,7 +72,7 @@ func (s *Pool) happen(ctx context.Context, x *plan.Incident) error {
 
 func (s *Pool) recover(x *plan.Incident) error { return x.End(victim{s, context.Background()}) }
 
-// victim is the pool as incidents happen to it: a plan.Victim.
+// victim lets incidents act on the pool: a plan.Victim.
 type victim struct {
 	s   *Pool
 	ctx context.Context
@@ -93,16 +92,16 @@ func (v victim) SlowMetrics(server int, delay time.Duration) error {
 
 func (v victim) RestartSidecar(server int) error {
 	now, cancel := context.WithCancel(v.ctx)
-	cancel() // what it serves breaks off
+	cancel() // which cuts its requests
 	return v.s.restartSidecar(now, server)
 }
 
 func (v victim) LoseTransfers(server int, stay bool) { v.s.Fleet.LoseTransfers(server, stay) }
 func (v victim) MendTransfers(server int)            { v.s.Fleet.MendTransfers(server) }
-func (v victim) AddServers(index, n int)             { v.s.fleets[index].driver().Add(n) }
+func (v victim) AddServers(index, n int)             { v.s.replicaSets[index].driver().Add(n) }
 
 func (v victim) Drain(index, pod int, grace machine.Time) {
-	run := v.s.fleets[index].driver()
+	run := v.s.replicaSets[index].driver()
 	run.Tell(deployment.Evict{Pod: pod, Grace: grace, Replace: run.Scales()})
 }
 

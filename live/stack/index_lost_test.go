@@ -71,9 +71,8 @@ func (r *rig) indexIs(what string, ok func(report.IndexSummary) bool) {
 
 func whole(c report.IndexSummary) bool { return c.Blocks > 0 && c.Missing+c.Extra == 0 }
 
-// The index is lost while engines still hold the blocks: requests go on and end
-// whole, nothing is kept for them, and what is stored from then on is in the
-// index again.
+// The index is lost while engines still hold the blocks: requests still end whole, nothing is kept for them, and blocks
+// that are stored later are in the index again.
 func TestIndexLost(t *testing.T) {
 	t.Parallel()
 	s, err := scenario.Parse("lost.yaml", []byte(indexed))
@@ -109,8 +108,7 @@ func TestIndexLost(t *testing.T) {
 	}
 }
 
-// With replaySocketPort the index is what it was: the engines' publishers still
-// have what they sent.
+// With replaySocketPort the index is complete again: the engines' publishers still have the events that they sent.
 func TestIndexLostAndReplayed(t *testing.T) {
 	t.Parallel()
 	s, err := scenario.Parse("replayed.yaml",

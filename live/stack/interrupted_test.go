@@ -8,7 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/envoy"
 )
 
-// A start that somebody interrupts leaves no directory behind: nobody reads its logs.
+// An interrupted start leaves no directory: its logs are of no use.
 func TestInterruptedStartLeavesNothing(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)

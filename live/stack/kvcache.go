@@ -25,7 +25,7 @@ import (
 const (
 	eventsPort = 5557
 	replayPort = 5558 // as in vLLM's own examples
-	// KeptKVEvents and KeptKVManager are where a manager that is kept up listens.
+	// KeptKVEvents and KeptKVManager are the addresses of a manager that is kept up.
 	KeptKVEvents  = "tcp://127.0.0.1:5555"
 	KeptKVManager = "127.0.0.1:8080"
 )
@@ -35,14 +35,14 @@ type announcers struct {
 	manager *kvmanager.Manager
 
 	mu    sync.Mutex
-	names kvindex.Names          // what engines' names of blocks mean, by the index's rule
+	names kvindex.Names          // the index's names of the engines' blocks, by rule
 	list  map[int]*announcer     // by server
-	pods  map[string]*announcer  // by every name that a pod goes by
+	pods  map[string]*announcer  // by every name of a pod
 	lag   map[string]*report.Lag // by index
 	first time.Time              // of the first event; zero before it
 }
 
-// announcer is one server's publisher. It notes each event before it travels.
+// announcer is one server's publisher. It notes each event before it sends it.
 type announcer struct {
 	*kvevents.Publisher
 	all  *announcers
@@ -61,15 +61,15 @@ func (a *announcer) Publish(e kv.Event) {
 	a.Publisher.Publish(e)
 }
 
-// understand lets the names of engines' blocks be translated by one more rule.
+// understand adds a rule by which the names of engines' blocks are translated.
 func (x *announcers) understand(h kv.Hasher) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.names.Understand(h)
 }
 
-// startKVManager starts document 003's KV-Cache Manager where the scenario
-// wants it, before there are servers that send it events.
+// startKVManager starts document 003's KV-Cache Manager of a scenario that has one, before the servers that send it
+// events.
 func (s *Pool) startKVManager(context.Context) error {
 	if s.pool.Events == nil {
 		return nil
@@ -96,20 +96,19 @@ func (s *Pool) startKVManager(context.Context) error {
 		fixed(m.Port, o.HTTPAddress)
 	o.Index.MaxBlocks = 0 // as many as the servers hold
 	s.kv.understand(hasher)
-	told := s.kv.indexed("")
-	o.OnMessage = func(r kvevents.Report) { told(report.ManagerIndex, r) }
+	indexed := s.kv.indexed("")
+	o.OnMessage = func(r kvevents.Report) { indexed(report.ManagerIndex, r) }
 	var err error
 	o.Tokenizer = s.pool.Tokens.Tokenizer
 	s.kv.manager, err = kvmanager.Start(o)
 	return err
 }
 
-// heartbeat lets a manager that begins anew hear of servers that have nothing
-// to tell, and ask them.
+// heartbeat lets a restarted manager learn of servers that have no events to send, and ask them.
 const heartbeat = time.Second
 
-// publish makes a server publish its KV events: at its own address, on vLLM's
-// port where that is free, and to the manager.
+// publish makes a server publish its KV events: at its own address, on vLLM's port if that is free, and to the
+// manager.
 func (s *Pool) publish(so *modelserver.ServerOptions, index int) {
 	cfg := s.pool.Events
 	if s.kv == nil {
@@ -147,9 +146,8 @@ func (s *Pool) publish(so *modelserver.ServerOptions, index int) {
 	}
 }
 
-// bindAt binds on a server's address, for events and for replays: on vLLM's
-// ports where the server has the address to itself and nobody else took them,
-// else on any.
+// bindAt binds on a server's address, for events and for replays: on vLLM's ports if the server has an address of its
+// own and they are free, otherwise on any.
 func bindAt(o kvevents.PublisherOptions, endpoint string, own bool) (*kvevents.Publisher, error) {
 	host, _, err := net.SplitHostPort(endpoint)
 	if err != nil {
@@ -167,7 +165,7 @@ func bindAt(o kvevents.PublisherOptions, endpoint string, own bool) (*kvevents.P
 	return kvevents.NewPublisher(o)
 }
 
-// eventsOf is where an endpoint publishes; the picker dials it there.
+// eventsOf are the addresses at which an endpoint publishes, for the picker to dial.
 func (s *Pool) eventsOf(e *picker.Endpoint) (events, replay string) {
 	if s.kv == nil {
 		return "", ""
@@ -195,11 +193,11 @@ func (s *Pool) hosts() plan.Services {
 	return s.pool.Services(manager, frontend, server)
 }
 
-// startTimeout bounds what the start waits for. An idle machine needs a fraction of a second.
+// startTimeout bounds the waits of the start. An idle machine needs a fraction of a second.
 const startTimeout = time.Minute
 
-// awaitSubscribers waits until every publisher that the picker dials, or that
-// sends to the manager, is heard: what is published before that is lost.
+// awaitSubscribers waits until every publisher has its subscribers, the pickers and the manager: events that are
+// published before that are lost.
 func (s *Pool) awaitSubscribers(ctx context.Context) error {
 	if s.kv == nil {
 		return nil
@@ -216,8 +214,8 @@ func (s *Pool) awaitSubscribers(ctx context.Context) error {
 	for _, a := range s.announced() {
 		for a.Stats().Subscribers < want {
 			if !pause.For(ctx, 2*time.Millisecond) {
-				return fmt.Errorf("stack: %s has %d of %d subscribers to its KV events: %w; those that are missing "+
-					"would not hear of its cache", a.as.Pod, a.Stats().Subscribers, want, ctx.Err())
+				return fmt.Errorf("stack: %s has %d of %d subscribers to its KV events: %w; the missing ones "+
+					"would not learn of its cache", a.as.Pod, a.Stats().Subscribers, want, ctx.Err())
 			}
 		}
 	}
@@ -242,7 +240,7 @@ func (s *Pool) announced() (out []*announcer) {
 	return out
 }
 
-// KVEvents are where KV events are published, and where the KV-Cache Manager takes them.
+// KVEvents are the addresses at which KV events are published, and the one at which the KV-Cache Manager takes them.
 func (s *Pool) KVEvents() (out []string) {
 	if s.kv == nil {
 		return nil

@@ -168,7 +168,7 @@ func TestIndexKeepsABlockWhoseCopyGoes(t *testing.T) {
 	s := cacheScenario(t, "json", true)
 	s.Workload.Requests = 1
 	r := start(t, s, nil)
-	// What comes of the last prompt arrives after all that came before: an index that has it has heard of everything.
+	// The events of the last prompt arrive after all earlier ones: an index that has them has all.
 	for _, prompt := range []string{"hello world ", "hello world ", "something else "} {
 		body := `{"model":"llama-3.1-8b","max_tokens":20,"messages":[{"role":"user","content":"` +
 			strings.Repeat(prompt, 30) + `"}]}`

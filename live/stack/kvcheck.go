@@ -15,8 +15,8 @@ import (
 // settle is how long events may be under way after the last request.
 const settle = 3 * time.Second
 
-// CheckKV holds every index of the run against the blocks that the engines
-// have, once all events had time to arrive.
+// CheckKV compares every index of the run with the blocks that the engines have, once all events had time to
+// arrive.
 func (s *Stack) CheckKV(ctx context.Context) []report.IndexSummary {
 	var out []report.IndexSummary
 	for _, p := range s.Pools {
@@ -25,7 +25,7 @@ func (s *Stack) CheckKV(ctx context.Context) []report.IndexSummary {
 	return out
 }
 
-// CheckKV is that of the pool's indexes.
+// CheckKV compares the pool's indexes.
 func (s *Pool) CheckKV(ctx context.Context) []report.IndexSummary {
 	if s.kv == nil {
 		return nil
@@ -41,8 +41,7 @@ func (s *Pool) CheckKV(ctx context.Context) []report.IndexSummary {
 	}
 }
 
-// engineBlocks are the blocks that each server's engine has now, by the
-// engines' own names for them.
+// engineBlocks are the blocks that each server's engine has now, by the engines' names.
 func (s *Pool) engineBlocks() [][]kv.EngineHash {
 	out := make([][]kv.EngineHash, len(s.Names))
 	for i, server := range s.Fleet.Servers() {

@@ -9,8 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/report"
 )
 
-// An index that was told what is not so is found out, whichever way it is
-// wrong: the comparison asks the engines and not what was announced.
+// The comparison finds every kind of error of an index, because it asks the engines and does not use their events.
 func TestWrongIndexIsFoundOut(t *testing.T) {
 	t.Parallel()
 	s := cacheScenario(t, "msgpack", true)
@@ -44,7 +43,7 @@ func TestWrongIndexIsFoundOut(t *testing.T) {
 	all("one too many", func(c report.IndexSummary) bool { return !c.OK() && c.Missing == 1 && c.Extra == 1 })
 }
 
-// What was configured cannot hold more than it can: that is told and no error.
+// Blocks beyond the configured size of an index are no error, and a note says so.
 func TestSmallIndexIsExcused(t *testing.T) {
 	t.Parallel()
 	for parameters, excuse := range map[string]string{

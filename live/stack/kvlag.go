@@ -9,11 +9,11 @@ import (
 	"github.com/windtunnel/windtunnel/report"
 )
 
-// The lag of an index is the time from the moment at which an engine makes an
-// event to the one at which look-ups see it. The wire tells when a message was
-// sent, not how long its events waited for it, so publishers remember that.
+// The lag of an index is the time from the moment at which an engine makes an event to the one at which look-ups see
+// it. A message has the time at which it was sent, but not how long its events had waited, so publishers remember
+// that.
 
-// madeLog is when the events of a publisher's latest messages were made.
+// madeLog has the times at which the events of a publisher's latest messages were made.
 type madeLog struct {
 	mu       sync.Mutex
 	messages [madeMessages]madeMessage
@@ -27,13 +27,13 @@ type madeMessage struct {
 	events []madeEvents
 }
 
-// madeEvents are events that were made at about one time, in Unix seconds.
+// madeEvents counts the events of about one time, in Unix seconds.
 type madeEvents struct {
 	at float64
 	n  int
 }
 
-// together is how far apart events may be made and count as made at once.
+// together is how far apart the times of events may be that count as one.
 const together = 50e-6 // seconds
 
 func (m *madeLog) note(seq uint64, events []kv.Event) {
@@ -53,7 +53,7 @@ func (m *madeLog) note(seq uint64, events []kv.Event) {
 	m.mu.Unlock()
 }
 
-// of is when a message's events were made; nil for one that is too old.
+// of returns the times of a message's events; nil for a message that is too old.
 func (m *madeLog) of(seq uint64) []madeEvents {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -63,9 +63,8 @@ func (m *madeLog) of(seq uint64) []madeEvents {
 	return nil
 }
 
-// indexed returns what is to be told of every message that an index took which
-// begins to listen now, of a picker where there are several. What was made before
-// that is history, no lag.
+// indexed returns the function to call for every message that an index has taken, an index that begins to listen now
+// and belongs to a picker if there are several. Events that were made earlier are history and have no lag.
 func (x *announcers) indexed(picker string) func(index string, r kvevents.Report) {
 	began := unixSeconds(time.Now())
 	return func(index string, r kvevents.Report) {
@@ -86,10 +85,9 @@ func (x *announcers) indexed(picker string) func(index string, r kvevents.Report
 			x.lag[index] = m
 		}
 		for _, e := range a.made.of(r.Seq) {
-			if e.at < began {
-				continue
+			if e.at >= began {
+				m.Note(max(0, time.Duration((now-e.at)*1e9)), e.n)
 			}
-			m.Note(max(0, time.Duration((now-e.at)*1e9)), e.n)
 		}
 	}
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/report"
 )
 
-// askManager compares once more what the KV-Cache Manager has, as it tells
-// itself over HTTP.
+// askManager compares the KV-Cache Manager's index once more, by its answers over HTTP.
 func (s *Pool) askManager(ctx context.Context, checks []report.IndexSummary) []report.IndexSummary {
 	at := slices.IndexFunc(checks, func(c report.IndexSummary) bool { return c.Index == report.ManagerIndex })
 	if at < 0 || ctx.Err() != nil {
@@ -59,9 +58,8 @@ func (s *Pool) blockNames(hashes []kv.EngineHash) []string {
 // askedAtOnce is how many blocks one question names.
 const askedAtOnce = 4096
 
-// askAbout counts what a pod's engine has and the manager lacks, and the
-// reverse. A score counts blocks up to the first that is missing, so the
-// question goes on behind each of these.
+// askAbout counts the blocks that a pod's engine has and the manager does not, and the reverse. A score counts blocks
+// up to the first that is missing, so the next question begins after it.
 func (s *Pool) askAbout(ctx context.Context, pod string, blocks []string) (missing, extra int, err error) {
 	base := "http://" + s.kv.manager.HTTPAddress() + "/api/v1/"
 	present := 0

@@ -2,7 +2,7 @@ package stack
 
 import "github.com/windtunnel/windtunnel/report"
 
-// Loads are how full all simulated model servers were until now. They must still run.
+// Loads measures how full all simulated model servers were until now. They must still run.
 func (s *Stack) Loads() (out []report.ServerLoad) {
 	for _, p := range s.Pools {
 		if p.Fleet == nil {

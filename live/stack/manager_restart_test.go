@@ -22,10 +22,9 @@ schedulingProfiles:
 - {name: default, plugins: [{pluginRef: kv-cache-manager-scorer, weight: 2}, {pluginRef: queue-scorer, weight: 1}]}
 `
 
-// The KV-Cache Manager goes down in the middle of a run and comes back at its
-// place, with an empty index. No request fails, readiness says what is, and the
-// index is whole again: by replays where the engines' addresses tell where to
-// ask, else with what is stored from then on.
+// The KV-Cache Manager goes down in the middle of a run and comes back at its address, with an empty index. No request
+// fails, its readiness is right at every moment, and the index becomes whole again: by replays if the engines'
+// addresses show where to ask, otherwise by later events.
 func TestManagerRestarts(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"json", "msgpack"} {
@@ -96,7 +95,7 @@ func filled(c *report.IndexSummary, replays bool) bool {
 	return c.Blocks > 0 && c.Extra == 0 && (c.Missing == 0 || !replays && c.Missing < c.Blocks)
 }
 
-// answers is what a path answers, 0 if nobody does.
+// answers is the status of a path, 0 without an answer.
 func answers(t *testing.T, address, path string) int {
 	t.Helper()
 	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}

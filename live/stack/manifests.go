@@ -11,8 +11,8 @@ import (
 	"github.com/windtunnel/windtunnel/live/envoy"
 )
 
-// startManifests starts Envoy as the scenario's manifests say: with their routes, their
-// policies and their body-based routers, in front of the scenario's pools.
+// startManifests starts Envoy with the routes, policies and body-based routers of the scenario's manifests, in front of
+// the scenario's pools.
 func (s *Stack) startManifests(ctx context.Context, pools []Listening) (err error) {
 	g := s.plan.Gateway.Front
 	c := envoy.Config{Admin: s.adminAt()}
@@ -56,7 +56,7 @@ func (s *Stack) startManifests(ctx context.Context, pools []Listening) (err erro
 	}
 	var changing sync.Mutex
 	for key, i := range g.Pools {
-		s.Pools[i].tellEnvoy = func(endpoints []string) error {
+		s.Pools[i].updateEnvoy = func(endpoints []string) error {
 			changing.Lock()
 			defer changing.Unlock()
 			d.Endpoints[key] = endpoints
@@ -67,7 +67,7 @@ func (s *Stack) startManifests(ctx context.Context, pools []Listening) (err erro
 	return s.Gateway.Record(s.o.Recorder, s.origin, s.o.Log, false)
 }
 
-// followEjected has pickers leave out the endpoints that Envoy has ejected.
+// followEjected keeps endpoints that Envoy has ejected from the pickers.
 func (s *Stack) followEjected(g *plan.Front) {
 	if !g.Program.Ejects() {
 		return
@@ -85,13 +85,12 @@ func (s *Stack) followEjected(g *plan.Front) {
 	})
 }
 
-// leaveOut has the pool's pickers choose from other endpoints than those which Envoy has
-// ejected.
+// leaveOut gives the pool's pickers the endpoints that Envoy has not ejected.
 func (s *Pool) leaveOut(ejected []string) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	s.lives.Lock()
 	s.ejected = ejected
 	s.lives.Unlock()
-	return s.tellPickers()
+	return s.updatePickers()
 }

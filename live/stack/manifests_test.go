@@ -268,8 +268,8 @@ workload:
 	}
 }
 
-// A KV-Cache Manager's Deployment is one in both times: conversations go on where their beginnings are cached,
-// because the picker asks it.
+// A KV-Cache Manager's Deployment works in both times: conversations continue at the server that caches their
+// beginnings, because the picker asks the manager.
 func TestManagerManifestsLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	manifests, err := filepath.Abs("../../examples/manifests/kv-cache-manager")

@@ -26,9 +26,8 @@ func failures(events []record.Event) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// Who listens where is the same in both times: a model server behind a sidecar
-// has a port of its own, at which one that prefills answers, too, as document 003's
-// scrapers ask every worker there. A scraper that asks elsewhere is told so.
+// The addresses are the same in both times: a model server behind a sidecar has a port of its own, at which one that
+// prefills answers, too, as document 003's scrapers ask every worker there. Scraping another port fails.
 func TestScrapedPortsLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	for port, silent := range map[int][]string{8000: nil, 8001: nil,
@@ -96,8 +95,7 @@ workload: {requests: 2}
 	}
 }
 
-// A name that a configuration asks for is there in both times, or in neither:
-// then each request tells of it.
+// A name in a configuration exists in both times or in neither, and then each request reports it.
 func TestNamesLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -18,7 +18,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/epp"
 )
 
-// ConfigError is an EndpointPickerConfig that the picker does not take.
+// ConfigError is an EndpointPickerConfig that the picker refuses.
 type ConfigError struct{ Err error }
 
 func (e *ConfigError) Error() string { return e.Err.Error() }
@@ -26,11 +26,11 @@ func (e *ConfigError) Error() string { return e.Err.Error() }
 // Unwrap is the picker's own error.
 func (e *ConfigError) Unwrap() error { return e.Err }
 
-// remembered is how many decisions /debug/decisions tells.
+// remembered is how many decisions /debug/decisions shows.
 const remembered = 1000
 
-// Picker is one replica of a pool's endpoint picker, whose configuration may change
-// while the run goes on. It has a view of the model servers of its own.
+// Picker is one replica of a pool's endpoint picker. Its configuration may change during the run, and it has its own
+// view of the model servers.
 type Picker struct {
 	*epp.Server
 	pool        *Pool
@@ -39,13 +39,13 @@ type Picker struct {
 	generations atomic.Pointer[epp.Generations] // another after a restart
 	metrics     *epp.PickMetrics
 	stream      stream.Config
-	down        bool // Pool.changing is around it
+	down        bool // guarded by Pool.changing
 }
 
-// now is what decides about requests that come now.
+// now is the generation that decides about new requests.
 func (k *Picker) now() *epp.Generation { return k.generations.Load().Current() }
 
-// startPickers starts the pool's own pickers, or waits for somebody else's.
+// startPickers starts the pool's own pickers, or waits for the external one.
 func (s *Pool) startPickers(ctx context.Context) error {
 	if s.o.EPP.given() {
 		err := s.writeEndpoints()
@@ -73,7 +73,7 @@ func (s *Pool) startPickers(ctx context.Context) error {
 	return err
 }
 
-// start has the picker begin without any knowledge, at these addresses.
+// start starts the picker at these addresses, without any knowledge.
 func (k *Picker) start(extProc, health, metrics string) error {
 	s := k.pool
 	o := epp.Options{Serving: epp.Serving{Address: extProc, HealthAddress: health, MetricsAddress: metrics},
@@ -105,7 +105,7 @@ func (k *Picker) start(extProc, health, metrics string) error {
 	return nil
 }
 
-// kill ends the picker as a crash would.
+// kill ends the picker like a crash.
 func (k *Picker) kill() {
 	k.pool.changing.Lock()
 	defer k.pool.changing.Unlock()
@@ -114,7 +114,7 @@ func (k *Picker) kill() {
 	k.generations.Load().Close()
 }
 
-// revive has a picker that was killed begin anew where it listened.
+// revive restarts a killed picker at its addresses.
 func (k *Picker) revive() error {
 	k.pool.changing.Lock()
 	defer k.pool.changing.Unlock()
@@ -123,8 +123,7 @@ func (k *Picker) revive() error {
 	return err
 }
 
-// generation is the picker of one configuration with what keeps its view of the
-// model servers fresh.
+// generation is the picker of one configuration, with the parts that keep its view of the model servers fresh.
 func (s *Pool) generation(k *Picker, file string, config []byte) (g *epp.Generation, err error) {
 	o := epp.PickerOptions{Config: config, ConfigName: file, Seed: k.plan.Seed, AllowExperimental: true,
 		Predictor: s.predicts(), History: remembered, Registry: s.o.Plugins, Log: s.o.Log}
@@ -147,7 +146,7 @@ func (s *Pool) generation(k *Picker, file string, config []byte) (g *epp.Generat
 	if err != nil {
 		return nil, &ConfigError{fmt.Errorf("%s: %w", file, err)}
 	}
-	begun := g // a step that returns an error has set g to nil by then
+	begun := g // a return with an error sets g to nil first
 	defer func() {
 		if err != nil {
 			begun.Close()
@@ -167,7 +166,7 @@ func (s *Pool) generation(k *Picker, file string, config []byte) (g *epp.Generat
 	return g, nil
 }
 
-// streams is what a picker's streams share.
+// streams is the configuration that a picker's streams share.
 func (s *Pool) streams(k *Picker) stream.Config {
 	c := k.plan.Stream
 	c.Recorder, c.Trace = s.o.Recorder, s.o.Trace
@@ -181,7 +180,7 @@ func (s *Pool) streams(k *Picker) stream.Config {
 	return c
 }
 
-// kvOptions are those of a picker's KV indexes, which begin to listen now.
+// kvOptions are the options of a picker's KV indexes, which begin to listen now.
 func (s *Pool) kvOptions(k *Picker, registry prometheus.Registerer) epp.KVOptions {
 	o := epp.KVOptions{Registry: registry, Publisher: s.eventsOf}
 	if s.kv != nil {
@@ -214,8 +213,7 @@ func (s *Pool) pickerEndpoints() ([]*picker.Endpoint, error) {
 	return upstream.Usable(out, s.ejected, (*picker.Endpoint).HostPort), nil
 }
 
-// Record has what enters the pickers written down from now on. Somebody else's
-// picker is not recorded.
+// Record writes the pickers' inputs down from now on. An external picker is not recorded.
 func (s *Stack) Record(x *epp.InputLog) {
 	s.inputs.Store(x)
 	for _, p := range s.Pools {

@@ -32,7 +32,7 @@ schedulingProfiles:
 `
 
 // A pool with an EndpointPickerConfig, held: the second request with the same
-// long prompt goes where the first one went, and the metrics tell.
+// long prompt goes to the server of the first, and the metrics show it.
 func TestPickerConfig(t *testing.T) {
 	t.Parallel()
 	r := start(t, quick(func(s *scenario.Scenario) {

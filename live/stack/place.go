@@ -11,20 +11,18 @@ import (
 	"github.com/windtunnel/windtunnel/live/epp"
 )
 
-// place is where a pod's parts listen.
+// place has the addresses of a pod's parts.
 type place struct {
-	// Front is what the picker, Envoy and prefill legs reach: the sidecar, or
-	// the model server where there is none.
+	// Front is the address for the picker, Envoy and prefill legs: the sidecar's, or the model server's without one.
 	front string
-	// Server is the model server itself, also or empty where it answers, too; Side
-	// is its KV side channel.
+	// Server is the model server's own address, also a second one, or empty; side is that of its KV side channel.
 	server, also, side string
 }
 
-// places are where the pods of a pool whose ports matter listen.
+// places has the addresses of the pods of a pool whose ports matter.
 type places struct {
 	pods      []place
-	addresses *cluster.Addresses // nil where the scenario says the ports
+	addresses *cluster.Addresses // nil if the scenario has the ports
 }
 
 // own reports whether pods have addresses of their own.
@@ -64,14 +62,14 @@ func (s *Pool) findPlaces() error {
 	return nil
 }
 
-// scrapesPort says whether the picker asks pods for pages on a port that its
-// configuration names, which then has to be the one that it is in a cluster.
+// scrapesPort says whether the picker fetches pages of pods from a port that its configuration names, which must then
+// be the same as in a cluster.
 func (s *Pool) scrapesPort() bool {
 	built, err := epp.BuildPicker(
 		&epp.PickerOptions{Config: s.pool.Picker.Config, ConfigName: s.pool.Picker.File,
 			AllowExperimental: true, Registry: s.o.Plugins, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		return false // it is told when the picker starts
+		return false // the start of the picker reports it
 	}
 	return slices.ContainsFunc(built.Scrapes(), func(x picker.Scrape) bool { return x.Source.Scrape().Port != "" })
 }

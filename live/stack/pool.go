@@ -19,8 +19,8 @@ import (
 	"github.com/windtunnel/windtunnel/live/sidecar"
 )
 
-// Pool is one of the scenario's pools: its model servers with what stands before
-// them, and its endpoint pickers.
+// Pool is one of the scenario's pools: its model servers with their sidecars and frontends, and its endpoint
+// pickers.
 type Pool struct {
 	*run
 	pool  *plan.Pool
@@ -28,33 +28,33 @@ type Pool struct {
 
 	kv      *announcers
 	places  *places
-	command *child.Process // somebody else's picker that we started, or nil
+	command *child.Process // the picker of --epp-command, or nil
 
-	// Pickers are our own EPPs, none where somebody else's is used.
+	// Pickers are Windtunnel's EPPs, none with an external one.
 	Pickers  []*Picker
 	watcher  *watch.Watch // of their configuration
-	changing sync.Mutex   // it, one change at a time
+	changing sync.Mutex   // one change of it at a time
 	text     []byte       // the configuration in force
-	// Predictor is the latency predictor, nil where there is none.
+	// Predictor is the latency predictor, nil if there is none.
 	Predictor *predictor.Server
-	frontend  *dynamo.Server // Dynamo's, nil where there is none; what restarts it is behind incidents
-	lost      bool           // it is gone; changing is around it
+	frontend  *dynamo.Server // Dynamo's, nil if there is none; incidents restart it
+	lost      bool           // it was killed; guarded by changing
 	announcer atomic.Pointer[dynamo.Announcer]
-	// Fleet is the simulated model servers, nil where somebody else's are used.
+	// Fleet is the simulated model servers, nil with external ones.
 	Fleet *modelserver.Fleet
 	// Sidecars are those before the decode servers of a disaggregated pool.
 	Sidecars       []*sidecar.Sidecar
 	sidecarOptions []sidecar.Options
 	workers        []string // model servers' own addresses behind them
-	fleets         []*fleet // of servers that come and go
+	replicaSets    []*replicaSet
 	lives          sync.Mutex
-	lived          []bool                         // which servers ever were endpoints; lives is around it
-	tellEnvoy      func(endpoints []string) error // that these are there; nil without manifests
-	ejected        []string                       // endpoints that Envoy has ejected; lives is around it
-	// which servers are no endpoints now; lives is around it, nil where none comes or goes
+	lived          []bool                         // which servers are or were endpoints; guarded by lives
+	updateEnvoy    func(endpoints []string) error // gives it these endpoints; nil without manifests
+	ejected        []string                       // endpoints that Envoy has ejected; guarded by lives
+	// which servers are not endpoints now; guarded by lives, nil if their number is fixed
 	absent []bool
-	// Endpoints are the model servers' addresses, or their sidecars', and Names
-	// what they are called. Servers that only prefill come last.
+	// Endpoints are the addresses of the model servers or their sidecars, and Names their names. Servers that only
+	// prefill come last.
 	Endpoints, Names []string
 }
 
@@ -112,7 +112,7 @@ func (s *Pool) startServers(ctx context.Context) error {
 	if err := fleet.Start(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
-	s.newFleets()
+	s.newReplicaSets()
 	for i, server := range fleet.Servers() {
 		if s.isAbsent(i) {
 			server.Leave(ctx)
@@ -170,8 +170,8 @@ func resolve(ctx context.Context, endpoints []string) ([]string, error) {
 
 func (s *Pool) stop(ctx context.Context) error {
 	var errs []error
-	for _, f := range s.fleets {
-		f.end()
+	for _, r := range s.replicaSets {
+		r.end()
 	}
 	for _, k := range s.Pickers {
 		if !k.down {

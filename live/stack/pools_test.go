@@ -82,8 +82,8 @@ workload:
 	}
 }
 
-// Bodies of all sizes pass both the body-based router and the picker whole, held and
-// plain; who asks for what nobody serves is told so.
+// Bodies of all sizes pass both the body-based router and the picker whole, held and plain; a request for a model that
+// no pool serves is refused.
 func TestBodyBasedRouting(t *testing.T) {
 	t.Parallel()
 	s, err := scenario.Parse("test.yaml", []byte(twoPools))
@@ -101,7 +101,7 @@ func TestBodyBasedRouting(t *testing.T) {
 			if strings.HasPrefix(model, "coder") && n >= 1<<16 {
 				want = 400 // longer than maxModelLen
 			}
-			// Who claims another model by header is not believed.
+			// A header with another model has no effect.
 			if a := r.post(chatPath, body(model, n), "x-gateway-base-model-name", "coder", "x-gateway-model-name",
 				"coder"); a.status != want || a.err != nil {
 				t.Errorf("%s, %d bytes: %d %v %.200s", model, n, a.status, a.err, a.body)
@@ -136,8 +136,8 @@ func TestBodyBasedRouting(t *testing.T) {
 	r.idle()
 }
 
-// A picker dies and begins anew: what it has in hand breaks off with a 503, what comes
-// while it is dead gets one too, and what comes then is served, in both times.
+// A picker dies and restarts: its requests are cut with a 503, requests while it is down get one, too, and later
+// requests are served, in both times.
 func TestRestartedPickerLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, pool, server, down, want string }{
@@ -301,8 +301,7 @@ workload:
 	}
 }
 
-// Every replica of a picker hears of KV events by itself, and one that begins anew
-// says why its index is not all that there is.
+// Every replica of a picker receives KV events by itself, and a restarted one says why its index is incomplete.
 func TestReplicasIndexes(t *testing.T) {
 	t.Parallel()
 	text := strings.Replace(indexed, "    epp:\n", "    epp:\n      replicas: 2\n", 1) + `

@@ -12,8 +12,7 @@ import (
 // Fitter fits the trees of a latency predictor.
 type Fitter func(ctx context.Context, f core.Fit) core.Fitted
 
-// startPredictor starts the latency predictor, if there is one and somebody can fit
-// its trees.
+// startPredictor starts the latency predictor, if there is one and a function to fit its trees.
 func (s *Pool) startPredictor(context.Context) error {
 	p := s.pool.Predictor
 	if p == nil || p.Train && s.o.Fit == nil {
@@ -34,7 +33,7 @@ func (s *Pool) startPredictor(context.Context) error {
 	return err
 }
 
-// predicts says where the picker finds the predictor; nil where there is none.
+// predicts has the addresses of the predictor for the picker; nil if there is none.
 func (s *Pool) predicts() *picker.PredictorService {
 	if s.Predictor == nil {
 		return nil

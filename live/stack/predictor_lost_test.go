@@ -75,9 +75,9 @@ func (p *predictionTally) counts(why string) (learned, none, failed int) {
 	return p.learned, p.none, failed
 }
 
-// The latency predictor goes in the middle of a run, and then another is at its
-// place that never answers, and one that talks nonsense: requests go on without
-// predictions, and none is lost. When it is back it is asked, and learns, again.
+// The latency predictor goes down in the middle of a run, and its address is taken by a program that never answers, and
+// then by one whose answers are invalid: requests are served without predictions, and none is lost. Once it is back it
+// is asked, and learns, again.
 func TestPredictorLost(t *testing.T) {
 	t.Parallel()
 	s := quick(func(s *scenario.Scenario) {

@@ -54,7 +54,7 @@ pools:
 `, prefill, more, ttl)
 }
 
-// Whom flow control refuses is told why, by the same words in both times.
+// Refusals by flow control have the same texts in both times.
 func TestRefusalsLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	live, played := liveInStep(t, oneAtATime("5s", "", "50ms")+"workload: {requests: 3, rate: 20, concurrency: 3}")
@@ -73,8 +73,8 @@ func TestRefusalsLiveAsVirtual(t *testing.T) {
 	}
 }
 
-// Clients that leave while flow control still has their requests are forgotten by
-// the same steps in both times, and the next in the queue is none of them.
+// Clients that leave while flow control still has their requests are forgotten by the same steps in both times, and the
+// next request of the queue is not one of theirs.
 func TestLeavingTheQueueLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	live, played := liveInStep(t,
@@ -142,7 +142,7 @@ workload: {requests: 2}
 
 var restarts = regexp.MustCompile(`, \d+ restarts\)`)
 
-// A client's own limits are told by the same words in both times.
+// A client's own limits have the same texts in both times.
 func TestGivingUpLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	for _, load := range []string{"{requests: 2, timeout: 3s}",

@@ -12,9 +12,8 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// The picker's configuration may be edited while a run goes on, in the file that
-// the scenario names or in the scenario itself. A good one is taken over without
-// losing a request; a bad one is refused, and the old one stays.
+// The picker's configuration may be edited during a run, in the file that the scenario names or in the scenario
+// itself. A valid one is taken over without losing a request; an invalid one is refused, and the old one stays.
 
 // watchConfig follows the configuration's file, if it is one.
 func (s *Pool) watchConfig() (*watch.Watch, error) {
@@ -34,8 +33,7 @@ func (s *Pool) watchConfig() (*watch.Watch, error) {
 	})
 }
 
-// reload makes what the file says now the pickers' configuration, if that is
-// another one.
+// reload replaces the pickers' configuration by the file's, if they differ.
 func (s *Pool) reload(file string) (changed bool, err error) {
 	text, err := s.configIn(file)
 	if err != nil || len(text) == 0 {
@@ -44,9 +42,8 @@ func (s *Pool) reload(file string) (changed bool, err error) {
 	return s.configure(file, text)
 }
 
-// configIn is the picker's configuration in a file: all of it, or of the
-// scenario the part that configures the picker. An empty file is one that
-// somebody is about to write: it gives nothing.
+// configIn is the picker's configuration in a file: the whole file, or the part of the scenario that configures the
+// picker. An empty file is about to be written, and gives nothing.
 func (s *Pool) configIn(file string) ([]byte, error) {
 	text, err := files.Read(file, scenario.MaxFileBytes)
 	switch {

@@ -39,8 +39,8 @@ const pickerInline = `
         - {name: one, plugins: [{pluginRef: queue-scorer, weight: 1}]}`
 
 // The picker's configuration is edited in the middle of a run, in its own file
-// or in the scenario: the good one decides from then on, the bad one is refused
-// and told, and no request notices.
+// or in the scenario: the valid one decides from then on, the invalid one is refused and reported, and no request is
+// affected.
 func TestConfigurationIsEditedInARun(t *testing.T) {
 	t.Parallel()
 	for _, inline := range []bool{false, true} {

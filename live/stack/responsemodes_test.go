@@ -45,8 +45,8 @@ func counts(of []string) string {
 	return fmt.Sprint(n)
 }
 
-// What the picker sees of responses is what the scenario says, in both times, and
-// its figures with it: none, or those of document 004's note on body modes.
+// The scenario decides which parts of responses the picker sees, in both times, and therefore its figures: none, or
+// those of document 004's note on body modes.
 func TestResponseBodyModes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -93,7 +93,7 @@ workload: {requests: 1, bodyFields: '{"stream_options": {"include_usage": true}}
 					t.Errorf("%s: the picker sees the first token: %v", when, sees)
 				}
 				whole := at[record.FirstTokenReceived].Time >= at[record.LastTokenSent].Time
-				if when == "live" && !c.whole { // where somebody may be late
+				if when == "live" && !c.whole { // where the picker may be late
 					whole = at[record.FirstTokenReceived].Details.Get(
 						"bytes") == at[record.LastTokenReceived].Details.Get(
 						"bytes")

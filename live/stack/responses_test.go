@@ -11,10 +11,9 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// A response can be asked for, cancelled, or rather not, and gone on from through
-// the whole stack. Of one that another replica made it is said where it would be.
-// What goes on in one session always finds it; requests without a body reach any
-// server, as the picker sends them.
+// Responses can be fetched and continued through the whole stack, and cancelling one is refused. An error for a
+// response of another replica says where it would be. Requests of one session always find it; requests without a body
+// reach any server, by the picker's decision.
 func TestResponsesThroughReplicas(t *testing.T) {
 	t.Parallel()
 	plain := func(s *scenario.Scenario) { s.Pools[0].Flow = scenario.Plain }

@@ -103,7 +103,7 @@ func (r *recording) count(hop record.Hop, step record.Step) int {
 type rig struct {
 	*Stack
 	*Pool          // the first
-	Picker *Picker // its first; nil where somebody else's is used
+	Picker *Picker // its first; nil with an external one
 	t      *testing.T
 	rec    *recording
 	inputs *inputs
@@ -168,7 +168,7 @@ func start(t *testing.T, s *scenario.Scenario, change func(*Options)) *rig {
 	return r
 }
 
-// answer is what a client got.
+// answer is a response to a client.
 type answer struct {
 	status int
 	head   http.Header
@@ -253,8 +253,7 @@ func (r *rig) idle() {
 	})
 }
 
-// healthy is what must hold after every fault: nothing is left in flight, and
-// the next request succeeds.
+// healthy checks the state after every fault: nothing is left in flight, and the next request succeeds.
 func (r *rig) healthy() {
 	r.t.Helper()
 	r.idle()

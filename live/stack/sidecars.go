@@ -14,15 +14,14 @@ import (
 	"github.com/windtunnel/windtunnel/live/sidecar"
 )
 
-// startSidecars puts a routing sidecar before each decode server. It is the
-// sidecar that the picker and Envoy then know as the endpoint.
+// startSidecars puts a routing sidecar before each decode server. The sidecar is then the endpoint for the picker and
+// Envoy.
 func (s *Pool) startSidecars(context.Context) error {
 	cars := s.pool.Sidecars
 	if cars == nil || s.Fleet == nil {
 		return nil
 	}
-	// The file is written twice: what the sidecars' own ports are is known only
-	// when they listen.
+	// The file is written twice: the sidecars' own ports are known only when they listen.
 	if err := s.writeEndpoints(); err != nil {
 		return err
 	}
@@ -57,7 +56,7 @@ func (s *Pool) startSidecars(context.Context) error {
 	return s.writeEndpoints()
 }
 
-// worker is where the worker with an instance id listens, behind its frontend.
+// worker is the address of the worker with an instance id, behind its frontend.
 func (s *Pool) worker(id string) (disagg.Target, bool) {
 	for i, server := range s.Fleet.Servers() {
 		if dynamo.IDOf(server.Name()).String() == id {
@@ -68,8 +67,7 @@ func (s *Pool) worker(id string) (disagg.Target, bool) {
 	return disagg.Target{}, false
 }
 
-// restartSidecar stops the sidecar with this index, cutting what it serves, and
-// starts it anew on the same port.
+// restartSidecar stops the sidecar with this index, which cuts its requests, and restarts it on the same port.
 func (s *Pool) restartSidecar(ctx context.Context, i int) error {
 	err := s.Sidecars[i].Stop(ctx)
 	if err != nil && !errors.Is(err, net.ErrClosed) {

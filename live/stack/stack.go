@@ -32,8 +32,8 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// The ports that a stack which is kept up uses, and a run's own stack does
-// not: the ecosystem's for the EPP, the llm-d chart's for the gateway.
+// The ports of a stack that is kept up, but not of a run's own stack: the ecosystem's for the EPP, the llm-d chart's
+// for the gateway.
 const (
 	KeptGateway = "127.0.0.1:8081"
 	KeptExtProc = "127.0.0.1:9002"
@@ -51,22 +51,21 @@ type Options struct {
 	Origin time.Time
 	// Recorder takes every hop's events; nil records nothing.
 	Recorder record.Recorder
-	// Trace, if not nil, has our endpoint pickers and sidecars hand a traceparent of their
-	// spans on, and ClientTrace our client send one.
+	// Trace, if not nil, makes Windtunnel's endpoint pickers and sidecars pass on a traceparent of their spans, and
+	// ClientTrace makes its client send one.
 	Trace, ClientTrace *tracing.IDs
-	// Keep uses the well-known ports where Ports says nothing else.
+	// Keep uses the well-known ports where Ports has no other.
 	Keep bool
-	// Stay has servers come and go after the scenario's last request, too.
+	// Stay lets the number of servers change after the scenario's last request, too.
 	Stay bool
 	// Ports are those to listen on.
 	Ports Ports
-	// EPP is somebody else's endpoint picker; without one ours is started.
+	// EPP is an external endpoint picker; without one Windtunnel's is started.
 	EPP Elsewhere
 	// EnvoyPath names the Envoy to use; empty looks for one.
 	EnvoyPath string
-	// Dir is where the run's files go; empty makes a temporary directory, which
-	// is removed when the stack stops without trouble. The next run removes it
-	// where the process is killed before, or when a week has passed.
+	// Dir is the directory of the run's files; empty makes a temporary directory, which is removed when the stack stops
+	// without an error. After a kill the next run removes it, and after an error the first run a week later.
 	Dir string
 	// Envoy changes the gateway's configuration before it starts; may be nil.
 	Envoy func(*envoy.Config)
@@ -74,40 +73,38 @@ type Options struct {
 	Plugins picker.Registry
 	// Faults spoil requests at the model servers; may be nil.
 	Faults func(server *modelserver.ServerOptions)
-	// Describe prepares for a Record: requests are described well enough to be
-	// played again.
+	// Describe prepares for a Record: requests are described well enough for a replay.
 	Describe bool
 	// Explain is how many endpoints of a decision the record of its request
 	// explains; 0 explains nothing.
 	Explain int
-	// Fit fits the trees of latency predictors; nil has none that learns.
+	// Fit fits the trees of latency predictors; with nil none learns.
 	Fit Fitter
-	// Reloaded is told of every change of the picker's configuration while the
-	// run goes on, and why it was refused, if it was. Nil is told nothing.
+	// Reloaded is called for every change of the picker's configuration during the run, with the reason if it was
+	// refused; may be nil.
 	Reloaded func(file string, err error)
-	// Gaps is told of the times between tokens; nil tells nobody.
+	// Gaps receives the times between tokens; may be nil.
 	Gaps engine.Gaps
-	// Scraped is told how long the picker took to fetch and read a page of metrics;
-	// may be nil.
+	// Scraped receives the time in which the picker fetched and read a page of metrics; may be nil.
 	Scraped func(took time.Duration)
-	// Tell is told what the start waits for, in words for people; may be nil.
+	// Tell receives what the start waits for, in words for people; may be nil.
 	Tell func(what string)
-	// Log hears what a person who debugs wants to know; nil is silent.
+	// Log is for a person who debugs; nil is silent.
 	Log *slog.Logger
 
 	// moment waits for an incident's beginning or end; nil waits for its time.
 	moment func(ctx context.Context, step record.Step)
 }
 
-// Ports are the ports of 127.0.0.1 that a stack listens on for others. 0 is what
-// the scenario says, else a free one, or with Keep the well-known one.
+// Ports are the ports of 127.0.0.1 on which a stack listens for others. 0 is the scenario's port; if it has none, a
+// free port, or with Keep the well-known one.
 type Ports struct{ Gateway, ExtProc, Health, Metrics, Admin int }
 
 // AnyPort, among Ports, is a free one, whatever the scenario and Keep say.
 const AnyPort = -1
 
-// at is the address of the part with this number among those of its kind: the flag says the port of the first, else
-// the plan this one's, and the first one's well-known one is kept where neither does.
+// at is the address of the part with this number among those of its kind. The port of the first is the flag's. Without
+// a flag it is the plan's for this part, and without that and with Keep the well-known one for the first.
 func (o *Options) at(flag, planned, number int, kept string) string {
 	switch {
 	case flag > 0:
@@ -120,7 +117,7 @@ func (o *Options) at(flag, planned, number int, kept string) string {
 	return fixed(planned, anyPort)
 }
 
-// gatewayAt and adminAt are where Envoy listens, for clients and with its own pages.
+// gatewayAt and adminAt are Envoy's addresses, for clients and for its own pages.
 func (s *run) gatewayAt() string {
 	return s.o.at(s.o.Ports.Gateway, s.plan.Gateway.Port, 0, KeptGateway)
 }
@@ -129,44 +126,43 @@ func (s *run) adminAt() string {
 	return s.o.at(s.o.Ports.Admin, s.plan.Gateway.AdminPort, 0, KeptAdmin)
 }
 
-// run is what the parts of a stack share.
+// run is shared by the parts of a stack.
 type run struct {
 	o      Options
 	plan   *plan.Plan
 	origin time.Time
-	made   sync.Map // request id → metadata that an EPP made up
+	made   sync.Map // request id → metadata that an EPP generated
 	inputs atomic.Pointer[epp.InputLog]
 
 	// Dir holds the run's configuration and logs.
 	Dir string
 }
 
-// Stack is a running client-facing gateway with all that is behind it.
+// Stack is a running client-facing gateway with everything behind it.
 type Stack struct {
 	*run
-	ownDir *rundir.Dir // nil where Options.Dir is given
+	ownDir *rundir.Dir // nil if Options.Dir is given
 
-	// Startup is how long it took until all was ready.
+	// Startup is how long the start took.
 	Startup time.Duration
 	Binary  envoy.Binary
 	Gateway *cluster.Gateway
 	// Pools are the scenario's, in its order.
 	Pools     []*Pool
-	unfollow  context.CancelFunc // what Envoy ejects; nil where it ejects nobody
+	unfollow  context.CancelFunc // of Envoy's ejections; nil if it ejects no endpoint
 	following sync.WaitGroup
-	// Router reads requests' models, where there are several pools; else it is nil.
+	// Router reads requests' models if there are several pools; otherwise it is nil.
 	Router *bbr.Server
 
-	loads atomic.Int64 // that somebody asked for besides the scenario's
+	loads atomic.Int64 // from More
 
 	acting sync.Mutex         // guards the end of life
 	life   context.Context    // ends when Stop begins
 	end    context.CancelFunc // of it
-	acts   sync.WaitGroup     // what somebody does
+	acts   sync.WaitGroup     // actions under way
 }
 
-// Start brings the whole stack up. On an error nothing is left running, and
-// the error says where the logs are.
+// Start starts the whole stack. After an error nothing runs, and the error names the directory of the logs.
 func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	if len(o.Scenario.Pools) == 0 {
 		return nil, errors.New("stack: expected a pool, the scenario has none")
@@ -177,13 +173,13 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	}
 	if len(what.Pools) > 1 && o.EPP.given() {
 		return nil, &ConfigError{
-			fmt.Errorf("the scenario has %d pools, and somebody else's endpoint picker stands for that of one; "+
-				"expected one pool with --epp or --epp-command", len(what.Pools))}
+			fmt.Errorf("the scenario has %d pools, and an external endpoint picker serves one; expected one pool with "+
+				"--epp or --epp-command", len(what.Pools))}
 	}
 	if !what.Pools[0].Picked() && o.EPP.given() {
 		return nil, &ConfigError{
-			errors.New("the scenario's pool has no endpoint picker (epp.replicas 0), and somebody else's is given; " +
-				"expected one or the other")}
+			errors.New("the scenario's pool has no endpoint picker (epp.replicas 0), and an external one is given; " +
+				"expected a pool with one, or neither --epp nor --epp-command")}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -197,12 +193,12 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	s = &Stack{run: &run{o: o, plan: what, origin: o.Origin, Dir: o.Dir}}
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	began := time.Now()
-	started := s // a step that returns an error has set s to nil by then
+	started := s // a return with an error sets s to nil first
 	defer func() {
 		if err != nil {
-			_ = started.stop(context.Background()) // the first error is the one to tell
+			_ = started.stop(context.Background()) // the first error is the one to return
 			if ctx.Err() != nil {
-				_ = started.ownDir.End(nil) // nobody looks into the logs of what was interrupted
+				_ = started.ownDir.End(nil) // the logs of an interrupted start are of no use
 				return
 			}
 			err = started.ownDir.End(err)
@@ -236,8 +232,7 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	return s, nil
 }
 
-// checkDescriptors says whether this machine can hold as many requests as are
-// in flight at once.
+// checkDescriptors says whether this machine can hold all requests that are in flight at once.
 func checkDescriptors(s *plan.Plan) error {
 	http1 := 0
 	if !s.Load.HTTP2 {
@@ -252,12 +247,11 @@ func checkDescriptors(s *plan.Plan) error {
 // Now is the run's clock.
 func (s *run) Now() machine.Time { return machine.FromDuration(time.Since(s.origin)) }
 
-// Listening is where the pickers and the model servers of a pool listen.
+// Listening has the addresses of the pickers and the model servers of a pool.
 type Listening struct{ Pickers, Endpoints []string }
 
-// GatewayConfig is the gateway's configuration for a plan, with the gateway at
-// an address, of each pool the pickers and the model servers at others, and the
-// body-based router where there are several pools.
+// GatewayConfig is the gateway's configuration for a plan, with the addresses of each pool's pickers and model servers,
+// of the body-based router, which several pools have, and of the gateway.
 func GatewayConfig(sc *plan.Plan, at []Listening, router, listen string) envoy.Config {
 	c := envoy.Config{Listen: listen}
 	g := &sc.Gateway
@@ -278,7 +272,7 @@ func GatewayConfig(sc *plan.Plan, at []Listening, router, listen string) envoy.C
 				envoy.Route{Headers: map[string]string{core.HeaderBaseModel: p.Model()}, Pool: p.Name})
 		}
 	}
-	if len(sc.Pools) > 1 { // what names no model goes to the first
+	if len(sc.Pools) > 1 { // a request without a model goes to the first
 		c.BodyRouter = &envoy.Processor{Addresses: []string{router},
 			Asking: gateway.Asking{Response: gateway.BodyUnseen}}
 		c.Routes = append(c.Routes, envoy.Route{Pool: sc.Pools[0].Name})
@@ -286,7 +280,7 @@ func GatewayConfig(sc *plan.Plan, at []Listening, router, listen string) envoy.C
 	return c
 }
 
-// startRouter starts what finds the pool of a request, where there are several.
+// startRouter starts the body-based router if there are several pools.
 func (s *Stack) startRouter(context.Context) (err error) {
 	if g := &s.plan.Gateway; g.BodyRouter {
 		s.Router, err = cluster.StartRouter(core.Closed(g.Routes.Find), g.Router, s.Now)
@@ -326,10 +320,10 @@ func (s *Stack) startGateway(ctx context.Context) error {
 // Load sends the scenario's workload and returns when every request has ended.
 func (s *Stack) Load(ctx context.Context) error {
 	for _, p := range s.Pools {
-		for _, f := range p.fleets {
-			f.begin()
+		for _, r := range p.replicaSets {
+			r.start()
 			if !s.o.Keep && !s.o.Stay {
-				defer f.end()
+				defer r.end()
 			}
 		}
 		defer p.incidents(ctx)()
@@ -349,7 +343,7 @@ func (s *Stack) send(ctx context.Context, w *plan.Load) error {
 	return client.Run(ctx, o)
 }
 
-// metadata is what our EPP made up for a request; it is asked for once.
+// metadata is what Windtunnel's EPP generated for a request, which is asked for once.
 func (s *Stack) metadata(request string) (string, bool) {
 	v, ok := s.made.LoadAndDelete(request)
 	if !ok {
@@ -358,8 +352,8 @@ func (s *Stack) metadata(request string) (string, bool) {
 	return v.(string), true
 }
 
-// Stop takes everything down in reverse. Requests in flight may finish until
-// ctx ends. That Envoy had ended before is an error, and its log is kept.
+// Stop stops everything in reverse. Requests in flight may finish until ctx ends. If Envoy had already ended, that is
+// an error, and its log is kept.
 func (s *Stack) Stop(ctx context.Context) error {
 	errs := []error{s.gatewayEnded()}
 	for _, p := range s.Pools {
@@ -376,7 +370,7 @@ func (s *Stack) gatewayEnded() error {
 	if err := s.Gateway.Wait(); err != nil {
 		return err
 	}
-	return &envoy.Error{Kind: envoy.StartFailed, Message: "Envoy was stopped by somebody else",
+	return &envoy.Error{Kind: envoy.StartFailed, Message: "another process stopped Envoy",
 		Log: s.Gateway.LogPath()}
 }
 

@@ -37,7 +37,7 @@ func TestExamplesThroughCore(t *testing.T) {
 	limit := exampleTime(t)
 	for _, file := range examples(t) {
 		if strings.HasPrefix(filepath.Base(file), "own-") {
-			continue // its model servers are somebody else's
+			continue // its model servers are external
 		}
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
 			t.Parallel()

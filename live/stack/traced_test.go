@@ -13,9 +13,8 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// A model server of somebody else's gets the context that the picker's span is told under:
-// in the client's trace, below the picker, where both trace; the client's own where only it
-// does; and none where nobody does.
+// An external model server gets the context of the picker's span: in the client's trace, below the picker, if both
+// trace; the client's own if only the client does; and none if neither does.
 func TestTraceReachesForeignServers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

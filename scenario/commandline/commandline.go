@@ -1,5 +1,5 @@
-// Package commandline reads what the command line of a container in a manifest says of a model server, in the words
-// of a scenario's modelServer.
+// Package commandline translates the command line of a model server's container in a manifest to the fields of a
+// scenario's modelServer.
 package commandline
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/gateway"
 )
 
-// serverFlags are the flags of a model server, and what they are called in a scenario.
+// serverFlags maps a model server's flags to a scenario's fields.
 var serverFlags = map[string]string{
 	"max-num-seqs": "maxNumSeqs", "max-num-batched-tokens": "maxNumBatchedTokens", "max-model-len": "maxModelLen",
 	"enable-chunked-prefill": "chunkedPrefill", "long-prefill-token-threshold": "longPrefillTokenThreshold",
@@ -27,17 +27,17 @@ var serverFlags = map[string]string{
 	"lora-modules":   "loraAdapters",
 }
 
-// simFlags are those of llm-d-inference-sim that say how long all takes.
+// simFlags maps llm-d-inference-sim's flags for times to a scenario's fields.
 var simFlags = map[string]string{"time-to-first-token": "prefill", "inter-token-latency": "interTokenLatency",
 	"max-num-seqs": "maxNumSeqs"}
 
-// elsewhere are flags that act in another way, or make no difference to what is played.
+// elsewhere are flags that the manifests' reader handles, or that do not affect a run.
 var elsewhere = []string{"model", "served-model-name", "port", "host", "kv-transfer-config", "kv-transfer-compression",
 	"uvicorn-log-level", "disable-log-requests", "no-enable-log-requests", "trust-remote-code", "download-dir", "dtype",
 	"mode", "enable-kv-events", "kv-events-config"}
 
-// Server is what flags say, by the fields of a scenario's modelServer, and which flags have no
-// effect in a scenario.
+// Server returns the values of the flags by the fields of a scenario's modelServer, and the flags without an effect in
+// a scenario.
 func Server(c *gateway.Container) (values map[string]any, idle []string) {
 	known := serverFlags
 	if c.Simulator() {
@@ -68,8 +68,8 @@ func Server(c *gateway.Container) (values map[string]any, idle []string) {
 
 const generationFlag = "override-generation-config"
 
-// generation is the most tokens of an answer, 0 where no flag says it; what is no JSON object the server
-// itself refuses.
+// generation returns the most tokens of an answer, 0 without the flag. A value that is not a JSON object counts as 0:
+// the server itself refuses it.
 func generation(c *gateway.Container) int {
 	text, _ := c.Flag(generationFlag)
 	var v struct {
@@ -81,8 +81,8 @@ func generation(c *gateway.Container) int {
 	return v.Most
 }
 
-// Models are the model that is loaded, "" where none is said, and the names under which it is
-// served.
+// Models returns the model that the server loads, "" if the command line names none, and the names under which it
+// serves the model.
 func Models(c *gateway.Container) (model string, names []string) {
 	model, given := c.Flag("model")
 	if line := c.Line(); !given {
@@ -96,12 +96,10 @@ func Models(c *gateway.Container) (model string, names []string) {
 	return model, names
 }
 
-// Same says whether two servers are alike, but for what makes no difference between the groups
-// of a pool.
+// Same reports whether two servers behave alike, so that they can be in one group of a pool.
 func Same(a, b *gateway.Container) bool { return slices.Equal(behaviour(a), behaviour(b)) }
 
-// behaviour is the command line of a model server without what makes no difference
-// between groups.
+// behaviour returns the image and the command line of a model server, without the flags that may differ within a group.
 func behaviour(c *gateway.Container) (out []string) {
 	for _, word := range c.Line() {
 		if !strings.HasPrefix(word, "--port") && !strings.HasPrefix(word, "--kv-transfer-config") {
@@ -111,7 +109,7 @@ func behaviour(c *gateway.Container) (out []string) {
 	return append(out, c.Image)
 }
 
-// flagValue is a flag's value as a scenario has it.
+// flagValue returns a flag's value in the form of a scenario.
 func flagValue(name, v string) any {
 	if v == "" || strings.HasPrefix(v, "--") {
 		return true // a flag that is on
@@ -133,7 +131,7 @@ func flagValue(name, v string) any {
 	return v
 }
 
-// adapterNames are those of --lora-modules: name=path, or a JSON object with a name.
+// adapterNames returns the names in --lora-modules, whose values are name=path or a JSON object with a name.
 func adapterNames(c *gateway.Container) (out []string) {
 	line := c.Line()
 	for i, word := range line {

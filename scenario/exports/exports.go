@@ -1,8 +1,9 @@
-// Package exports writes the workload of a scenario as the configuration of another load
-// generator: inference-perf or GuideLLM. What such a configuration cannot express is returned as notes.
+// Package exports writes the workload of a scenario as the configuration of another load generator: inference-perf or
+// GuideLLM. Notes report what such a configuration cannot express. Begin to read at Write.
 package exports
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -15,12 +16,11 @@ import (
 	"github.com/windtunnel/windtunnel/scenario/imports"
 )
 
-// Formats are those that can be written, by the names that imports has for them.
+// Formats returns the names of the formats, as in package imports.
 func Formats() []string { return []string{imports.InferencePerf, imports.GuideLLM} }
 
-// Write makes a configuration that sends like requests to base, such as
-// http://127.0.0.1:8081, and says what of the workload is lost, a sentence each. Errors
-// name the field that has no like.
+// Write returns a configuration that sends equivalent requests to base, such as http://127.0.0.1:8081, and notes about
+// what is lost, a sentence each. Errors name the field that the format cannot express.
 func Write(format string, s *scenario.Scenario, base string) (text []byte, lost []string, err error) {
 	to := map[string]func(*writer) map[string]any{imports.InferencePerf: (*writer).inferencePerf,
 		imports.GuideLLM: (*writer).guideLLM}[format]
@@ -40,7 +40,7 @@ func Write(format string, s *scenario.Scenario, base string) (text []byte, lost 
 	return text, w.lost, err
 }
 
-// charactersPerToken is the length of a token of prompts without a tokenizer.
+// charactersPerToken is the length of a token without a tokenizer.
 const charactersPerToken = 4
 
 type writer struct {
@@ -56,14 +56,14 @@ func (w *writer) lose(format string, args ...any) {
 	w.lost = append(w.lost, fmt.Sprintf(format, args...))
 }
 
-// fail keeps the first field that has no like.
+// fail reports a field that the format cannot express. Only the first one counts.
 func (w *writer) fail(field, found, expected string) {
 	if w.err == nil {
-		w.err = fmt.Errorf("workload.%s: %s, which %s has no like of; expected %s", field, found, w.format, expected)
+		w.err = fmt.Errorf("workload.%s: %s, which %s cannot express; expected %s", field, found, w.format, expected)
 	}
 }
 
-// check refuses what neither format has, and notes what both lose.
+// check refuses fields that neither format can express, and notes what both lose.
 func (w *writer) check() {
 	x := w.w
 	switch {
@@ -72,7 +72,7 @@ func (w *writer) check() {
 	case x.API != scenario.ChatAPI && x.API != scenario.CompletionsAPI:
 		w.fail("api", string(x.API), "chat or completions")
 	case x.Bursts.On.Quantile(1) > 0:
-		w.fail("bursts", "times without arrivals by turns", "a rate or stages, or a trace (azure, mooncake)")
+		w.fail("bursts", "alternating times without arrivals", "a rate or stages, or a trace (azure, mooncake)")
 	case x.Diurnal != scenario.Diurnal{}:
 		w.fail("diurnal", "a rate that follows the time of day", "a rate or stages, or a trace (azure, mooncake)")
 	}
@@ -87,7 +87,7 @@ func (w *writer) check() {
 		{x.Conversations.SessionHeader != "", "workload.conversations.sessionHeader"},
 	} {
 		if f.given {
-			w.lose("%s: there is no like of it", f.what)
+			w.lose("%s: the format cannot express it", f.what)
 		}
 	}
 	if open := x.Rate > 0 || len(x.Stages) > 0; open &&
@@ -98,24 +98,24 @@ func (w *writer) check() {
 		w.lose("prompts are words of the same length, and not workload.prompt.text")
 	}
 	if w.s.Seed != 0 && x.Trace.File == "" {
-		w.lose("which requests are sent is drawn by the tool, and not by the scenario's seed")
+		w.lose("the tool draws the requests, and not the scenario's seed")
 	}
 }
 
-// length is how many tokens, requests or seconds something has.
+// length is a distribution of tokens, requests or seconds.
 type length struct {
 	family                     dist.Family
 	mean, deviation, low, high float64
 }
 
-// of is a distribution in units of so much.
+// of returns a distribution in a unit.
 func of(d *dist.Dist, unit float64) length {
 	mean, deviation := d.Moments()
 	return length{d.Family(), mean / unit, deviation / unit, math.Max(0, float64(d.Quantile(0))/unit),
 		float64(d.Quantile(1)) / unit}
 }
 
-// prompt is how many tokens a prompt has besides its beginning.
+// prompt returns the number of tokens of a prompt after its shared beginning.
 func (w *writer) prompt() length {
 	p := &w.w.Prompt
 	switch {
@@ -146,24 +146,18 @@ func (w *writer) answer() length {
 		w.fail("outputTokens", "missing, so that the model server chooses the length of an answer",
 			"outputTokens or maxTokens")
 	}
-	w.lose("answers have the length that simulated model servers choose, since the workload asks for none")
+	w.lose("answers have the length of the simulated model servers' answers, since the workload asks for none")
 	return of(own, 1)
 }
 
-// beginning is how many tokens the beginnings have that prompts share, and how many
-// beginnings there are.
+// beginning returns the number of shared beginnings, and their tokens.
 func (w *writer) beginning() (groups int, tokens length) {
 	return w.w.Prompt.Shared.Groups, of(&w.w.Prompt.Shared.Characters, charactersPerToken)
 }
 
-func (w *writer) model() string {
-	if w.w.Model != "" {
-		return w.w.Model
-	}
-	return w.s.Pools[0].Model
-}
+func (w *writer) model() string { return cmp.Or(w.w.Model, w.s.Pools[0].Model) }
 
-// headers are the workload's own, which all requests have.
+// headers returns the workload's headers.
 func (w *writer) headers() map[string]string {
 	headers := map[string]string{}
 	for _, h := range w.w.Headers {
@@ -175,7 +169,7 @@ func (w *writer) headers() map[string]string {
 	return headers
 }
 
-// objectives are those that are set, each in units of so much.
+// objectives returns the objectives that are set, in a unit.
 func (w *writer) objectives(of map[string]time.Duration, unit time.Duration) map[string]any {
 	out := map[string]any{}
 	for name, most := range of {
@@ -186,7 +180,7 @@ func (w *writer) objectives(of map[string]time.Duration, unit time.Duration) map
 	return out
 }
 
-// seconds is a time in whole seconds, at least one.
+// seconds returns a time in whole seconds, at least one.
 func (w *writer) seconds(field string, d time.Duration) int {
 	up := max(1, int(math.Ceil(d.Seconds())))
 	if d > 0 && time.Duration(up)*time.Second != d {
@@ -195,19 +189,19 @@ func (w *writer) seconds(field string, d time.Duration) int {
 	return up
 }
 
-// stages are times with a rate above zero each, with what lies between them.
+// stages are times with a rate above zero, and the pause between them.
 type stages struct {
 	rates     []float64
 	durations []time.Duration
 	pause     time.Duration
 }
 
-// open are the stages of an open loop.
+// open returns the stages of an open loop.
 func (w *writer) open() (out stages) {
 	x := w.w
 	if len(x.Stages) == 0 {
 		d, arrivals := x.Duration, x.Rate*x.Duration.Seconds()
-		// Of what only a duration ends there are about as many requests as arrive in it.
+		// A workload that only a duration ends has about as many requests as arrive in it.
 		if float64(x.Requests) < arrivals-4*math.Sqrt(arrivals) || d == 0 {
 			d = time.Duration(math.Ceil(float64(x.Requests) / x.Rate * 1e9))
 		}
@@ -232,7 +226,7 @@ func (w *writer) open() (out stages) {
 	}
 	for _, p := range between {
 		if p != between[0] {
-			w.fail("stages", "pauses of unlike lengths", "pauses of one length between all stages, or none")
+			w.fail("stages", "pauses of different lengths", "pauses of one length between all stages, or none")
 		}
 		out.pause = p
 	}

@@ -33,7 +33,7 @@ func TestThereAndBack(t *testing.T) {
 	for _, x := range []struct {
 		name, workload string
 		formats        []string
-		lost           string // what is told besides the draws; "" is nothing
+		lost           string // the note besides the one about draws; "" is none
 	}{
 		{"closed loop", `{api: chat, concurrency: 16, requests: 200, prompt: {tokens: 512}, outputTokens: 64}`,
 			Formats(), ""},
@@ -233,7 +233,7 @@ func TestAsTheToolsAsk(t *testing.T) {
 	}
 }
 
-// What has no like is told, or refused with the field.
+// A note or an error names each field that a format cannot express.
 func TestLost(t *testing.T) {
 	for _, x := range []struct {
 		format, workload string
@@ -247,11 +247,11 @@ func TestLost(t *testing.T) {
 			`shared: {groups: 2, characters: 400..800}}, outputTokens: 8, slo: {ttft: 1s}, headers: [{name: x-a, ` +
 			`value: b}], leaving: {after: 1s}}`,
 			[]string{"poisson and not gamma", "is normal, of the same mean and deviation, and not uniform",
-				"beginnings' length is its mean, 150 tokens", "clients that leave"}},
+				"beginnings' length is always its mean, 150 tokens", "clients that leave"}},
 		{imports.InferencePerf, `{stages: [{rate: 2, duration: 20s}, {rate: 4, duration: 20s, ramp: true}], prompt: ` +
 			`{text: "Hello you"}, maxTokens: 8}`,
 			[]string{"stages[1] has its mean rate, 3", "not workload.prompt.text"}},
-		{imports.GuideLLM, `{rate: 1, requests: 5}`, []string{"simulated model servers choose"}},
+		{imports.GuideLLM, `{rate: 1, requests: 5}`, []string{"simulated model servers' answers"}},
 	} {
 		_, lost, err := Write(x.format, parse(t, x.workload), "http://x")
 		if err != nil {
@@ -272,7 +272,7 @@ func TestLost(t *testing.T) {
 		{imports.GuideLLM, `{stages: [{rate: 1, duration: 5s}, {rate: 1, duration: 6s}], outputTokens: 3}`,
 			"stages of 5s and of 6s"},
 		{imports.InferencePerf, `{stages: [{rate: 1, duration: 5s}, {rate: 0, duration: 6s}, {rate: 1, duration: 5s},` +
-			` {rate: 1, duration: 5s}], outputTokens: 3}`, "pauses of unlike lengths"},
+			` {rate: 1, duration: 5s}], outputTokens: 3}`, "pauses of different lengths"},
 		{"jmeter", `{requests: 1}`, `no format "jmeter"`},
 	} {
 		if _, _, err := Write(x[0], parse(t, x[1]), "http://x"); err == nil || !strings.Contains(err.Error(), x[2]) {

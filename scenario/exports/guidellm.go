@@ -17,7 +17,7 @@ func (w *writer) guideLLM() map[string]any {
 			"mooncake: scenario export --to mooncake writes this one so, for its replay")
 	}
 	if len(x.LoRAAdapters) > 0 {
-		w.lose("workload.loraAdapters: there is no like of it")
+		w.lose("workload.loraAdapters: the format cannot express it")
 	}
 	format := "/v1/completions"
 	if x.API == scenario.ChatAPI {
@@ -38,14 +38,9 @@ func (w *writer) guideLLM() map[string]any {
 		w.guideLLMTrace(spec)
 		return map[string]any{"spec": spec}
 	}
-	profile, constraints := map[string]any{"kind": "concurrent", "streams": x.Concurrency},
-		[]any{map[string]any{"kind": "max_requests", "count": x.Requests}}
-	switch open := x.Rate > 0 || len(x.Stages) > 0; {
-	case open:
+	profile, constraints := map[string]any{"kind": "concurrent", "streams": x.Concurrency}, w.guideLLMLimits()
+	if x.Rate > 0 || len(x.Stages) > 0 {
 		profile, constraints = w.guideLLMOpen()
-	case x.Duration > 0:
-		constraints = append(constraints,
-			map[string]any{"kind": "max_duration", "seconds": number(x.Duration.Seconds())})
 	}
 	data := map[string]any{"kind": "synthetic_text"}
 	w.guideLLMLength(data, "prompt_tokens", "the prompts' length", w.prompt())
@@ -65,18 +60,32 @@ func (w *writer) guideLLM() map[string]any {
 	return map[string]any{"spec": spec}
 }
 
-// guideLLMTokenizer names the tokenizer with which the tool makes prompts.
+// guideLLMLimits returns the constraints by the number of requests and by the duration.
+func (w *writer) guideLLMLimits() (out []any) {
+	if w.w.Requests > 0 {
+		out = append(out, map[string]any{"kind": "max_requests", "count": w.w.Requests})
+	}
+	if w.w.Duration > 0 {
+		out = append(out, maxDuration(w.w.Duration))
+	}
+	return out
+}
+
+func maxDuration(d time.Duration) any {
+	return map[string]any{"kind": "max_duration", "seconds": number(d.Seconds())}
+}
+
+// guideLLMTokenizer sets the tokenizer for the tool's prompts.
 func (w *writer) guideLLMTokenizer(spec map[string]any) {
 	if own := w.s.Pools[0].ModelServer.Tokenizer; own != "" {
 		spec["tokenizer"] = map[string]any{"kind": "huggingface_auto", "model": own}
 		return
 	}
-	w.lose("the tool makes prompts with the tokenizer of the model's name: where that is no repository of Hugging " +
+	w.lose("the tool makes prompts with the tokenizer of the model's name: if that is not a repository of Hugging " +
 		"Face, set spec.tokenizer.model")
 }
 
-// guideLLMTrace replays a trace of Mooncake's, whose times are in milliseconds; the
-// tool takes them as seconds.
+// guideLLMTrace replays a trace in Mooncake's format. The tool reads its milliseconds as seconds.
 func (w *writer) guideLLMTrace(spec map[string]any) {
 	x := w.w
 	spec["profile"] = map[string]any{"kind": "replay", "time_scale": number(1e-3 / x.Trace.Speedup)}
@@ -84,22 +93,14 @@ func (w *writer) guideLLMTrace(spec map[string]any) {
 		"hash_id_block_size": cmp.Or(x.Trace.BlockSize, trace.MooncakeBlock),
 		"source":             map[string]any{"kind": "json_file", "path": x.Trace.File}}}
 	if x.Trace.From > 0 || x.Trace.Spread > 0 {
-		w.lose("the trace is sent from its beginning on, at its own times: workload.trace.from and spread have no like")
+		w.lose("the tool sends the trace from its beginning, at its own times, without workload.trace.from and spread")
 	}
-	var constraints []any
-	if x.Requests > 0 {
-		constraints = append(constraints, map[string]any{"kind": "max_requests", "count": x.Requests})
-	}
-	if x.Duration > 0 {
-		constraints = append(constraints,
-			map[string]any{"kind": "max_duration", "seconds": number(x.Duration.Seconds())})
-	}
-	if constraints != nil {
+	if constraints := w.guideLLMLimits(); constraints != nil {
 		spec["constraints"] = constraints
 	}
 }
 
-// guideLLMOpen is an open loop: rates one after the other, of one duration each.
+// guideLLMOpen returns an open loop: consecutive rates of one duration each.
 func (w *writer) guideLLMOpen() (profile map[string]any, constraints []any) {
 	x, open := w.w, w.open()
 	kind := "poisson"
@@ -122,12 +123,12 @@ func (w *writer) guideLLMOpen() (profile map[string]any, constraints []any) {
 			}
 		}
 		profile["rate"] = rates
-		w.lose("between its rates the tool waits until all requests have ended")
+		w.lose("between its rates, the tool waits until all requests have ended")
 	}
 	if len(x.Stages) == 0 && x.Duration == 0 {
 		return profile, []any{map[string]any{"kind": "max_requests", "count": x.Requests}}
 	}
-	return profile, []any{map[string]any{"kind": "max_duration", "seconds": number(open.durations[0].Seconds())}}
+	return profile, []any{maxDuration(open.durations[0])}
 }
 
 // guideLLMLength sets a length, in whole tokens.
@@ -135,7 +136,7 @@ func (w *writer) guideLLMLength(data map[string]any, name, what string, l length
 	w.guideLLMSpread(data, name, what, l, func(v float64) any { return whole(v) })
 }
 
-// guideLLMSpread sets a distribution, which is normal there.
+// guideLLMSpread sets a distribution, which is normal in the format.
 func (w *writer) guideLLMSpread(data map[string]any, name, what string, l length, write func(float64) any) {
 	if data[name] = write(l.mean); l.low == l.high {
 		return

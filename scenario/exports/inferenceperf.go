@@ -27,7 +27,7 @@ func (w *writer) inferencePerf() map[string]any {
 	if own := w.s.Pools[0].ModelServer.Tokenizer; own != "" {
 		out["tokenizer"] = map[string]any{"pretrained_model_name_or_path": own}
 	} else {
-		w.lose("the tool makes prompts with the tokenizer of the model's name: where that is no repository of " +
+		w.lose("the tool makes prompts with the tokenizer of the model's name: if that is not a repository of " +
 			"Hugging Face, set tokenizer.pretrained_model_name_or_path")
 	}
 	if constraints := w.objectives(
@@ -38,18 +38,18 @@ func (w *writer) inferencePerf() map[string]any {
 	return out
 }
 
-// inferencePerfAPI is chat where the tool makes chats: of its generators shared_prefix does
-// (0.7.0, get_supported_apis of each), and random and conversation_replay do not.
+// inferencePerfAPI returns chat if the tool makes chats: of its generators, shared_prefix does (0.7.0,
+// get_supported_apis of each), and random and conversation_replay do not.
 func (w *writer) inferencePerfAPI() string {
 	x := w.w
 	switch {
 	case x.API != scenario.ChatAPI:
 		return "completion"
 	case x.Trace.File != "":
-		w.lose("requests are of completion and not of chat: the tool's trace_replay has no chat")
+		w.lose("requests use completion and not chat: the tool's trace_replay has no chat")
 		return "completion"
 	case x.Conversations.Turns.Quantile(1) > 1:
-		w.lose("requests are of completion and not of chat, with all that was said in the prompt: the tool's " +
+		w.lose("requests use completion and not chat, with the whole conversation in the prompt: the tool's " +
 			"conversation_replay has no chat")
 		return "completion"
 	}
@@ -64,10 +64,10 @@ func (w *writer) inferencePerfLoad() map[string]any {
 	case x.Trace.File != "" && x.Trace.Format == scenario.AzureTrace:
 		load["type"], load["trace"] = "trace_replay",
 			map[string]any{"file": x.Trace.File, "format": "AzurePublicDataset"}
-		// The tool wants a stage, and takes the number of requests and their times from the trace.
+		// The tool needs a stage, and reads the number of requests and their times from the trace.
 		load["stages"] = []any{map[string]any{"rate": 1, "duration": 1}}
 		if x.Trace.Speedup != 1 || x.Trace.From > 0 || x.Duration > 0 {
-			w.lose("all of the trace is sent, at its own pace")
+			w.lose("the tool sends the whole trace, at its own speed")
 		}
 		return load
 	case x.Trace.File != "":
@@ -76,7 +76,7 @@ func (w *writer) inferencePerfLoad() map[string]any {
 	case x.Rate > 0 || len(x.Stages) > 0:
 		load["type"] = "poisson"
 		if x.Arrivals == scenario.ConstantArrivals {
-			w.lose("arrivals are poisson and not constant: what the tool calls constant is random, too")
+			w.lose("arrivals are poisson and not constant: the tool's constant arrivals are random, too")
 		}
 		open := w.open()
 		for i, rate := range open.rates {
@@ -101,8 +101,8 @@ func (w *writer) inferencePerfLoad() map[string]any {
 	return load
 }
 
-// inferencePerfSplit are the adapters' shares, and that of the model alone. The tool
-// refuses shares whose sum, which it rounds once, is not 1: the last is what the others leave.
+// inferencePerfSplit returns the shares of the adapters and of the model alone. The tool rounds the sum of the shares
+// once and refuses any other than 1, so the last share is the rest.
 func (w *writer) inferencePerfSplit() (split []any) {
 	rest := big.NewRat(1, 1)
 	for i, a := range w.w.LoRAAdapters {
@@ -160,8 +160,7 @@ func (w *writer) inferencePerfData() map[string]any {
 // mostPrompts bounds the prompts that inference-perf makes before its first request.
 const mostPrompts = 100_000
 
-// perGroup is how many prompts of each beginning are made, so that none comes again as
-// far as mostPrompts allow.
+// perGroup returns the number of prompts for each beginning, so that no prompt repeats within mostPrompts.
 func (w *writer) perGroup(groups int) int {
 	sent := float64(w.w.Requests)
 	if w.w.Rate > 0 || len(w.w.Stages) > 0 {
@@ -172,21 +171,21 @@ func (w *writer) perGroup(groups int) int {
 		}
 	}
 	if sent > mostPrompts {
-		w.lose("of about %.0f requests %d have prompts of their own, which come again then", sent, mostPrompts)
+		w.lose("about %.0f requests share %d prompts, which repeat", sent, mostPrompts)
 		sent = mostPrompts
 	}
 	return max(1, int(math.Ceil(sent/float64(groups))))
 }
 
-// mean is a length's mean, where no distribution can stand.
+// mean returns a length's mean, for fields that take no distribution.
 func (w *writer) mean(what string, l length) float64 {
 	if l.low != l.high {
-		w.lose("%s is its mean, %g tokens, always", what, math.Round(l.mean))
+		w.lose("%s is always its mean, %g tokens", what, math.Round(l.mean))
 	}
 	return l.mean
 }
 
-// scalar is a number, or a distribution.
+// scalar returns a number, or a distribution.
 func (w *writer) scalar(what string, l length) any {
 	if l.low == l.high {
 		return whole(l.mean)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// commandLine reads the words of a command, such as vllm bench serve --num-prompts 100
-// --seed 1, and reports whether the text is one. A flag without a value is true.
+// commandLine reads the words of a command, such as vllm bench serve --num-prompts 100 --seed 1, and reports whether
+// the text is a command. A flag without a value is true.
 func commandLine(text string, into map[string]any) bool {
 	words := strings.Fields(strings.ReplaceAll(text, "\\\n", " "))
 	first := 0
@@ -34,8 +34,7 @@ func commandLine(text string, into map[string]any) bool {
 	return len(into) > 0
 }
 
-// dashed are the arguments by their names with dashes, with which they may be written
-// or with underscores.
+// dashed returns the arguments by their names with dashes. Names may also have underscores.
 func dashed(arguments map[string]any) map[string]any {
 	out := make(map[string]any, len(arguments))
 	for name, v := range arguments {
@@ -44,7 +43,7 @@ func dashed(arguments map[string]any) map[string]any {
 	return out
 }
 
-// flag is a flag that is given, with true or with nothing.
+// flag reports whether a flag is given, with true or without a value.
 func (n *node) flag() bool {
 	v := strings.ToLower(n.text("false"))
 	return v != "false" && v != "0"
@@ -60,7 +59,7 @@ func (m *maker) bounds(n *node, names map[string]string) {
 		case err != nil || !(ms > 0 && ms < 1e9):
 			m.fail(n, fmt.Sprintf("found %.80q", b), "a metric and milliseconds, such as ttft:200")
 		case own == "":
-			m.note("the bound %s of what is good has no like here", b)
+			m.note("a scenario has no objective like %s", b)
 		default:
 			slo = append(slo, fmt.Sprintf("%s: %sms", own, number(ms)))
 		}
@@ -80,14 +79,8 @@ func vllmBench(m *maker, n *node) {
 	dataset := n.at("dataset-name").one(m, "random", "sonnet", "prefix_repetition", "sharegpt")
 	chat := strings.Contains(n.at("backend").text("openai")+n.at("endpoint-type").text("")+n.at("endpoint").text(""),
 		"chat")
-	switch {
-	case chat:
-		m.set("api", "chat")
-	case dataset == "sharegpt":
-		m.set("api", "chat")
-		m.note("conversations are of chat and not of completion: what was said before is in the messages")
-	default:
-		m.set("api", "completions")
+	if m.api(chat || dataset == "sharegpt"); dataset == "sharegpt" && !chat {
+		m.note("conversations use chat and not completion: the messages hold the earlier turns")
 	}
 	if n.at("backend").given() && n.at("endpoint").given() {
 		n.leave("endpoint-type")
@@ -97,7 +90,7 @@ func vllmBench(m *maker, n *node) {
 	m.vllmArrivals(n)
 	m.vllmPrompts(n, dataset)
 	if dataset != "sharegpt" && !n.at("ignore-eos").flag() {
-		m.note("without ignore-eos a model may end an answer sooner: here all have the length that is asked for")
+		m.note("without ignore-eos, a model may end an answer sooner: in the scenario, all have the requested length")
 	}
 	m.bounds(n.at("goodput"), map[string]string{"ttft": "ttft", "tpot": "tpot", "e2el": "e2e"})
 }
@@ -106,15 +99,13 @@ func (m *maker) vllmArrivals(n *node) {
 	most := n.at("max-concurrency")
 	if rate := n.at("request-rate"); rate.text("inf") != "inf" && rate.text("") != "+Inf" {
 		m.set("rate", "%s", number(rate.number(m, 1)))
-		if most.given() {
-			m.set("concurrency", "%s", whole(most.number(m, 1)))
-		}
+		m.take("concurrency", most, whole)
 		if b := n.at("burstiness").number(m, 1); b != 1 {
 			m.set("arrivals", "gamma")
 			m.set("burstiness", "%s", number(b))
 		}
 		m.note("the configuration's tool moves all times so that the last request comes at exactly requests ÷ rate: " +
-			"here the rate holds on average")
+			"in the scenario, the rate holds on average")
 		return
 	}
 	n.leave("burstiness")
@@ -126,30 +117,22 @@ func (m *maker) vllmArrivals(n *node) {
 
 func (m *maker) vllmPrompts(n *node, dataset string) {
 	at := func(name string, otherwise float64) float64 { return n.at(name).number(m, otherwise) }
-	prompts := func(groups, prefix float64, rest string) {
-		if prefix > 0 {
-			m.set("prompt", "\n    tokens: %s\n    shared: {groups: %s, characters: %s}", rest, whole(groups),
-				whole(4*prefix))
-			return
-		}
-		m.set("prompt", "{tokens: %s}", rest)
-	}
 	switch dataset {
 	case "sharegpt":
 		m.read(n.at("dataset-path"), "sharegpt", "the file of ShareGPT's conversations")
-		m.note("every answer in the file is a request, in its order, where the configuration's tool takes the first " +
-			"answers of some")
+		m.note("every answer in the file is a request, in its order: the configuration's tool uses the first answers " +
+			"of some conversations")
 		if own := n.at("sharegpt-output-len"); own.given() {
 			m.note("answers have the lengths of the file's, and not sharegpt-output-len %s", own.text(""))
 		}
 	case "sonnet":
 		prefix := at("sonnet-prefix-len", 200)
 		n.leave("dataset-path")
-		prompts(1, prefix, whole(at("sonnet-input-len", 550)-prefix))
+		m.prompt(whole(at("sonnet-input-len", 550)-prefix), 1, prefix)
 		m.set("outputTokens", "%s", whole(at("sonnet-output-len", 150)))
 	case "prefix_repetition":
-		prompts(at("prefix-repetition-num-prefixes", 10), at("prefix-repetition-prefix-len", 256),
-			whole(at("prefix-repetition-suffix-len", 256)))
+		m.prompt(whole(at("prefix-repetition-suffix-len", 256)), at("prefix-repetition-num-prefixes", 10),
+			at("prefix-repetition-prefix-len", 256))
 		m.set("outputTokens", "%s", whole(at("prefix-repetition-output-len", 128)))
 	default:
 		within := at("random-range-ratio", 0)
@@ -159,7 +142,7 @@ func (m *maker) vllmPrompts(n *node, dataset string) {
 			}
 			return whole(mean*(1-within)) + ".." + whole(mean*(1+within))
 		}
-		prompts(1, at("random-prefix-len", 0), length(at("random-input-len", 1024)))
+		m.prompt(length(at("random-input-len", 1024)), 1, at("random-prefix-len", 0))
 		m.set("outputTokens", "%s", length(at("random-output-len", 128)))
 	}
 }
@@ -170,32 +153,20 @@ func aiPerf(m *maker, n *node) {
 	n.leave("model", "url", "tokenizer", "tokenizer-trust-remote-code", "no-server-metrics", "use-server-token-count",
 		"random-seed", "workers-max", "ui", "artifact-dir", "profile-export-file", "export-level", "extra-inputs",
 		"warmup-request-count", "request-timeout-seconds", "endpoint", "verbose")
-	switch n.at("endpoint-type").one(m, "chat", "completions") {
-	case "completions":
-		m.set("api", "completions")
-	default:
-		m.set("api", "chat")
-	}
+	m.api(n.at("endpoint-type").one(m, "chat", "completions") != "completions")
 	m.set("stream", "%t", n.at("streaming").flag())
 	if n.at("input-file").given() {
 		n.at("custom-dataset-type").one(m, "mooncake_trace")
 		n.leave("concurrency", "fixed-schedule", "custom-dataset-type")
 		m.read(n.at("input-file"), "mooncake", "the file of a trace")
-		m.note("the trace's requests come at its times, and no concurrency holds them back")
-		if r := n.at("request-count"); r.given() {
-			m.set("requests", "%s", whole(r.number(m, 1)))
-		}
+		m.note("the trace's requests come at its times, without a limit of concurrency")
+		m.take("requests", n.at("request-count"), whole)
 		return
 	}
 	most := n.at("concurrency")
 	rate := n.at("request-rate")
-	if rate.given() {
-		m.set("rate", "%s", number(rate.number(m, 1)))
-		pattern := n.at("arrival-pattern")
-		if !pattern.given() {
-			pattern = n.at("request-rate-mode")
-		}
-		switch pattern.one(m, "poisson", "constant", "gamma") {
+	if m.take("rate", rate, number) {
+		switch n.first("arrival-pattern", "request-rate-mode").one(m, "poisson", "constant", "gamma") {
 		case "constant":
 			m.set("arrivals", "constant")
 		case "gamma":
@@ -214,23 +185,16 @@ func aiPerf(m *maker, n *node) {
 		m.set("requests", "%s", whole(n.first("conversation-num", "num-conversations").number(m, 1)*turns.number(m, 1)))
 	case !duration.given():
 		m.set("requests", "%s", whole(max(10, 2*most.number(m, 1))))
-		m.note("without request-count there are twice as many requests as the concurrency, and at least 10")
+		m.note("without request-count, there are twice as many requests as the concurrency, and at least 10")
 	}
-	if d := n.at("benchmark-duration"); d.given() {
-		m.set("duration", "%s", seconds(d.number(m, 60)))
-	}
+	m.take("duration", n.at("benchmark-duration"), seconds)
 	length := func(what string, mean, deviation *node, otherwise float64) string {
-		return m.tokens(what, mean.number(m, otherwise), deviation.number(m, 0), 1, 0)
+		return m.lengths(what, mean.number(m, otherwise), deviation.number(m, 0), 1, 0, 1, whole)
 	}
 	prompt := length("the prompts' length", n.first("isl", "synthetic-input-tokens-mean", "prompt-input-tokens-mean"),
 		n.first("isl-stddev", "synthetic-input-tokens-stddev", "prompt-input-tokens-stddev"), 550)
-	if prefix := n.first("prefix-prompt-length", "prompt-prefix-length"); prefix.given() {
-		m.set("prompt", "\n    tokens: %s\n    shared: {groups: %s, characters: %s}", prompt,
-			whole(n.first("num-prefix-prompts", "prefix-prompt-pool-size", "prompt-prefix-pool-size").number(m, 1)),
-			whole(4*prefix.number(m, 1)))
-	} else {
-		m.set("prompt", "{tokens: %s}", prompt)
-	}
+	m.prompt(prompt, n.first("num-prefix-prompts", "prefix-prompt-pool-size", "prompt-prefix-pool-size").number(m, 1),
+		n.first("prefix-prompt-length", "prompt-prefix-length").number(m, 0))
 	if answer := n.first("osl", "output-tokens-mean", "prompt-output-tokens-mean"); answer.given() {
 		m.set("outputTokens", "%s",
 			length("the answers' length", answer,
@@ -239,15 +203,15 @@ func aiPerf(m *maker, n *node) {
 	if t := turns.number(m, 1); t > 1 {
 		think := ""
 		if d := n.at("conversation-turn-delay-mean"); d.given() {
-			think = fmt.Sprintf(", thinkTime: %sms", number(d.number(m, 0)))
+			think = number(d.number(m, 0)) + "ms"
 		}
-		m.set("conversations", "{turns: %s%s}", whole(t), think)
+		m.conversations(whole(t), think)
 	}
 	m.bounds(n.at("goodput"),
 		map[string]string{"time_to_first_token": "ttft", "inter_token_latency": "tpot", "request_latency": "e2e"})
 }
 
-// first is the first of several fields that is given: names of the same.
+// first returns the first of several fields that is given. The names are synonyms.
 func (n *node) first(names ...string) *node {
 	for _, name := range names {
 		if c := n.at(name); c.given() {

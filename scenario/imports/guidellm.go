@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// guideLLM reads a configuration of GuideLLM: a specification, or the older form
-// whose fields are arguments of its command.
+// guideLLM reads a configuration of GuideLLM: a specification, or the older form, whose fields are arguments of its
+// command.
 func guideLLM(m *maker, n *node) {
 	n.leave("metadata", "target", "model", "processor", "outputs", "output_path")
 	s := n
@@ -23,11 +23,7 @@ func guideLLM(m *maker, n *node) {
 	backend.leave("kind", "target", "model")
 	s.leave("tokenizer", "outputs", "seed")
 	format := backend.at("request_format").text(n.at("data_request_formatter").text("chat_completions"))
-	if strings.Contains(format, "chat") {
-		m.set("api", "chat")
-	} else {
-		m.set("api", "completions")
-	}
+	m.api(strings.Contains(format, "chat"))
 	m.set("stream", "%t", backend.at("stream").text("true") == "true")
 	metrics := s.at("metrics")
 	metrics.leave("kind", "sample_size", "prefer_response_metrics", "confidence")
@@ -41,19 +37,11 @@ func guideLLM(m *maker, n *node) {
 		case "max_duration":
 			m.set("duration", "%s", seconds(c.at("seconds").number(m, 60)))
 		case "max_requests":
-			count := c.at("count")
-			if !count.given() {
-				count = c.at("num")
-			}
-			m.set("requests", "%s", whole(count.number(m, 1)))
+			m.set("requests", "%s", whole(c.first("count", "num").number(m, 1)))
 		}
 	}
-	if t := s.at("max_seconds"); t.given() {
-		m.set("duration", "%s", seconds(t.number(m, 60)))
-	}
-	if t := s.at("max_requests"); t.given() {
-		m.set("requests", "%s", whole(t.number(m, 1)))
-	}
+	m.take("duration", s.at("max_seconds"), seconds)
+	m.take("requests", s.at("max_requests"), whole)
 	if trace {
 		m.guideLLMTrace(s.at("profile"), s.at("data"))
 	} else {
@@ -62,7 +50,7 @@ func guideLLM(m *maker, n *node) {
 	m.headers(backend.at("extras").at("headers"))
 }
 
-// guideLLMTrace reads the replay of a trace of Mooncake's.
+// guideLLMTrace reads the replay of a trace in Mooncake's format.
 func (m *maker) guideLLMTrace(profile, data *node) {
 	profile.leave("schedule_turn")
 	list := data.items()
@@ -74,18 +62,17 @@ func (m *maker) guideLLMTrace(profile, data *node) {
 	d.at("kind").one(m, "mooncake")
 	d.at("source").leave("kind")
 	more := fmt.Sprintf(", blockSize: %s", whole(d.at("hash_id_block_size").number(m, 512)))
-	// The tool takes the times for seconds, and they are milliseconds.
+	// The tool reads the trace's milliseconds as seconds.
 	if scale := 1000 * profile.at("time_scale").number(m, 1) * d.at("time_scale").number(m, 1); scale > 0 &&
 		math.Abs(scale-1) > 1e-9 {
 		more += fmt.Sprintf(", speedup: %s", number(1/scale))
-		m.note("the configuration's tool takes a trace's times for seconds: times of milliseconds want a time_scale " +
-			"of 0.001")
+		m.note("the configuration's tool reads a trace's times as seconds: a trace with milliseconds needs a " +
+			"time_scale of 0.001")
 	}
 	m.read(d.at("source").at("path"), "mooncake", "the file of a trace", more)
 }
 
-// overlay sets what one of several benchmarks has in place of the specification's, by
-// paths such as constraints[0].count.
+// overlay sets the fields of one of several benchmarks in the specification, by paths such as constraints[0].count.
 func (m *maker) overlay(s, benchmark *node) {
 	fields, _ := benchmark.value.(map[string]any)
 	for _, path := range sortedNames(fields) {
@@ -101,7 +88,7 @@ func (m *maker) overlay(s, benchmark *node) {
 	}
 }
 
-// into is a field of an object, or an entry of a list by its number; "" is the value itself.
+// into returns a field of an object, or an entry of a list by its number; "" is the value itself.
 func into(v any, step string) any {
 	switch x := v.(type) {
 	case map[string]any:
@@ -117,7 +104,7 @@ func into(v any, step string) any {
 	return nil
 }
 
-// guideLLMProfile reads how requests come.
+// guideLLMProfile reads the arrivals of requests.
 func (m *maker) guideLLMProfile(s *node) {
 	p := s.at("profile")
 	kind, rate, streams := p.at("kind"), p.at("rate"), p.at("streams")
@@ -138,9 +125,7 @@ func (m *maker) guideLLMProfile(s *node) {
 		if k != "poisson" {
 			m.set("arrivals", "constant")
 		}
-		if c := p.at("max_concurrency"); c.given() {
-			m.set("concurrency", "%s", whole(c.number(m, 1)))
-		}
+		m.take("concurrency", p.at("max_concurrency"), whole)
 	case "concurrent":
 		m.set("concurrency", "%s", whole(load(streams)))
 	case "synchronous":
@@ -159,33 +144,27 @@ func (m *maker) guideLLMData(data *node) {
 	d := list[0]
 	d.at("kind").one(m, "synthetic_text")
 	length := func(what, name string) string {
-		return m.tokens(what, d.at(name).number(m, 1), d.at(name+"_stdev").number(m, 0), d.at(name+"_min").number(m, 1),
-			d.at(name+"_max").number(m, 0))
+		return m.lengths(what, d.at(name).number(m, 1), d.at(name+"_stdev").number(m, 0),
+			d.at(name+"_min").number(m, 1), d.at(name+"_max").number(m, 0), 1, whole)
 	}
-	prompt := "\n    tokens: " + length("the prompts' length", "prompt_tokens")
+	prompt, groups, common := length("the prompts' length", "prompt_tokens"), 0.0, 0.0
 	if buckets := d.at("prefix_buckets").items(); len(buckets) > 0 {
 		if len(buckets) > 1 {
-			m.note("of %d prefix_buckets the first is taken", len(buckets))
+			m.note("the scenario has the first of %d prefix_buckets", len(buckets))
 		}
 		b := buckets[0]
 		b.leave("bucket_weight")
-		prompt += fmt.Sprintf("\n    shared: {groups: %s, characters: %s}", whole(b.at("prefix_count").number(m, 1)),
-			whole(4*b.at("prefix_tokens").number(m, 1)))
+		groups, common = b.at("prefix_count").number(m, 1), b.at("prefix_tokens").number(m, 1)
 	}
-	m.set("prompt", "%s", prompt)
+	m.prompt(prompt, groups, common)
 	m.set("outputTokens", "%s", length("the answers' length", "output_tokens"))
 	if turns := d.at("turns").number(m, 1); turns > 1 {
 		think := ""
 		if d.at("delay").given() {
-			think = ", thinkTime: " + m.guideLLMDelay(d)
+			at := func(name string) float64 { return 1000 * d.at(name).number(m, 0) }
+			think = m.lengths("the pause between turns", at("delay"), at("delay_stdev"), at("delay_min"),
+				at("delay_max"), 1, func(v float64) string { return number(v) + "ms" })
 		}
-		m.set("conversations", "{turns: %s%s}", whole(turns), think)
+		m.conversations(whole(turns), think)
 	}
-}
-
-// guideLLMDelay returns the pause between turns, in seconds.
-func (m *maker) guideLLMDelay(d *node) string {
-	at := func(name string) float64 { return 1000 * d.at(name).number(m, 0) }
-	return m.lengths("the pause between turns", at("delay"), at("delay_stdev"), at("delay_min"), at("delay_max"), 1,
-		func(v float64) string { return number(v) + "ms" })
 }

@@ -1,8 +1,6 @@
-// Package imports makes scenarios of what other load generators are configured
-// with: inference-perf, GuideLLM, vLLM's benchmark, AIPerf and the priority mix of
-// llm-d-benchmark, whose profiles are such configurations. What a configuration says
-// in another way than a scenario can, and what of it is not taken over, is told
-// (Scenario.Notes).
+// Package imports converts configurations of other load generators to scenarios: inference-perf, GuideLLM, vLLM's
+// benchmark, AIPerf and the priority mix of llm-d-benchmark. Notes (Scenario.Notes) report what a scenario cannot
+// express in the same way, and what it leaves out. Begin to read at Read.
 package imports
 
 import (
@@ -26,23 +24,21 @@ const (
 	AIPerf        = "aiperf"         // github.com/ai-dynamo/aiperf, at db4f639
 )
 
-// Formats are all of them.
+// Formats returns the names of all formats.
 func Formats() []string {
 	return []string{InferencePerf, GuideLLM, PriorityMix, VLLMBench, AIPerf}
 }
 
-// Scenario is the result.
+// Scenario is the converted configuration.
 type Scenario struct {
 	Text  []byte
 	Notes []string // a sentence each
-	// Trace is the file whose requests it sends, by its path from the scenario's own
-	// directory; "" where requests are made up.
+	// Trace is the file with its requests, relative to the scenario's own directory; "" for generated requests.
 	Trace string
 }
 
-// Read makes a scenario of a configuration. Of several loads, which the format's tool
-// plays one after the other, load is the number of the one to take, from 1 on; 0 is the
-// first of them.
+// Read converts a configuration. If the format's tool plays several loads one after the other, load is the number of
+// the load to convert, from 1; 0 is the first one.
 func Read(format string, text []byte, load int) (*Scenario, error) {
 	from := map[string]func(*maker, *node){InferencePerf: inferencePerf, GuideLLM: guideLLM, PriorityMix: priorityMix,
 		VLLMBench: vllmBench, AIPerf: aiPerf}[format]
@@ -66,15 +62,15 @@ func Read(format string, text []byte, load int) (*Scenario, error) {
 		return nil, m.err
 	}
 	if m.load > 1 || m.load < 0 {
-		return nil, fmt.Errorf("load %d is asked for, and the configuration has one load; expected 1, or nothing", load)
+		return nil, fmt.Errorf("found load %d, and the configuration has one load; expected 1, or nothing", load)
 	}
 	if left := root.left(); len(left) > 0 {
-		m.note("not taken over: %s", strings.Join(left, ", "))
+		m.note("left out: %s", strings.Join(left, ", "))
 	}
 	return m.scenario(format), nil
 }
 
-// maker gathers the fields of a scenario.
+// maker collects the fields of a scenario.
 type maker struct {
 	workload   []field
 	adapters   []string
@@ -82,41 +78,74 @@ type maker struct {
 	notes      []string
 	err        error
 	trace      string // the file of the requests
-	load       int    // the number of the load that is asked for, until it is taken
+	load       int    // the number of the load to convert; 0 once it is chosen
 }
 
-// one of several loads is that which is asked for, by its index.
+// one returns the index of the load to convert, of several.
 func (m *maker) one(n *node, loads int) int {
 	asked := m.load
 	m.load = 0
 	switch {
 	case asked > loads || asked < 0:
-		m.fail(n, fmt.Sprintf("load %d is asked for, and there are %d", asked, loads), fmt.Sprintf("1 to %d", loads))
+		m.fail(n, fmt.Sprintf("found load %d, and there are %d", asked, loads), fmt.Sprintf("1 to %d", loads))
 		return 0
 	case asked == 0 && loads > 1:
-		m.note("of %d loads that are played one after the other the first is taken: scenario import --load 2 takes "+
-			"the second", loads)
+		m.note("the scenario has the first of %d consecutive loads: scenario import --load 2 converts the second",
+			loads)
 	}
 	return max(asked, 1) - 1
 }
 
-// field is a field of workload, its value as YAML.
+// field is a field of workload with its value as YAML.
 type field struct{ name, value string }
 
 func (m *maker) set(name, format string, args ...any) {
 	m.workload = append(m.workload, field{name, fmt.Sprintf(format, args...)})
 }
 
-// read takes the requests from a file; more are further fields of the trace.
+// take sets a field to a number of the configuration, if it is given, and reports whether it is.
+func (m *maker) take(name string, n *node, write func(float64) string) bool {
+	if n.given() {
+		m.set(name, "%s", write(n.number(m, 1)))
+	}
+	return n.given()
+}
+
+func (m *maker) api(chat bool) {
+	m.set("api", "%s", map[bool]string{true: "chat", false: "completions"}[chat])
+}
+
+// charactersPerToken converts the lengths of shared beginnings, which scenarios have in characters.
+const charactersPerToken = 4
+
+// prompt sets the prompts: their own tokens behind one of groups shared beginnings of common tokens each.
+func (m *maker) prompt(tokens string, groups, common float64) {
+	if common <= 0 {
+		m.set("prompt", "{tokens: %s}", tokens)
+		return
+	}
+	m.set("prompt", "\n    tokens: %s\n    shared: {groups: %s, characters: %s}", tokens, whole(groups),
+		whole(charactersPerToken*common))
+}
+
+// conversations sets the number of turns, and the pauses between them if think is not empty.
+func (m *maker) conversations(turns, think string) {
+	if think != "" {
+		think = ", thinkTime: " + think
+	}
+	m.set("conversations", "{turns: %s%s}", turns, think)
+}
+
+// read sets a file of requests. more are further fields of the trace.
 func (m *maker) read(file *node, format, whatItIs string, more ...string) {
 	if m.trace = file.text(""); m.trace == "" {
 		m.fail(file, "missing", whatItIs)
 	}
 	m.set("trace", "{file: %q, format: %s%s}", m.trace, format, strings.Join(more, ""))
-	m.note("the file %s is looked for from the scenario's own directory", m.trace)
+	m.note("the path %s is relative to the scenario's own directory", m.trace)
 }
 
-// headers are those of all requests; n is an object with a value for each.
+// headers sets the headers of all requests; n is an object with their values.
 func (m *maker) headers(n *node) {
 	h, _ := n.value.(map[string]any)
 	var list []string
@@ -132,7 +161,7 @@ func (m *maker) headers(n *node) {
 	}
 }
 
-// goodput are the bounds of what is good, each by the format's name and by ours.
+// goodput sets the objectives of a good request, each by the format's name and by ours.
 func (m *maker) goodput(n *node, unit string, names [][2]string) {
 	var slo []string
 	for _, x := range names {
@@ -149,7 +178,7 @@ func (m *maker) note(format string, args ...any) {
 	m.notes = append(m.notes, fmt.Sprintf(format, args...))
 }
 
-// fail keeps the first mistake.
+// fail reports a mistake. Only the first one counts.
 func (m *maker) fail(n *node, found, expected string) {
 	if m.err == nil {
 		m.err = fmt.Errorf("%s: %s; expected %s", n.path, found, expected)
@@ -178,14 +207,8 @@ func (m *maker) scenario(format string) *Scenario {
 	return &Scenario{Text: []byte(b.String()), Notes: m.notes, Trace: m.trace}
 }
 
-// tokens is a distribution of lengths, cut at least and most where they are given.
-// What is left of a normal one when much of it lies outside is not normal any
-// more, so a lognormal takes its place there: it is never below zero.
-func (m *maker) tokens(what string, mean, deviation, least, most float64) string {
-	return m.lengths(what, mean, deviation, least, most, 1, whole)
-}
-
-// lengths is a distribution of so many units for each of what is given.
+// lengths returns a distribution whose values are the given ones times unit, between least and most if these are not 0.
+// If much of a normal distribution is outside, a lognormal one replaces it, which is never below zero.
 func (m *maker) lengths(what string, mean, deviation, least, most, unit float64, write func(float64) string) string {
 	mean, deviation, least, most = mean*unit, deviation*unit, least*unit, most*unit
 	if deviation <= 0 || least == most && least > 0 {
@@ -194,8 +217,8 @@ func (m *maker) lengths(what string, mean, deviation, least, most, unit float64,
 	name := "normal"
 	if mean-2*deviation < max(unit, least) || most > 0 && mean+2*deviation > most {
 		name = "lognormal"
-		m.note("%s is a lognormal distribution of the same mean and deviation, of which what is outside its bounds "+
-			"is drawn again: values are cut off at them in the configuration's tool", what)
+		m.note("%s is a lognormal distribution of the same mean and deviation, which draws values outside its bounds "+
+			"again: the configuration's tool cuts values off at the bounds", what)
 	}
 	out := fmt.Sprintf("%s(%s, %s, min=%s", name, write(mean), write(deviation), write(max(unit, least)))
 	if most > 0 {
@@ -212,14 +235,14 @@ func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
 func seconds(v float64) string { return number(v) + "s" }
 
-// node is a place in a configuration, which knows what of it was read.
+// node is a value in a configuration. It records which of its fields were read.
 type node struct {
 	path  string
 	value any
 	used  map[string]*node
 }
 
-// at is the node of a field; one that is not there has no value.
+// at returns the node of a field. A missing field has no value.
 func (n *node) at(name string) *node {
 	if n.used[name] != nil {
 		return n.used[name]
@@ -239,7 +262,7 @@ func (n *node) at(name string) *node {
 
 func (n *node) given() bool { return n.value != nil }
 
-// items are those of a list; a value that is none is one of its own.
+// items returns the items of a list. Any other value is the only item.
 func (n *node) items() []*node {
 	list, ok := n.value.([]any)
 	if !ok && n.given() {
@@ -259,7 +282,7 @@ func (n *node) items() []*node {
 	return out
 }
 
-// leave marks fields that mean nothing to a simulator.
+// leave marks fields as read that do not matter to a simulator.
 func (n *node) leave(names ...string) {
 	for _, name := range names {
 		if c := n.at(name); c.given() {
@@ -268,7 +291,7 @@ func (n *node) leave(names ...string) {
 	}
 }
 
-// text is a word, or otherwise.
+// text returns the value as text, or otherwise.
 func (n *node) text(otherwise string) string {
 	if !n.given() {
 		return otherwise
@@ -276,7 +299,7 @@ func (n *node) text(otherwise string) string {
 	return fmt.Sprint(n.value)
 }
 
-// number is a number, or otherwise.
+// number returns a number, or otherwise.
 func (n *node) number(m *maker, otherwise float64) float64 {
 	if !n.given() {
 		return otherwise
@@ -293,7 +316,7 @@ func (n *node) number(m *maker, otherwise float64) float64 {
 	return v
 }
 
-// integer is a whole number, which may be below zero, as text.
+// integer returns a whole number, which may be negative, as text.
 func (n *node) integer(m *maker) string {
 	v, err := strconv.ParseInt(n.text("0"), 10, 32)
 	if err != nil {
@@ -302,7 +325,7 @@ func (n *node) integer(m *maker) string {
 	return strconv.FormatInt(v, 10)
 }
 
-// one is a word of several, or the first of them.
+// one returns the value, which must be one of several, or the first of them.
 func (n *node) one(m *maker, of ...string) string {
 	v := n.text(of[0])
 	if !slices.Contains(of, v) {
@@ -315,7 +338,7 @@ func (n *node) one(m *maker, of ...string) string {
 	return v
 }
 
-// left are the paths of what nobody has read.
+// left returns the paths of the fields that were not read.
 func (n *node) left() []string {
 	var out []string
 	fields, ok := n.value.(map[string]any)

@@ -23,7 +23,7 @@ report: {request_lifecycle: {summary: true}, goodput: {constraints: {ttft: 0.2, 
 circuit: breaker
 `, []string{"api: completions", "- {duration: 50s, rate: 2}\n    - {duration: 15s, rate: 0}\n    - {duration: 30s, rate: 20}", "tokens: 256", "shared: {groups: 32, characters: 8192}", "outputTokens: 256",
 		`headers: [{name: "x-tenant", value: "blue"}]`, "slo: {ttft: 0.2s, e2e: 5s}"},
-		[]string{"by Poisson", "not taken over: circuit"}},
+		[]string{"Poisson arrivals", "left out: circuit"}},
 	{"lengths, adapters", InferencePerf, `
 load: {type: poisson, stages: [{rate: 3, duration: 10}], lora_traffic_split: [{name: sql, split: 0.25}, {name: code, split: 0.75}]}
 api: {type: chat}
@@ -40,12 +40,12 @@ spec:
   data: [{kind: synthetic_text, prompt_tokens: 1000, prompt_tokens_stdev: 100, prompt_tokens_min: 50, prompt_tokens_max: 3000, output_tokens: 800, turns: 3, delay: 2, prefix_buckets: [{bucket_weight: 100, prefix_count: 4, prefix_tokens: 64}]}]
   constraints: [{kind: max_duration, seconds: 600}]
 benchmarks: [{profile.streams: 50}, {profile.streams: 1}]
-`, []string{"concurrency: 50", "duration: 600s", `tokens: "normal(1000, 100, min=50, max=3000)"`, "shared: {groups: 4, characters: 256}", "outputTokens: 800", "{turns: 3, thinkTime: 2000ms}"}, []string{"of 2 loads that are played one after the other the first is taken"}},
+`, []string{"concurrency: 50", "duration: 600s", `tokens: "normal(1000, 100, min=50, max=3000)"`, "shared: {groups: 4, characters: 256}", "outputTokens: 800", "{turns: 3, thinkTime: 2000ms}"}, []string{"the first of 2 consecutive loads"}},
 	{"older arguments", GuideLLM,
 		"target: http://x\ndata_request_formatter: text_completions\nprofile: poisson\nrate: [1, 5]\nmax_seconds: " +
 			"30\ndata: {prompt_tokens: 256, output_tokens: 128}\n",
 		[]string{"api: completions", "rate: 1", "duration: 30s", "tokens: 256", "outputTokens: 128"},
-		[]string{"of 2 loads"}},
+		[]string{"of 2 consecutive loads"}},
 	{"conversations that are made up", InferencePerf, `
 load: {type: concurrent, stages: [{num_requests: 1152, concurrency_level: 128}, {num_requests: 10, concurrency_level: 1}]}
 api: {type: completion, streaming: true}
@@ -62,7 +62,7 @@ data:
     output_tokens_per_turn: {type: normal, min: 10, max: 1000, mean: 300, std_dev: 100}
     tool_call_latency_sec: {type: lognormal, min: 1, max: 2, mean: 1.5, std_dev: 1}
 `, []string{"api: chat", "requests: 1152", "concurrency: 128", "tokens: 256", "shared: {groups: 192, characters: 197632}", `turns: "lognormal(4, 3, min=1, max=15)", thinkTime: "lognormal(1.5s, 1s, min=1s, max=2s)"`, `outputTokens: "normal(300, 100, min=10, max=1000)"`},
-		[]string{"not of completion", "maxModelLen 65536", "192 beginnings", "of 2 loads"}},
+		[]string{"not completion", "maxModelLen 65536", "192 beginnings", "of 2 consecutive loads"}},
 	{"arguments", VLLMBench,
 		"executable: benchmark_serving.py\nmodel: m\nbase-url: x\ndataset-name: random\nrandom-input-len: " +
 			"10000\nrandom_output_len: 1000\nrandom-range-ratio: 0.1\nmax-concurrency: 8\nnum-prompts: " +
@@ -75,7 +75,7 @@ data:
 			"--ramp-up-strategy linear\n",
 		[]string{"api: chat", "rate: 20", "arrivals: gamma", "burstiness: 0.5", "requests: 500",
 			"tokens: 256\n    shared: {groups: 10, characters: 1024}", "outputTokens: 128"},
-		[]string{"on average", "without ignore-eos", "not taken over: ramp-up-strategy"}},
+		[]string{"on average", "without ignore-eos", "left out: ramp-up-strategy"}},
 	{"sonnet", VLLMBench, "dataset-name: sonnet\nsonnet-input-len: 8192\nsonnet-output-len: 512\nsonnet-prefix-len: " +
 		"6144\nignore-eos: none\n",
 		[]string{"requests: 1000", "concurrency: 1000", "tokens: 2048\n    shared: {groups: 1, characters: 24576}",
@@ -90,7 +90,7 @@ data:
 	{"turns", AIPerf, "concurrency: 16\nconversation-num: 20\nconversation-turn-mean: " +
 		"3\nconversation-turn-delay-mean: 500\nfancy: 1\n",
 		[]string{"stream: false", "concurrency: 16", "requests: 60", "conversations: {turns: 3, thinkTime: 500ms}",
-			"tokens: 550"}, []string{"not taken over: fancy"}},
+			"tokens: 550"}, []string{"left out: fancy"}},
 	{"classes", PriorityMix, `
 endpoint_url: http://x
 load: {duration_seconds: 90, rate_per_second: 6, max_in_flight: 24, request_timeout_seconds: 180, fail_on_error: false}
@@ -101,11 +101,10 @@ trafficClasses:
 `, []string{"rate: 6", "duration: 90s", "timeout: 180s", `{name: "critical", share: 25%, maxTokens: 64, objective: "app-critical", fairnessID: "tenant-critical", prompt: {characters: 1, shared: {groups: 1, characters: 1499}}}`,
 		`{name: "batch", share: 75%, maxTokens: 512, objective: "app-batch", prompt: {characters: 11, shared: ` +
 			`{groups: 1, characters: 3}}}`, `{name: "app-batch", priority: -10}`},
-		[]string{"priorities are those of the pool's objectives"}},
+		[]string{"the pool's objectives set the priorities"}},
 }
 
-// What is made of a configuration is a scenario that says the same, and what it
-// cannot say is told.
+// Read returns a scenario with the same meaning, and notes for everything else.
 func TestRead(t *testing.T) {
 	for _, x := range configurations {
 		t.Run(x.name, func(t *testing.T) {
@@ -124,7 +123,7 @@ func TestRead(t *testing.T) {
 			notes := strings.Join(s.Notes, "\n")
 			for _, w := range x.told {
 				if !strings.Contains(notes, w) {
-					t.Errorf("not told: %q:\n%s", w, notes)
+					t.Errorf("no note: %q:\n%s", w, notes)
 				}
 			}
 			if x.told == nil && notes != "" {
@@ -202,7 +201,7 @@ func TestLoads(t *testing.T) {
 		format, text string
 		load         int
 		want         string
-	}{{InferencePerf, stages, 3, "load.stages: load 3 is asked for, and there are 2; expected 1 to 2"},
+	}{{InferencePerf, stages, 3, "load.stages: found load 3, and there are 2; expected 1 to 2"},
 		{VLLMBench, "num-prompts: 3", 2, "the configuration has one load"},
 		{VLLMBench, "num-prompts: 3", -1, "load -1"}} {
 		if _, err := Read(x.format, []byte(x.text), x.load); err == nil || !strings.Contains(err.Error(), x.want) {
@@ -255,6 +254,6 @@ func FuzzRead(f *testing.F) {
 			}
 			return
 		}
-		_, _ = scenario.Parse("made.yaml", s.Text) // what does not hold is told there
+		_, _ = scenario.Parse("made.yaml", s.Text) // other tests report errors
 	})
 }

@@ -14,22 +14,17 @@ func inferencePerf(m *maker, n *node) {
 	data := n.at("data")
 	several := data.at("type").text("") == "conversation_replay" ||
 		data.at("shared_prefix").at("enable_multi_turn_chat").text("false") == "true"
-	switch shareGPT := data.at("type").text("") == "shareGPT"; {
-	case kind == "completion" && !several && !shareGPT:
-		m.set("api", "completions")
-	case kind == "completion":
-		m.note("conversations are of chat and not of completion: what was said before is in the messages")
-		fallthrough
-	default:
-		m.set("api", "chat")
+	chat := several || data.at("type").text("") == "shareGPT"
+	if chat && kind == "completion" {
+		m.note("conversations use chat and not completion: the messages hold the earlier turns")
 	}
+	m.api(chat || kind == "chat")
 	m.set("stream", "%t", api.at("streaming").text("false") == "true")
 	m.inferencePerfLoad(n.at("load"))
 	if m.trace == "" {
 		m.inferencePerfData(data)
 	} else if n.leave("data"); !data.at("trace").given() {
-		m.note("prompts and answers have the lengths of the trace, too, and not those of data, which would need " +
-			"data.trace")
+		m.note("prompts and answers also have the lengths of the trace, and not those of data, which need data.trace")
 	}
 	m.headers(api.at("headers"))
 	report := n.at("report")
@@ -40,9 +35,7 @@ func inferencePerf(m *maker, n *node) {
 
 func (m *maker) inferencePerfLoad(load *node) {
 	load.leave("num_workers", "worker_max_concurrency", "worker_max_tcp_connections", "base_seed")
-	if t := load.at("request_timeout"); t.given() {
-		m.set("timeout", "%s", seconds(t.number(m, 0)))
-	}
+	m.take("timeout", load.at("request_timeout"), seconds)
 	kind, stages := load.at("type"), load.at("stages").items()
 	pause := load.at("interval").number(m, 1)
 	if len(stages) == 0 && kind.text("") != "trace_replay" {
@@ -61,8 +54,8 @@ func (m *maker) inferencePerfLoad(load *node) {
 		m.set("requests", "%s", whole(s.at("num_requests").number(m, 1)))
 	default:
 		if k == "constant" {
-			m.note("constant is what the configuration's tool calls arrivals by Poisson of which it moves all times " +
-				"so that each stage has its number of them: here the rate holds on average")
+			m.note("the configuration's tool calls Poisson arrivals constant, and moves them so that each stage has " +
+				"its number of them: in the scenario, the rate holds on average")
 		}
 		var list []string
 		for i, s := range stages {
@@ -91,48 +84,40 @@ func (m *maker) inferencePerfData(data *node) {
 	case "shareGPT":
 		data.leave("input_distribution", "output_distribution")
 		m.read(data.at("path"), "sharegpt",
-			"the file of ShareGPT's conversations: the configuration's tool loads one down by itself")
-		m.note("conversations of any length are sent, in the file's order")
+			"the file of ShareGPT's conversations: the configuration's tool downloads one by itself")
+		m.note("the client sends conversations of any length, in the file's order")
 	case "conversation_replay":
 		m.inferencePerfConversations(data.at("conversation_replay"))
 	case "random", "synthetic":
-		m.set("prompt", "{tokens: %s}", m.inferencePerfLength("the prompts' length", data.at("input_distribution")))
+		m.prompt(m.inferencePerfLength("the prompts' length", data.at("input_distribution")), 0, 0)
 		m.set("outputTokens", "%s", m.inferencePerfLength("the answers' length", data.at("output_distribution")))
 	case "shared_prefix":
 		p := data.at("shared_prefix")
-		groups := p.at("num_groups")
-		if !groups.given() {
-			groups = p.at("num_unique_system_prompts")
-		}
+		groups := p.first("num_groups", "num_unique_system_prompts")
 		p.leave("num_prompts_per_group", "num_users_per_system_prompt", "seed")
-		m.note("every question of a group is another one; num_prompts_per_group has no meaning then")
+		m.note("all questions of a group differ; num_prompts_per_group has no effect")
 		beginning := p.at("system_prompt_len")
 		if beginning.at("mean").given() {
 			beginning.leave("type", "min", "max", "std_dev", "variance", "skew", "total_count")
 			m.note("all beginnings have the mean of their lengths")
 			beginning = beginning.at("mean")
 		}
-		prompt := "\n    tokens: " + m.inferencePerfScalar("the questions' length", p.at("question_len"), 50)
-		if of, common := groups.number(m, 10), beginning.number(m, 100); common > 0 {
-			prompt += fmt.Sprintf("\n    shared: {groups: %s, characters: %s}", whole(of), whole(4*common))
-		}
-		m.set("prompt", "%s", prompt)
+		m.prompt(m.inferencePerfScalar("the questions' length", p.at("question_len"), 50), groups.number(m, 10),
+			beginning.number(m, 100))
 		m.set("outputTokens", "%s", m.inferencePerfScalar("the answers' length", p.at("output_len"), 50))
 		if p.at("enable_multi_turn_chat").text("false") == "true" {
-			m.set("conversations", "{turns: 10}")
-			m.note("a conversation has 10 turns: the configuration has no end of one")
+			m.conversations("10", "")
+			m.note("a conversation has 10 turns: the configuration has no number of turns")
 		}
 	}
 }
 
-// inferencePerfConversations reads conversations that are made up: the beginning that
-// all have in common and the one of each are one here, of which there are as many as
-// conversations.
+// inferencePerfConversations reads generated conversations. The beginning that all share and the beginning of each are
+// one beginning in the scenario, which has as many of them as conversations.
 func (m *maker) inferencePerfConversations(c *node) {
 	c.leave("seed")
 	if n := c.at("max_model_len"); n.given() {
-		m.note("max_model_len is the model servers' to say (modelServer.maxModelLen %s): what is longer is refused "+
-			"there", n.text(""))
+		m.note("the model servers refuse prompts longer than max_model_len (modelServer.maxModelLen %s)", n.text(""))
 		n.value = nil
 	}
 	count, common := c.at("num_conversations").number(m, 200), c.at("shared_system_prompt_len").number(m, 8359)
@@ -147,9 +132,8 @@ func (m *maker) inferencePerfConversations(c *node) {
 	if c.at("dynamic_system_prompt_len").given() {
 		beginning = fmt.Sprintf("{groups: %s, characters: %s}", whole(count),
 			length("dynamic_system_prompt_len", "the system prompts' length", 0, 4, common, whole))
-		m.note("each conversation has one of %s beginnings, as long as the common system prompt and its own "+
-			"together: between conversations of different ones nothing is in common, and several may have the same",
-			whole(count))
+		m.note("each conversation has one of %s beginnings, as long as the common system prompt and its own together: "+
+			"conversations with different beginnings share nothing, and several may have the same one", whole(count))
 	} else if common > 0 {
 		beginning = fmt.Sprintf("{groups: 1, characters: %s}", whole(4*common))
 	}
@@ -161,13 +145,12 @@ func (m *maker) inferencePerfConversations(c *node) {
 	m.set("outputTokens", "%s", length("output_tokens_per_turn", "the answers' length", 512, 1, 0, whole))
 	think := ""
 	if c.at("tool_call_latency_sec").given() {
-		think = ", thinkTime: " + length("tool_call_latency_sec", "the tools' time", 0, 1, 0, seconds)
+		think = length("tool_call_latency_sec", "the tools' time", 0, 1, 0, seconds)
 	}
-	m.set("conversations", "{turns: %s%s}",
-		length("turns_per_conversation", "the conversations' number of turns", 1, 1, 0, whole), think)
+	m.conversations(length("turns_per_conversation", "the conversations' number of turns", 1, 1, 0, whole), think)
 }
 
-// inferencePerfScalar is a length that is a number or a distribution.
+// inferencePerfScalar returns a length that is a number or a distribution.
 func (m *maker) inferencePerfScalar(what string, n *node, otherwise float64) string {
 	if _, ok := n.value.(map[string]any); ok {
 		return m.inferencePerfLength(what, n)
@@ -179,8 +162,7 @@ func (m *maker) inferencePerfLength(what string, n *node) string {
 	return m.inferencePerfDistribution(what, n, 1, 0, whole)
 }
 
-// inferencePerfDistribution is a distribution, more added to all its values, in a unit of
-// which each of them has so many.
+// inferencePerfDistribution returns a distribution whose values are the given ones plus more, times unit.
 func (m *maker) inferencePerfDistribution(what string, n *node, unit, more float64, write func(float64) string) string {
 	n.leave("total_count", "skew")
 	least, most, mean := n.at("min").number(m, 10), n.at("max").number(m, 1024), n.at("mean").number(m, 512)
@@ -207,7 +189,7 @@ func (m *maker) inferencePerfDistribution(what string, n *node, unit, more float
 	case kind == "poisson":
 		deviation = math.Sqrt(mean)
 	case kind == "skew_normal":
-		m.note("%s is taken as normal and not as skew_normal", what)
+		m.note("%s is normal and not skew_normal", what)
 	}
 	return m.lengths(what, mean+more, deviation, least+more, most+more, unit, write)
 }

@@ -7,17 +7,12 @@ import (
 	"strings"
 )
 
-// priorityMix reads a profile of llm-d-benchmark's harness of that name: classes of
-// traffic with priorities.
+// priorityMix reads a profile of llm-d-benchmark's harness priority-mix: classes of traffic with priorities.
 func priorityMix(m *maker, n *node) {
 	n.leave("endpoint_url", "model")
 	api := n.at("api")
 	api.leave("path")
-	if api.at("type").one(m, "chat", "completion") == "chat" {
-		m.set("api", "chat")
-	} else {
-		m.set("api", "completions")
-	}
+	m.api(api.at("type").one(m, "chat", "completion") == "chat")
 	load := n.at("load")
 	load.leave("fail_on_error")
 	m.set("duration", "%s", seconds(load.at("duration_seconds").number(m, 60)))
@@ -50,7 +45,7 @@ func priorityMix(m *maker, n *node) {
 		}
 		switch p, name := c.at("priority"), c.at("objective").text(""); {
 		case p.given() && name == "":
-			m.note("class %s has the priority %s and no objective that could give it: it is left out",
+			m.note("class %s has the priority %s and no objective for it: the priority is left out",
 				c.at("name").text(""), p.text(""))
 		case p.given() && !named[name]:
 			named[name] = true
@@ -59,7 +54,7 @@ func priorityMix(m *maker, n *node) {
 		template := own.first("promptTemplate",
 			"prompt_template").text(all.first("promptTemplate", "prompt_template", "prompt").text(""))
 		length := max(1, float64(len(template))*own.first("promptRepeat", "prompt_repeat").number(m, 1))
-		// What comes before the request's own number is the same in all of the class.
+		// The text before the request's number is the same in the whole class.
 		common := length - 1
 		for _, number := range []string{"{variation}", "{request_index}"} {
 			if i := strings.Index(template, number); i >= 0 {
@@ -74,11 +69,11 @@ func priorityMix(m *maker, n *node) {
 	}
 	all.leave("prompt", "promptTemplate", "promptRepeat")
 	m.set("classes", "\n    - %s", strings.Join(list, "\n    - "))
-	m.note("prompts have the lengths of the templates, and other words; up to where a template has the request's " +
-		"number ({variation}) all of a class begin alike")
+	m.note("prompts have the lengths of the templates, and other words; the prompts of a class share the text before " +
+		"the request's number ({variation})")
 	if len(m.objectives) > 0 {
-		m.note("priorities are those of the pool's objectives, as InferenceObjectives give them: an endpoint picker " +
-			"heeds them where it holds requests back (flowControl among its featureGates) or refuses some")
+		m.note("the pool's objectives set the priorities, like InferenceObjectives: an endpoint picker uses them if " +
+			"it queues requests (flowControl among its featureGates) or refuses some")
 	}
 }
 

@@ -39,7 +39,7 @@ func (a *Amount) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Expected says what an amount looks like.
+// Expected describes a valid amount, for errors.
 func (Amount) Expected() string { return amountHelp }
 
 func (a Amount) parse(text string) (float64, error) {
@@ -68,7 +68,7 @@ func (a Amount) String() string {
 	return f(a.Low) + ".." + f(a.High)
 }
 
-// Holds reports whether n of all requests are this amount, and n in its terms.
+// Holds reports whether n of all requests are this amount, and returns n as a count or a share.
 func (a Amount) Holds(n, all int) (found string, ok bool) {
 	v := float64(n)
 	if !a.Share {

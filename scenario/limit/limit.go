@@ -1,4 +1,5 @@
-// Package limit is what a scenario expects of a measure of the summary.
+// Package limit reads the limits that a scenario sets for the summary: of measures (Limit), of other numbers (Figure),
+// and of counts of requests (Amount).
 package limit
 
 import (
@@ -11,20 +12,38 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// Limit is a bound of a measure of the summary: ttft p99 <= 200ms, goodput >= 40,
-// utilisation <= 85%.
+// Limit is a bound of a measure of the summary: ttft p99 <= 200ms, goodput >= 40, utilisation <= 85%.
 type Limit struct {
-	// Measure is its name in the summary.
+	// Measure is the measure's name in the summary.
 	Measure string
-	// AtLeast says that Bound is the least, and else it is the most: in seconds, as a
-	// share, or a number.
+	Bounds
+}
+
+// Bounds is the smallest value, with AtLeast, or the largest one: in seconds, as a share, or a number.
+type Bounds struct {
 	AtLeast bool
 	Bound   float64
 }
 
+// Holds reports whether a value keeps the bound.
+func (b Bounds) Holds(v float64) bool {
+	if b.AtLeast {
+		return v >= b.Bound
+	}
+	return v <= b.Bound
+}
+
+// sign returns the bound after the sign of its direction. text formats the number.
+func (b Bounds) sign(text func(float64) string, atLeast, atMost string) string {
+	if b.AtLeast {
+		return atLeast + text(b.Bound)
+	}
+	return atMost + text(b.Bound)
+}
+
 const limitHelp = "a measure with its least or most, such as ttft p99 <= 200ms, goodput >= 40 or utilisation <= 85%"
 
-// What measures count in.
+// unit is the unit of a measure.
 type unit int
 
 const (
@@ -33,7 +52,7 @@ const (
 	inShares
 )
 
-// measures are the names of all measures, and what they count in.
+// measures returns the names of all measures, and their units.
 func measures() (names []string, units map[string]unit) {
 	units = map[string]unit{}
 	add := func(in unit, list ...string) {
@@ -57,7 +76,7 @@ func measures() (names []string, units map[string]unit) {
 	return names, units
 }
 
-// Measures are the names of the measures that may be expected.
+// Measures returns the names of all measures.
 func Measures() []string {
 	names, _ := measures()
 	return names
@@ -72,7 +91,7 @@ func (l *Limit) UnmarshalText(text []byte) error {
 			return fmt.Errorf("%q is not %s", text, limitHelp)
 		}
 	}
-	*l = Limit{Measure: strings.Join(strings.Fields(name), " "), AtLeast: !most}
+	*l = Limit{Measure: strings.Join(strings.Fields(name), " "), Bounds: Bounds{AtLeast: !most}}
 	names, units := measures()
 	unit, known := units[l.Measure]
 	if !known {
@@ -108,35 +127,16 @@ func (l *Limit) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Expected says what a limit looks like.
+// Expected describes a valid limit, for errors.
 func (Limit) Expected() string { return limitHelp }
 
 // String writes the limit so that UnmarshalText reads it back.
-func (l Limit) String() string {
-	sign := " <= "
-	if l.AtLeast {
-		sign = " >= "
-	}
-	return l.Measure + sign + l.Text(l.Bound)
-}
+func (l Limit) String() string { return l.Measure + l.sign(l.Text, " >= ", " <= ") }
 
-// Words is the limit as people read it.
-func (l Limit) Words() string {
-	if l.AtLeast {
-		return "at least " + l.Text(l.Bound)
-	}
-	return "at most " + l.Text(l.Bound)
-}
+// Words returns the limit in words.
+func (l Limit) Words() string { return l.sign(l.Text, "at least ", "at most ") }
 
-// Holds says whether a value keeps the limit.
-func (l Limit) Holds(v float64) bool {
-	if l.AtLeast {
-		return v >= l.Bound
-	}
-	return v <= l.Bound
-}
-
-// Text is a value as people read it.
+// Text formats a value in the measure's unit.
 func (l Limit) Text(v float64) string {
 	_, units := measures()
 	switch units[l.Measure] {
@@ -151,17 +151,16 @@ func (l Limit) Text(v float64) string {
 // Figure is a bound of any number of the summary, by the names that it has in JSON:
 // classes[chat].attainment >= 0.95, refusals[epp: queue full] <= 3.
 type Figure struct {
-	// Name is as it was written, and Path are the names in it.
-	Name    string
-	Path    []string
-	AtLeast bool
-	Bound   float64
+	// Name is the text in the file, and Path the names in it.
+	Name string
+	Path []string
+	Bounds
 }
 
 const figureHelp = "a number of the summary by its names in JSON, with its least or most, such as " +
 	"classes[chat].attainment >= 0.95 or refusals[epp: queue full] <= 3"
 
-// maxPath is how many names a path may have.
+// maxPath bounds the names of a path.
 const maxPath = 8
 
 // UnmarshalText reads names, <= or >=, and a number.
@@ -179,11 +178,11 @@ func (f *Figure) UnmarshalText(text []byte) error {
 	}
 	name := strings.TrimSpace(string(text[:at]))
 	path, err := names(name)
-	*f = Figure{Name: name, Path: path, AtLeast: sign == ">=", Bound: bound}
+	*f = Figure{Name: name, Path: path, Bounds: Bounds{sign == ">=", bound}}
 	return err
 }
 
-// names takes a path apart: names are divided by dots, and keys stand in brackets.
+// names splits a path: dots separate names, and brackets enclose keys.
 func names(text string) (path []string, err error) {
 	for rest, first := text, true; rest != ""; first = false {
 		name := ""
@@ -217,27 +216,14 @@ func names(text string) (path []string, err error) {
 	return path, nil
 }
 
-// Expected says what a figure looks like.
+// Expected describes a valid figure, for errors.
 func (Figure) Expected() string { return figureHelp }
 
-// Words is the bound as people read it.
-func (f Figure) Words() string {
-	if f.AtLeast {
-		return "at least " + f.Text(f.Bound)
-	}
-	return "at most " + f.Text(f.Bound)
-}
+// Words returns the bound in words.
+func (f Figure) Words() string { return f.sign(f.Text, "at least ", "at most ") }
 
 // String writes the figure so that UnmarshalText reads it back.
-func (f Figure) String() string {
-	if f.AtLeast {
-		return f.Name + " >= " + f.Text(f.Bound)
-	}
-	return f.Name + " <= " + f.Text(f.Bound)
-}
+func (f Figure) String() string { return f.Name + f.sign(f.Text, " >= ", " <= ") }
 
-// Holds says whether a value keeps the bound.
-func (f Figure) Holds(v float64) bool { return Limit{AtLeast: f.AtLeast, Bound: f.Bound}.Holds(v) }
-
-// Text is a value as people read it.
+// Text formats a value.
 func (Figure) Text(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }

@@ -1,5 +1,5 @@
-// Package schema makes the JSON Schema of scenario files, which editors use, from the types that a scenario is read
-// into: their fields, limits, defaults, and the comments on them.
+// Package schema makes the JSON Schema of scenario files, for editors, from the types of package scenario: their
+// fields, limits, defaults and comments.
 package schema
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/windtunnel/windtunnel/scenario/size"
 )
 
-// JSON is the JSON Schema of a scenario file, for editors and other tools.
+// JSON returns the JSON Schema of a scenario file, for editors and other tools.
 func JSON() []byte {
 	comments := fieldComments()
 	r := jsonschema.Reflector{
@@ -57,7 +57,7 @@ func JSON() []byte {
 	return append(out, '\n')
 }
 
-// sections are the types of all mappings below one.
+// sections returns the types of all mappings below a type.
 func sections(t reflect.Type) []reflect.Type {
 	var out []reflect.Type
 	for _, f := range strictyaml.Fields(t) {
@@ -72,7 +72,7 @@ func sections(t reflect.Type) []reflect.Type {
 	return out
 }
 
-// leafSchema is the schema of the types that are written as text.
+// leafSchema returns the schema of a type that is a text in the file, or nil for other types.
 func leafSchema(t reflect.Type) *jsonschema.Schema {
 	if e, ok := reflect.New(t).Interface().(strictyaml.Enum); ok {
 		s := &jsonschema.Schema{Type: "string"}
@@ -97,7 +97,7 @@ func leafSchema(t reflect.Type) *jsonschema.Schema {
 	return nil
 }
 
-// finish adds to a section's schema what its tags and defaults say.
+// finish adds limits and defaults to a section's schema.
 func finish(s *jsonschema.Schema, t reflect.Type) {
 	sample := reflect.New(t)
 	scenario.SetDefaults(sample.Elem())
@@ -144,7 +144,7 @@ func count(text string) *uint64 {
 	return &n
 }
 
-// fieldComments are the doc comments of the sections and their fields.
+// fieldComments returns the doc comments of the sections and their fields, by "Type.Field".
 func fieldComments() map[string]string {
 	out := map[string]string{}
 	files, err := scenario.Source.ReadDir(".")
@@ -174,8 +174,7 @@ func fieldComments() map[string]string {
 				if !ok {
 					continue
 				}
-				// What a section is, the field that holds it says; a type's first
-				// sentence would say it again.
+				// The comment on the field that holds a section says the same as the type's first sentence.
 				_, rest, _ := strings.Cut(oneLine(general.Doc.Text()), ". ")
 				out[named.Name.Name+"."] = rest
 				if s, ok := named.Type.(*ast.StructType); ok {

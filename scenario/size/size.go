@@ -1,5 +1,5 @@
-// Package size has the sizes of a scenario file: counts of bytes as people write them,
-// such as 64KiB, and ranges of them. 1 KiB is 1,024 bytes, 1 kB is 1,000.
+// Package size reads sizes in scenario files: counts of bytes, such as 64KiB, and ranges of them. 1 KiB is 1,024 bytes,
+// 1 kB is 1,000.
 package size
 
 import (
@@ -12,8 +12,7 @@ import (
 // Bytes is a count of bytes, written plainly or with KiB, MiB, GiB, kB, MB, GB.
 type Bytes int64
 
-// Range is a count of bytes between two ends, both included: 1KiB or
-// 1B..4MiB. The zero value means that none was given.
+// Range is a count of bytes between two ends, both included: 1KiB or 1B..4MiB. The zero value is no range.
 type Range struct{ Low, High Bytes }
 
 // IsZero reports whether no range was given.
@@ -24,7 +23,7 @@ const (
 	rangeHelp = "a size such as 512 or 4MiB, or a range such as 1..4MiB"
 )
 
-// The longer suffixes come first, since B ends all of them.
+// Longer suffixes come first, since most end in B.
 var units = []struct {
 	suffix string
 	size   float64
@@ -56,10 +55,10 @@ func (b *Bytes) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Expected says what a size looks like.
+// Expected describes a valid size, for errors.
 func (Bytes) Expected() string { return bytesHelp }
 
-// Range is the size, twice.
+// Range returns the size as both ends of a range.
 func (b Bytes) Range() (low, high float64) { return float64(b), float64(b) }
 
 // String writes the size so that Parse reads it back.
@@ -82,11 +81,10 @@ func ParseRange(text string) (Range, error) {
 		high = low
 	}
 	var r Range
-	var err error
-	if r.Low, err = Parse(low); err != nil {
-		return Range{}, fmt.Errorf("%q is not %s", text, rangeHelp)
-	}
-	if r.High, err = Parse(high); err != nil {
+	var err1, err2 error
+	r.Low, err1 = Parse(low)
+	r.High, err2 = Parse(high)
+	if err1 != nil || err2 != nil {
 		return Range{}, fmt.Errorf("%q is not %s", text, rangeHelp)
 	}
 	if r.Low > r.High {
@@ -101,10 +99,10 @@ func (r *Range) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Expected says what a range of sizes looks like.
+// Expected describes a valid range, for errors.
 func (Range) Expected() string { return rangeHelp }
 
-// Range is the range's two ends.
+// Range returns the range's ends.
 func (r Range) Range() (low, high float64) { return float64(r.Low), float64(r.High) }
 
 // String writes the range so that ParseRange reads it back.

@@ -121,7 +121,7 @@ workload: {requests: 4}
 	b.reads(".servers h2", "3")
 	b.shows("do")
 	b.does("add server", map[string]string{"servers": "5"},
-		"found 5 servers to join the 3 that there are to be; expected at most 1", "server ready")
+		"found 5 servers to add to 3; expected at most 1", "server ready")
 	b.does("drain server", nil, "It has happened", "server gone")
 	b.shows("flow")
 	b.reads(".servers h2", "2")

@@ -9,33 +9,30 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/held"
 )
 
-// Facts are what a client knows of a response that has come to its end, from
-// wherever it knows it: from the bytes (Reader), or from those who sent them.
+// Facts are the facts that a client knows of a response at its end: from the bytes (Reader), or from the parts that
+// sent it.
 type Facts struct {
 	Status int
-	// Bytes of body that came, or -1 where nobody has counted them.
+	// Bytes of body received, or -1 if unknown.
 	Bytes  int64
 	Tokens int
-	// Whole says that nothing of the response is missing, and Bad what is wrong
-	// with one that is not whole, where that is known.
+	// Whole reports whether the response is complete. Bad is the reason if it is not, where known.
 	Whole bool
 	Bad   string
-	// Metadata is what the response echoes, if it has Echoed any.
+	// Metadata is the echoed metadata, if Echoed.
 	Metadata string
 	Echoed   bool
-	// Error is one told inside the response, and Text the beginning of a response
-	// with an error status.
+	// Error is an error inside the response. Text is the beginning of a response with an error status.
 	Error *Error
 	Text  string
 
-	// Want is the metadata that the EPP made for a held request; Known is false
-	// where that cannot be told (a plain request, someone else's EPP).
+	// Want is the metadata that the EPP made for a held request. Known is false if it is unknown (a plain request, an
+	// external EPP).
 	Want  string
 	Known bool
 }
 
-// Call says how a call by gRPC ended, whose status is in its trailers; known is
-// false where they never came.
+// Call adds the status of a gRPC call, from its trailers. known is false if there were no trailers.
 func (f *Facts) Call(code vllmgrpc.Code, message string, known bool) {
 	switch {
 	case !known:
@@ -47,7 +44,7 @@ func (f *Facts) Call(code vllmgrpc.Code, message string, known bool) {
 	}
 }
 
-// Outcome tells how the request ended. The reason is empty for a completed one.
+// Outcome returns how the request ended. The reason is empty for a completed one.
 func (f *Facts) Outcome() (outcome record.Outcome, reason string) {
 	outcome = record.OutcomeOfStatus(f.Status)
 	switch {
@@ -73,8 +70,7 @@ func (f *Facts) Outcome() (outcome record.Outcome, reason string) {
 	return record.Completed, ""
 }
 
-// Ended records the last steps of a request whose response has come to its end,
-// but for its one outcome, which it returns with the details that go with it.
+// Ended records the last step of a request whose response has ended, and returns its outcome with details for Finish.
 func (f *Facts) Ended(emit func(record.Step, ...record.Detail)) (record.Outcome, []record.Detail) {
 	outcome, reason := f.Outcome()
 	details := []record.Detail{record.D("status", f.Status), record.D("tokens", f.Tokens)}
@@ -93,25 +89,24 @@ func (f *Facts) Ended(emit func(record.Step, ...record.Detail)) (record.Outcome,
 	return outcome, details
 }
 
-// Why a client itself ends a request.
+// The reasons for which a client itself ends a request.
 const (
 	TimeLimit  = "the client's own time limit"
 	ClientLeft = "the client left"
 )
 
-// TimedOut is the outcome, with its details, of a request that the client's own
-// time limit has ended. In this and the next two, a Status of 0 says that
-// nothing of the response came.
+// TimedOut returns the outcome and the details of a request that reached the client's time limit. In this and the next
+// two, a Status of 0 means that nothing of the response arrived.
 func (f *Facts) TimedOut() (record.Outcome, []record.Detail) {
 	return record.TimedOut, f.cut(TimeLimit)
 }
 
-// Left is the outcome of a request that the client gave up.
+// Left returns the outcome of a request that the client gave up.
 func (f *Facts) Left(reason string) (record.Outcome, []record.Detail) {
 	return record.Left, f.cut(reason)
 }
 
-// Broke is the outcome of a request whose connection broke.
+// Broke returns the outcome of a request whose connection broke.
 func (f *Facts) Broke(reason string) (record.Outcome, []record.Detail) {
 	return record.Broken, f.cut(reason)
 }

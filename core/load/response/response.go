@@ -1,7 +1,6 @@
-// Package response is how a client sees its request end: Facts says what came of
-// it, and Reader reads the facts of a response's bytes: how many tokens came,
-// whether it is whole, which metadata it echoes (document 000, docs/documents.md), and whether it
-// tells of an error inside a 2xx.
+// Package response determines how a request ended, from the client's side. Reader reads a response's bytes: the number
+// of tokens, whether it is whole, the metadata that it echoes (document 000, docs/documents.md), and an error inside a
+// 2xx. Facts derives the outcome.
 package response
 
 import (
@@ -15,16 +14,15 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/sse"
 )
 
-// MaxBytes bounds what is kept of a response that is not streamed, and of one
-// event of one that is.
+// MaxBytes bounds a response that is not streamed, and one event of a streamed one.
 const MaxBytes = 64 << 20
 
-// Reader takes a response body in pieces of any size.
+// Reader reads a response body in pieces of any size.
 type Reader struct {
 	sse    bool
 	grpc   bool
 	events sse.Scanner
-	buf    []byte // of a response that is not streamed
+	buf    []byte // a response that is not streamed
 	size   int64
 
 	tokens   int
@@ -39,22 +37,22 @@ type Reader struct {
 	text   []byte
 }
 
-// Error is an error told inside a response.
+// Error is an error inside a response.
 type Error struct {
 	Message string `json:"message"`
 	Type    string `json:"type"`
 }
 
-// NewReader reads a response of this content type.
+// NewReader returns a Reader for a content type.
 func NewReader(contentType string) *Reader {
 	return &Reader{sse: strings.HasPrefix(contentType, "text/event-stream"), grpc: vllmgrpc.IsGRPC(contentType),
 		events: sse.Scanner{Limit: MaxBytes}}
 }
 
-// Keep has the reader keep what the answer says, for Text.
+// Keep makes the reader keep the answer's text, for Text.
 func (r *Reader) Keep() { r.keep = true }
 
-// Text is what the first choice says, up to now.
+// Text returns the text of the first choice so far.
 func (r *Reader) Text() string { return string(r.text) }
 
 // Write takes the next bytes.
@@ -90,8 +88,7 @@ func (r *Reader) event(e sse.Event) {
 	}
 }
 
-// words are a message's content: a string, or a list of parts of which the texts
-// count.
+// words are a message's content: a string, or a list of parts with texts.
 type words string
 
 func (w *words) UnmarshalJSON(raw []byte) error {
@@ -108,8 +105,8 @@ func (w *words) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// usage is what an answer says of its tokens: OpenAI's completions call them by
-// the first name, OpenAI's responses and Anthropic's messages by the second.
+// usage holds an answer's number of tokens: OpenAI's completions use the first name, OpenAI's responses and Anthropic's
+// messages the second.
 type usage struct {
 	CompletionTokens int `json:"completion_tokens"`
 	OutputTokens     int `json:"output_tokens"`
@@ -122,8 +119,8 @@ func (u *usage) tokens() int {
 	return max(u.CompletionTokens, u.OutputTokens)
 }
 
-// piece is text, or a part of a tool call's arguments, in an event of Anthropic's messages or of
-// OpenAI's responses, whose deltas are strings.
+// piece is text, or a part of a tool call's arguments, in an event of Anthropic's messages or of OpenAI's responses.
+// Deltas of responses are strings.
 type piece struct {
 	Text string
 	JSON string `json:"partial_json"`
@@ -137,7 +134,7 @@ func (p *piece) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*object)(p))
 }
 
-// object reads one chunk, or the whole of a response that is not streamed.
+// object reads one chunk, or a whole response that is not streamed.
 func (r *Reader) object(data []byte) {
 	var o struct {
 		Type    string
@@ -153,7 +150,7 @@ func (r *Reader) object(data []byte) {
 		Delta    piece
 		Content  words                     // of a message
 		Output   []struct{ Content words } // of a response
-		Response struct{ Usage *usage }    // that ends
+		Response struct{ Usage *usage }    // at its end
 		Metadata json.RawMessage
 		Held     *string `json:"held_metadata"` // of a response
 		Error    *Error
@@ -163,11 +160,9 @@ func (r *Reader) object(data []byte) {
 		return
 	}
 	for i, c := range o.Choices {
-		if r.keep && i == 0 && c.Index == 0 && len(r.text) < MaxBytes {
-			for _, said := range []*string{(*string)(c.Delta.Content), (*string)(c.Message.Content), c.Text} {
-				if said != nil {
-					r.text = append(r.text, *said...)
-				}
+		for _, text := range []*string{(*string)(c.Delta.Content), (*string)(c.Message.Content), c.Text} {
+			if text != nil {
+				r.say(*text, i == 0 && c.Index == 0)
 			}
 		}
 		if r.sse && (c.Delta.Content != nil && *c.Delta.Content != "" || c.Text != nil && *c.Text != "" ||
@@ -203,14 +198,14 @@ func (r *Reader) object(data []byte) {
 	}
 }
 
-// say notes what the first choice says.
-func (r *Reader) say(text string, said bool) {
-	if r.keep && said && len(r.text) < MaxBytes {
+// say keeps text of the first choice.
+func (r *Reader) say(text string, first bool) {
+	if r.keep && first && len(r.text) < MaxBytes {
 		r.text = append(r.text, text...)
 	}
 }
 
-// messages reads the gRPC messages that are whole.
+// messages reads the complete gRPC messages.
 func (r *Reader) messages() {
 	for {
 		m, rest, _, ok := vllmgrpc.Next(r.buf)
@@ -222,8 +217,8 @@ func (r *Reader) messages() {
 	}
 }
 
-// message reads a message of Generate's answer, or Embed's, which has no tokens: in
-// it the second field is a number.
+// message reads a message of Generate's answer, or of Embed's, which has no tokens. The second field of Embed's is a
+// number.
 func (r *Reader) message(data []byte) {
 	var e vllmgrpc.EmbedResponse
 	if proto.Unmarshal(data, &e) == nil && (e.EmbeddingDim > 0 || e.PromptTokens > 0) {
@@ -238,8 +233,7 @@ func (r *Reader) message(data []byte) {
 	r.tokens = max(r.tokens, int(m.GetComplete().GetCompletionTokens()))
 }
 
-// Close is told that the body ended without an error of the connection. What is
-// told afterwards has no effect.
+// Close ends the body without an error of the connection. Later calls have no effect.
 func (r *Reader) Close() {
 	if r.closed || r.tooLong() {
 		return
@@ -259,14 +253,13 @@ func (r *Reader) Close() {
 	}
 }
 
-// Tokens is how many tokens have come: for a stream its content chunks, or
-// what usage says if that is more.
+// Tokens returns the number of tokens so far: a stream's content chunks, or the number in usage if that is larger.
 func (r *Reader) Tokens() int { return r.tokens }
 
-// Bytes is the size of the body so far.
+// Bytes returns the size of the body so far.
 func (r *Reader) Bytes() int64 { return r.size }
 
-// Facts are what has been read.
+// Facts returns the facts of the response.
 func (r *Reader) Facts(status int) Facts {
 	f := Facts{Status: status, Bytes: r.size, Tokens: r.tokens, Whole: r.done, Bad: r.bad, Error: r.err}
 	f.Metadata, f.Echoed = r.metadata, r.echoed

@@ -96,7 +96,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// What a client is told by others than bytes comes to the same.
+// Facts that did not come as bytes give the same result.
 func TestFacts(t *testing.T) {
 	t.Parallel()
 	whole := Facts{Status: 200, Tokens: 3, Whole: true, Bytes: -1}

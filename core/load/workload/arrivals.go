@@ -7,7 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 )
 
-// Process is how the times between arrivals are distributed.
+// Process is the distribution of the times between arrivals.
 type Process uint8
 
 // The processes. Gamma and Weibull have a shape (Config.Burstiness).
@@ -18,21 +18,19 @@ const (
 	Weibull
 )
 
-// Phase is a time in which the rate of arrivals goes along a straight line, in
-// arrivals per second.
+// Phase is a stretch of time in which the rate changes linearly, in arrivals per second.
 type Phase struct {
 	For      machine.Time
 	From, To float64
 }
 
-// area is how many arrivals are expected in the first t seconds of a phase.
+// area returns the expected arrivals in the first t seconds of a phase.
 func (p *Phase) area(t float64) float64 {
 	slope := (p.To - p.From) / p.For.Seconds()
 	return float64(p.From*t) + float64(float64(slope*t)*t)/2
 }
 
-// after is the time in seconds by which so many arrivals are expected; area is at
-// most that of the whole phase.
+// after is the inverse of area: it returns the time in seconds. area is at most the whole phase's.
 func (p *Phase) after(area float64) float64 {
 	length := p.For.Seconds()
 	slope := (p.To - p.From) / length
@@ -43,29 +41,25 @@ func (p *Phase) after(area float64) float64 {
 	return min(length, 2*area/(p.From+root))
 }
 
-// Arrivals tells when the conversations of an open loop arrive, one after the
-// other, since the beginning.
+// Arrivals yields the arrival times of the conversations of an open loop, in order, since the beginning.
 type Arrivals struct {
 	c     *Config
 	index int
 	now   machine.Time
 
-	// With phases: the one under way, when it began, and how much of what is
-	// expected in it has come.
-	phase  Phase
+	phase  Phase // the current one, with its number and beginning
 	number int
 	began  machine.Time
-	come   float64
+	come   float64 // expected arrivals in the phase so far
 	gaps   Gaps
 }
 
-// Arrivals begins with the first arrival.
+// Arrivals returns the arrivals of the workload.
 func (c *Config) Arrivals() *Arrivals {
 	return &Arrivals{c: c, gaps: NewGaps(c.Process, c.Burstiness), number: -1}
 }
 
-// Next is when the next conversation arrives; more is false where none does any
-// more.
+// Next returns the next arrival; more is false after the last one.
 func (a *Arrivals) Next() (at machine.Time, more bool) {
 	c, index := a.c, a.index
 	a.index++
@@ -84,9 +78,9 @@ func (a *Arrivals) Next() (at machine.Time, more bool) {
 	return a.now, c.Until == 0 || a.now < c.Until
 }
 
-// within moves on by so many expected arrivals.
+// within advances by a number of expected arrivals. It is false after the last phase.
 func (a *Arrivals) within(gap float64) bool {
-	const still = 1 << 20 // phases in a row in which nobody arrives
+	const still = 1 << 20 // consecutive phases without arrivals
 	for range still {
 		if a.number >= 0 {
 			if whole := a.phase.area(a.phase.For.Seconds()); a.come+gap <= whole && whole > 0 {
@@ -111,7 +105,7 @@ func (a *Arrivals) within(gap float64) bool {
 	return false
 }
 
-// gap is the time from one arrival to the next as a multiple of its mean.
+// gap draws the time to the next arrival, as a multiple of the mean.
 func (a *Arrivals) gap(index int) float64 {
 	d := machine.NewDraw(a.c.Seed, "client", "arrival", uint64(index))
 	return a.gaps.Draw(&d)
@@ -121,20 +115,20 @@ func (a *Arrivals) gap(index int) float64 {
 type Gaps struct {
 	process Process
 	shape   float64
-	weight  float64 // what is drawn, times this, has the mean 1
+	weight  float64 // normalizes the mean to 1
 }
 
-// NewGaps are those of a process; gamma and Weibull have a shape, above 0.
+// NewGaps returns the gaps of a process. Gamma and Weibull have a shape above 0.
 func NewGaps(p Process, shape float64) Gaps {
 	g := Gaps{process: p, shape: shape, weight: 1}
 	if p == Weibull {
-		// Rounded, as the function is not the same to the last digit on every processor.
+		// Rounded, because processors differ in the last digits of the function.
 		g.weight = float64(float32(1 / math.Gamma(1+1/shape)))
 	}
 	return g
 }
 
-// Draw draws one of them.
+// Draw draws the time to the next arrival.
 func (g *Gaps) Draw(d *machine.Draw) float64 {
 	switch {
 	case g.process == Constant:
@@ -147,8 +141,7 @@ func (g *Gaps) Draw(d *machine.Draw) float64 {
 	return -dist.Log(1 - d.Float64())
 }
 
-// gamma draws from the gamma distribution of a shape and the scale 1, after
-// Marsaglia and Tsang (2000).
+// gamma draws from the gamma distribution with a shape and the scale 1 (Marsaglia and Tsang, 2000).
 func gamma(d *machine.Draw, shape float64) float64 {
 	boost := 1.0
 	if shape < 1 {
@@ -170,11 +163,10 @@ func gamma(d *machine.Draw, shape float64) float64 {
 	}
 }
 
-// open is uniform above 0 and below 1.
+// open draws uniformly from (0, 1).
 func open(d *machine.Draw) float64 { return (float64(d.Uint64()>>12) + 0.5) / (1 << 52) }
 
-// Count is how many requests an open loop has in the end, of which so many are
-// the most.
+// Count returns the number of requests of an open loop, at most the given number.
 func (c *Config) Count(most int) (requests int) {
 	a := c.Arrivals()
 	for index := 0; requests < most; index++ {

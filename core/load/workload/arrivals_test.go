@@ -19,7 +19,7 @@ func TestArrivals(t *testing.T) {
 		{"gamma in heaps", Gamma, 0.25, 2}, {"gamma, regular", Gamma, 16, 0.25},
 		{"weibull", Weibull, 2, 0.5227}, {"weibull in heaps", Weibull, 0.5, 2.236},
 	} {
-		c := Config{Seed: 1, Rate: 100, Process: x.process, Burstiness: x.burstiness}
+		c := Config{Seed: 1, Schedule: Schedule{Rate: 100, Process: x.process, Burstiness: x.burstiness}}
 		const n = 50_000
 		var last machine.Time
 		sum, squares := 0.0, 0.0
@@ -45,12 +45,12 @@ func TestArrivals(t *testing.T) {
 func TestPhases(t *testing.T) {
 	phases := []Phase{{10 * machine.Second, 100, 100}, {10 * machine.Second, 100, 300}, {5 * machine.Second, 0, 0},
 		{10 * machine.Second, 50, 0}, {machine.Second, 10, 10}}
-	c := Config{Seed: 3, Rate: 1, Process: Constant, Phases: func(i int) (Phase, bool) {
+	c := Config{Seed: 3, Schedule: Schedule{Rate: 1, Process: Constant, Phases: func(i int) (Phase, bool) {
 		if i >= len(phases) {
 			return Phase{}, false
 		}
 		return phases[i], true
-	}}
+	}}}
 	counts := make([]int, len(phases))
 	a := c.Arrivals()
 	for at, more := a.Next(); more; at, more = a.Next() {

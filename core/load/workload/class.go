@@ -2,16 +2,15 @@ package workload
 
 import "github.com/windtunnel/windtunnel/core/machine"
 
-// Class is a kind of traffic: a part of all conversations that is made in a way
-// of its own.
+// Class is a kind of traffic: a part of all conversations with a configuration of its own.
 type Class struct {
 	Share float64
-	// Config makes the class's requests; when they arrive, and how many there are, is
-	// that of the workload. Its Class is the name that records have.
+	// Config makes the class's requests. The workload determines their arrivals and their number. Config.Class is the
+	// class's name in records.
 	Config *Config
 }
 
-// class is what makes the conversation with this number.
+// class returns the configuration of the conversation with this number.
 func (c *Config) class(index int) *Config {
 	if len(c.Classes) == 0 {
 		return c

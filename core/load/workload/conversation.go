@@ -15,24 +15,23 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// maxHistory bounds what one conversation remembers, in bytes of text.
+// maxHistory bounds the history of a conversation, in bytes of text.
 const maxHistory = 64 << 20
 
-// Conversation is requests in a row: each goes on from what was said before.
-// Most workloads have conversations of one request.
+// Conversation is a series of requests, each with the earlier turns in it. Most workloads have conversations of one
+// request.
 type Conversation struct {
-	// Index counts conversations from 0, First is the number of its first
-	// request, and Turns how many requests it has.
+	// Index counts conversations from 0. First is the number of its first request. Turns is its number of requests.
 	Index, First, Turns int
 
 	c       *Config
 	turn    int
 	model   string
-	user    string // what the turn under way says
+	user    string // the user's text of the current turn
 	history []message
 	size    int
 
-	// Instead, of a conversation that is described.
+	// For a described conversation, instead of user and history.
 	described bool
 	said      described.Message
 	past      *described.History
@@ -43,14 +42,13 @@ type message struct {
 	Content string `json:"content"`
 }
 
-// Conversation makes the conversation with this number, whose first request has
-// the number first; nil when the workload has no such request any more. A
-// driver asks for one after the other, each beginning where the last one ended.
+// Conversation returns the conversation with this number, whose first request has the number first, or nil after the
+// last request. Drivers ask for conversations in order, each with the first request after the previous one's last.
 func (c *Config) Conversation(index, first int) *Conversation {
 	return c.ConversationIn(new(Conversation), index, first)
 }
 
-// ConversationIn is Conversation in the memory of one that is over.
+// ConversationIn is Conversation in the memory of one that has ended.
 func (c *Config) ConversationIn(v *Conversation, index, first int) *Conversation {
 	if c.Requests > 0 && first >= c.Requests {
 		return nil
@@ -64,7 +62,7 @@ func (c *Config) ConversationIn(v *Conversation, index, first int) *Conversation
 	return v
 }
 
-// turns is how many requests a conversation has.
+// turns returns the number of requests of a conversation.
 func (c *Config) turns(index int) int {
 	if c.Turns == nil {
 		return 1
@@ -73,8 +71,7 @@ func (c *Config) turns(index int) int {
 	return max(1, int(c.Turns(&d)))
 }
 
-// adapter is the model that a conversation asks for: the base model, or one of
-// the adapters by their shares.
+// adapter returns the model of a conversation: the base model, or one of the adapters by their shares.
 func (c *Config) adapter(index int) string {
 	if len(c.Adapters) == 0 {
 		return c.Model
@@ -89,7 +86,7 @@ func (c *Config) adapter(index int) string {
 	return c.Model
 }
 
-// Request makes the request whose turn it is.
+// Request returns the request of the current turn.
 func (v *Conversation) Request() Request {
 	c, index := v.c, v.First+v.turn
 	if c.Recorded != nil {
@@ -138,20 +135,19 @@ func (v *Conversation) Request() Request {
 	return r
 }
 
-// Session is what the conversation is called in Config.SessionHeader.
+// Session returns the conversation's name for Config.SessionHeader.
 func (v *Conversation) Session() string {
 	return fmt.Sprintf("conv-%d-%06d", v.c.Seed, v.Index+1)
 }
 
-// Streams tells whether answers are asked for as server-sent events.
+// Streams reports whether requests ask for server-sent events.
 func (v *Conversation) Streams() bool { return v.c.Stream }
 
-// More tells whether there is another turn after this one.
+// More reports whether there is another turn after this one.
 func (v *Conversation) More() bool { return v.turn+1 < v.Turns }
 
-// Next ends a turn: answer is what was said, and o how its request ended. What
-// was not answered whole is not spoken of again. It returns how long the user thinks
-// before the next request.
+// Next ends a turn with the text of its answer and the outcome of its request. Later turns leave out a turn without a
+// whole answer. It returns the user's pause before the next request.
 func (v *Conversation) Next(answer string, o record.Outcome) machine.Time {
 	if v.described && (o != record.Completed || plain(answer)) {
 		return v.NextDescribed(described.Literal(answer), o)
@@ -164,7 +160,7 @@ func (v *Conversation) Next(answer string, o record.Outcome) machine.Time {
 	return v.next()
 }
 
-// NextDescribed is Next with an answer of words.
+// NextDescribed is Next with a described answer.
 func (v *Conversation) NextDescribed(answer described.Text, o record.Outcome) machine.Time {
 	if !v.described {
 		return v.Next(answer.String(), o)
@@ -180,7 +176,7 @@ func (v *Conversation) NextDescribed(answer described.Text, o record.Outcome) ma
 	return v.next()
 }
 
-// write has the conversation go on in bytes.
+// write continues the conversation in bytes.
 func (v *Conversation) write() {
 	if !v.described {
 		return
@@ -189,7 +185,7 @@ func (v *Conversation) write() {
 	v.user, v.past, v.described = v.said.String(), nil, false
 }
 
-// next is the time before the next turn.
+// next starts the next turn, and returns the pause before it.
 func (v *Conversation) next() machine.Time {
 	v.turn++
 	if v.c.ThinkTime == nil {
@@ -199,14 +195,13 @@ func (v *Conversation) next() machine.Time {
 	return machine.Time(v.c.ThinkTime(&d))
 }
 
-// asked is what requests ask for besides their prompts, as far as it is not the
-// same in all.
+// asked are the properties, besides prompts, that differ between requests.
 type asked struct {
 	model  string
-	output int // tokens, 0: not said
+	output int // tokens of the answer; 0: not given
 }
 
-// body is the JSON of a request.
+// body returns the JSON of a request.
 func (c *Config) body(as asked, messages []message) []byte {
 	body := struct {
 		Model    string    `json:"model"`
@@ -239,7 +234,7 @@ func (c *Config) body(as asked, messages []message) []byte {
 	return out
 }
 
-// sampling are the fields of a GenerateRequest behind its prompt.
+// sampling returns the fields of a GenerateRequest after its prompt.
 func (c *Config) sampling(as asked) []byte {
 	p := &vllmgrpc.SamplingParams{MinTokens: uint32(as.output), IgnoreEos: as.output > 0}
 	if most := uint32(cmp.Or(as.output, c.MaxTokens)); most > 0 {
@@ -253,8 +248,8 @@ func (c *Config) sampling(as asked) []byte {
 	return b
 }
 
-// Leaves tells whether the client goes away on purpose during the request with
-// this number, and how long after it was sent.
+// Leaves reports whether the client leaves on purpose during the request with this number, and how long after sending
+// it.
 func (c *Config) Leaves(index int) (after machine.Time, leaves bool) {
 	l := &c.Leaving
 	if l.After == nil {

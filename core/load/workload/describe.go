@@ -9,8 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/held"
 )
 
-// describable are the fields of a body that leave its prompt what it is. They are
-// read in the same way whatever the prompt is.
+// describable are the fields of a body that do not affect its prompt, and that are read independently of it.
 var describable = map[string]bool{"model": true, "messages": true, "prompt": true, "stream": true,
 	"stream_options": true, "max_tokens": true,
 	"max_completion_tokens": true, "min_tokens": true, "ignore_eos": true, "n": true, "temperature": true,
@@ -18,8 +17,8 @@ var describable = map[string]bool{"model": true, "messages": true, "prompt": tru
 	"min_p": true, "seed": true, "priority": true, "cache_salt": true, "cache_hit_threshold": true,
 	"presence_penalty": true, "frequency_penalty": true}
 
-// Describe has requests described instead of written, where everything in them
-// can be. They are made by one goroutine then.
+// Describe makes requests described instead of written, if everything in them can be. One goroutine must then make all
+// requests.
 func (c *Config) Describe() {
 	for _, x := range c.Classes {
 		x.Config.Describe()
@@ -50,13 +49,13 @@ func (c *Config) Describe() {
 	}
 }
 
-// sample is a body with the prompt "@".
+// sample returns a body with the prompt "@".
 func (c *Config) sample(as asked) []byte { return c.body(as, []message{{"user", "@"}}) }
 
-// maxFields bounds how many Fields are kept for later requests.
+// maxFields bounds the kept Fields.
 const maxFields = 1 << 14
 
-// fieldsOf are the fields of all requests that ask for the same.
+// fieldsOf returns the fields that all requests with equal properties share.
 func (c *Config) fieldsOf(as asked) *described.Fields {
 	f := c.fields[as]
 	if f == nil {
@@ -72,11 +71,10 @@ func (c *Config) fieldsOf(as asked) *described.Fields {
 	return f
 }
 
-// plain says whether a text can be described: neither in JSON nor in a held body
-// does it stand for anything else.
+// plain reports whether a text can be described: it needs no escapes in JSON and cannot contain a held body's boundary.
 func plain(s string) bool { return described.Plain(s) && !held.MayBound(s) }
 
-// Write takes Describe back.
+// Write undoes Describe.
 func (c *Config) Write() {
 	c.fields, c.shared, c.recordings, c.Classes = nil, nil, nil, slices.Clone(c.Classes)
 	for i, x := range c.Classes {
@@ -94,8 +92,7 @@ func (c *Config) adapters() []string {
 	return names
 }
 
-// eachOnce says whether a body has nothing but describable fields, each of them
-// once.
+// eachOnce reports whether a body has only describable fields, each once.
 func eachOnce(body []byte) bool {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if _, err := d.Token(); err != nil {
@@ -117,8 +114,7 @@ func eachOnce(body []byte) bool {
 	return true
 }
 
-// say is what the user says in the request with this number, behind the beginning
-// of its group if it has one.
+// say returns the user's message in the request with this number, after the beginning of its group, if any.
 func (c *Config) say(index, group int) described.Message {
 	var before *described.Shared
 	if group >= 0 {

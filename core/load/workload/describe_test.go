@@ -160,12 +160,12 @@ func (v *Conversation) promptText(t *tokens.Template, answer bool) string {
 // What does not stand for itself in JSON, or may be the prompt, is not described.
 func TestUndescribable(t *testing.T) {
 	for name, c := range map[string]Config{
-		"unicode":   {Model: "m", Alphabet: Unicode},
-		"quotes":    {Model: "m", Text: `a "word"`},
-		"umlaut":    {Model: "m", Text: "ä"},
+		"unicode":   {Model: "m", Prompts: Prompts{Alphabet: Unicode}},
+		"quotes":    {Model: "m", Prompts: Prompts{Text: `a "word"`}},
+		"umlaut":    {Model: "m", Prompts: Prompts{Text: "ä"}},
 		"model":     {Model: "a<b"},
 		"adapter":   {Model: "m", Adapters: []Adapter{{Name: "ü"}}},
-		"prefix":    {Model: "m", Prefixes: []string{"\n"}},
+		"prefix":    {Model: "m", Prompts: Prompts{Prefixes: []string{"\n"}}},
 		"tools":     {Model: "m", Fields: []byte(`"tools":[]`)},
 		"twice":     {Model: "m", MaxTokens: 1, Fields: []byte(`"max_tokens":2`)},
 		"messages":  {Model: "m", Fields: []byte(`"messages":[]`)},

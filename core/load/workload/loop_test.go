@@ -24,13 +24,13 @@ func TestLoop(t *testing.T) {
 		t.Fatal(closed.InFlight())
 	}
 
-	timed := NewLoop(&Config{Requests: 3, Until: machine.Second}, 1)
+	timed := NewLoop(&Config{Requests: 3, Schedule: Schedule{Until: machine.Second}}, 1)
 	timed.Arrived(nil)
 	if _, arrives := timed.Ended(machine.Second); arrives || !timed.Over() {
 		t.Fatal("one begins when the time is up")
 	}
 
-	open := NewLoop(&Config{Requests: 2, Rate: 1}, 1)
+	open := NewLoop(&Config{Requests: 2, Schedule: Schedule{Rate: 1}}, 1)
 	_, more := open.Arrival()
 	_, first := open.Arrived(nil)
 	second, begins := open.Arrived(nil)

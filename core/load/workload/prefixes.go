@@ -2,8 +2,7 @@ package workload
 
 import "github.com/windtunnel/windtunnel/core/machine"
 
-// Prefixes draws n beginnings of prompts, each of as many characters as length
-// says, from the same seed as the prompts.
+// Prefixes draws n beginnings of prompts, with lengths in characters, from the seed of the prompts.
 func Prefixes(seed uint64, n int, a Alphabet, length func(*machine.Draw) int64) []string {
 	var out []string
 	for i := range n {

@@ -9,23 +9,22 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// Recorded is a request that was once sent, as far as is known of it: enough to
-// send one that is like it.
+// Recorded is the known part of a recorded request: enough to send a similar one.
 type Recorded struct {
-	ID    string       // empty: as of any request with its number
+	ID    string       // empty: the id of a generated request with its number
 	At    machine.Time // after the first one
-	Model string       // what it asked for; empty: what the workload asks for
-	// Class is that of the traffic, and SLO what a good request keeps to, as in Config.
+	Model string       // empty: the workload's
+	// Class and SLO are the class of traffic and the objectives of a good request, as in Config.
 	Class, SLO string
 	Header     header.List
-	Chat       bool // messages, else a prompt
+	Chat       bool // messages, not a prompt
 	Stream     bool
 	Prompt     []RecordedPrompt
-	// Output is how many tokens the answer had, 0 where nobody knows.
+	// Output is the number of tokens of the answer, 0 if unknown.
 	Output int
 }
 
-// RateOf is how many recorded requests come per second on average; 0 where they all come at one time.
+// RateOf returns the mean rate of recorded requests per second; 0 if all come at one time.
 func RateOf(list []Recorded) float64 {
 	last := machine.Time(0)
 	for i := range list {
@@ -37,15 +36,14 @@ func RateOf(list []Recorded) float64 {
 	return float64(len(list)-1) / last.Seconds()
 }
 
-// RecordedPrompt is a prompt of which its length in bytes is known and, for its
-// beginnings up to the end of each unit of so many bytes, what tells them apart:
-// prompts that had a beginning in common have one again, of other words.
+// RecordedPrompt is a prompt with a known length in bytes and, for the beginning up to the end of each unit, a value
+// that identifies it: prompts with equal recorded beginnings get equal beginnings, with other words. Unit is in bytes.
 type RecordedPrompt struct {
 	Bytes, Unit int
 	Heads       []uint64
 }
 
-// units are what the prompt's letters are drawn from.
+// units returns the source of the prompt's letters.
 func (p *RecordedPrompt) units() *described.Units {
 	heads, unit := p.Heads, p.Unit
 	if unit <= 0 || len(heads) == 0 {
@@ -56,7 +54,7 @@ func (p *RecordedPrompt) units() *described.Units {
 
 func letters(head uint64) machine.Draw { return machine.NewDraw(head, "client", "recorded", 0) }
 
-// text makes the prompt up.
+// text generates the prompt.
 func (p *RecordedPrompt) text() string {
 	t := p.units().Text(p.Bytes)
 	return t.String()
@@ -73,7 +71,7 @@ type recordedBody struct {
 	IgnoreEOS bool      `json:"ignore_eos,omitempty"`
 }
 
-// body is a body like the recorded one's, of these texts.
+// body returns a body like the recorded one, with these texts.
 func (r *Recorded) body(model string, texts []string) []byte {
 	body := recordedBody{Model: model, Stream: r.Stream, Max: r.Output, Min: r.Output, IgnoreEOS: r.Output > 0}
 	switch {
@@ -93,7 +91,7 @@ func (r *Recorded) body(model string, texts []string) []byte {
 	return text
 }
 
-// request is like the recorded one, described where it can be.
+// request returns a request like the recorded one, described if it can be.
 func (r *Recorded) request(model string, index int, in *recordings) Request {
 	q := Request{ID: r.ID, Index: index, Path: "/v1/completions", Model: model, Class: r.Class, SLO: r.SLO,
 		Header: r.Header}
@@ -111,24 +109,24 @@ func (r *Recorded) request(model string, index int, in *recordings) Request {
 	return q
 }
 
-// recordings are what recorded requests have in common, where they are described.
+// recordings holds the data that described recorded requests share.
 type recordings struct {
 	fields map[recordedKind]*described.Fields
-	shared []int32 // by request, how many units of its prompt others may have, at least those that they do
+	shared []int32 // by request: a bound of the units of its prompt that others share
 }
 
-// recordedKind is what recorded requests differ in besides their prompts.
+// recordedKind are the properties, besides prompts, in which recorded requests differ.
 type recordedKind struct {
 	model        string
 	chat, stream bool
 	output       int
 }
 
-// leastUnit is how long the units of prompts are at least that are described.
+// leastUnit is the smallest unit of described prompts, in bytes.
 const leastUnit = 64
 
-// newRecordings looks through requests. It is nil where not all can be described:
-// prompts are compared by what they are described by, or all by their bytes.
+// newRecordings returns nil if not all requests can be described: prompts are compared either all by their
+// descriptions, or all by their bytes.
 func newRecordings(list []Recorded) *recordings {
 	heads := 0
 	for i := range list {
@@ -151,8 +149,7 @@ func newRecordings(list []Recorded) *recordings {
 	return in
 }
 
-// often are the heads that several requests have, and a few others: a bit for each, of
-// many times as many as there are heads.
+// often is a set of the heads that several requests share. It may contain a few others: each head has one of many bits.
 type often struct {
 	bits  []uint64
 	shift int
@@ -171,9 +168,9 @@ func oftenOf(list []Recorded, heads int) often {
 	return again
 }
 
-// place is the bit of a head.
+// place returns the bit of a head.
 func (o *often) place(head uint64) (at int, bit uint64) {
-	n := head * 0x9e3779b97f4a7c15 >> o.shift // the golden ratio: neighbours come far apart
+	n := head * 0x9e3779b97f4a7c15 >> o.shift // the golden ratio spreads neighbours
 	return int(n >> 6), 1 << (n & 63)
 }
 
@@ -182,7 +179,7 @@ func (o *often) has(head uint64) bool {
 	return o.bits[at]&bit != 0
 }
 
-// describe describes a request, which has this number; false for one that has to be written.
+// describe describes the request with this number; false if it has to be written.
 func (in *recordings) describe(r *Recorded, model string, index int, d *described.Body) bool {
 	if in == nil {
 		return false

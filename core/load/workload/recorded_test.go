@@ -11,7 +11,7 @@ import (
 // Recorded requests come when they came, as long as they were, and with the
 // beginnings in common that they had.
 func TestRecorded(t *testing.T) {
-	c := Config{Model: "m", Rate: 1, Requests: 3, Recorded: []Recorded{
+	c := Config{Model: "m", Schedule: Schedule{Rate: 1}, Requests: 3, Recorded: []Recorded{
 		{ID: "a", At: 0, Chat: true, Stream: true,
 			Prompt: []RecordedPrompt{{Bytes: 25, Unit: 10, Heads: []uint64{7, 8, 9}}}, Output: 5},
 		{ID: "b", At: 30, Chat: true, Prompt: []RecordedPrompt{{Bytes: 25, Unit: 10, Heads: []uint64{7, 8, 10}}}},

@@ -1,6 +1,6 @@
-// Package workload makes the requests that a simulated client sends: when they
-// arrive and what is in them. Everything comes from one seed and the request's
-// number, so a live and a virtual run of one scenario send the same bytes.
+// Package workload makes the requests of a simulated client: their arrivals and their content. Everything depends only
+// on one seed and the request's number, so a live and a virtual run of a scenario send the same bytes. Begin to read at
+// Config and Loop.
 package workload
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
-// Alphabet is what random prompts are made of.
+// Alphabet is the set of characters of random prompts.
 type Alphabet uint8
 
 // The alphabets.
@@ -25,98 +25,102 @@ const (
 	BoundaryLike                 // text that resembles a multipart delimiter
 )
 
-// API is what requests are asked by.
+// API is the API of requests.
 type API uint8
 
 // The APIs.
 const (
 	Chat        API = iota
-	Completions     // text to go on from a prompt
+	Completions     // the continuation of a prompt
 	Generate        // the same, by vLLM's gRPC
 	Embed           // the embedding of a prompt, by vLLM's gRPC
 	Messages        // the next turn of a chat, by Anthropic's API
 	Responses       // the same, by OpenAI's Responses API
 )
 
-// GRPC says whether requests are calls of a gRPC service.
+// GRPC reports whether requests are calls of a gRPC service.
 func (a API) GRPC() bool { return a == Generate || a == Embed }
 
-// Path is where requests go.
+// Path returns the path of requests.
 func (a API) Path() string {
 	return [...]string{"/v1/chat/completions", "/v1/completions", vllmgrpc.GeneratePath, vllmgrpc.EmbedPath,
 		"/v1/messages", "/v1/responses"}[a]
 }
 
-// Config is what the requests of one run have in common.
+// Config determines the requests of a run. Seed and a request's number determine everything in it.
 type Config struct {
 	Seed      uint64
 	Model     string
 	Stream    bool
 	MaxTokens int // 0 leaves it to the model server
-	// Output is how many tokens each answer has; nil leaves it to MaxTokens.
+	// Output draws the number of tokens of an answer; nil leaves it to MaxTokens.
 	Output func(d *machine.Draw) int
-	// Text is the prompt; empty draws one whose length comes from Length, in
-	// bytes of UTF-8 or in characters.
-	Text       string
-	Length     func(d *machine.Draw) int
-	Characters bool
-	Alphabet   Alphabet
-	// Prefixes are beginnings that prompts share: each prompt begins with one
-	// of them, drawn evenly. None is none.
-	Prefixes []string
-	// Rate is arrivals of conversations per second; 0 means that one begins when an
-	// earlier one ends.
-	Rate float64
-	// Process is how the times between arrivals are distributed, and Burstiness the
-	// shape of gamma and Weibull: their gaps vary more than Poisson's below 1, and
-	// less above.
-	Process    Process
-	Burstiness float64
-	// Phases, if not nil, are how the rate goes, one after the other (from 0); Rate
-	// is then no number of anything, and above 0. None has an empty time.
-	Phases func(number int) (p Phase, more bool)
-	// Until, if above 0, is when no conversation begins any more.
-	Until machine.Time
-
-	// Recorded, if not nil, are the requests, with the times at which they arrive.
-	// Rate, which is then no number of anything, is above 0. Where they are Untimed
-	// they arrive as others would.
+	Prompts
+	Schedule
+	// Recorded, if not nil, are the requests, with their arrival times. Rate is then only above 0. If they are Untimed,
+	// they arrive as generated ones.
 	Recorded []Recorded
 	Untimed  bool
-
-	// Requests is how many there are in all; 0 is no end.
+	// Requests is the number of requests; 0 is no end.
 	Requests int
-	// Turns is how many requests a conversation has, and ThinkTime how long its
-	// user thinks between an answer and the next request, in nanoseconds. Nil is
-	// one, and none.
+	// Turns draws the number of requests of a conversation, ThinkTime the user's pause between an answer and the next
+	// request in nanoseconds. Nil is one, and no pause.
 	Turns, ThinkTime func(d *machine.Draw) int64
-	// SessionHeader carries the conversation's name; empty is none.
+	// SessionHeader is the header with the conversation's name; empty is none.
 	SessionHeader string
-	// Headers are further ones, each of a share of the requests.
+	// Headers are further headers, each of a share of the requests.
 	Headers []Header
-	// Adapters are LoRA adapters that conversations ask for in the place of the
-	// model.
+	// Adapters are LoRA adapters that conversations ask for in place of the model.
 	Adapters []Adapter
-	// Path is where requests go, "" the API's own; Host is the host that they name, ""
-	// where they are sent.
+	// Path is the path of requests, "" the API's own. Host is the host that they name, "" the gateway's.
 	Path, Host string
-	// API is what is asked for. Tokenizer makes tokens of the prompts of Embed.
+	// API is the API of requests. Tokenizer tokenizes the prompts of Embed.
 	API       API
 	Tokenizer tokens.Tokenizer
-	// Fields are more fields of every body: the inside of a JSON object.
+	// Fields are further fields of every body: the inside of a JSON object.
 	Fields []byte
-	// Leaving is who does not wait for the answer.
+	// Leaving are clients that do not wait for the answer.
 	Leaving Leaving
-	// Class names the class of traffic that this makes, if it is one of several.
+	// Class is the class of traffic of these requests, if there are several.
 	Class string
-	// SLO is what a good request keeps to, for the record.
+	// SLO are the objectives of a good request, for the record.
 	SLO string
 	// Classes, if there are any, make the conversations, each a share of them.
 	Classes []Class
 
-	// Of requests that are described (Describe), and for Prefixes.
+	descriptions
+}
+
+// Prompts determines the prompts of requests.
+type Prompts struct {
+	// Text is the prompt; with "", prompts are random, and Length draws their length in bytes of UTF-8 or in
+	// Characters.
+	Text       string
+	Length     func(d *machine.Draw) int
+	Characters bool
+	Alphabet   Alphabet
+	// Prefixes are shared beginnings: each prompt begins with one of them, drawn evenly. None is none.
+	Prefixes []string
+}
+
+// Schedule determines when conversations arrive.
+type Schedule struct {
+	// Rate is the number of conversations per second; with 0, one begins when an earlier one ends.
+	Rate float64
+	// Process is the distribution of the times between arrivals. Burstiness is the shape of gamma and Weibull: below 1,
+	// their gaps vary more than Poisson's, above 1 less.
+	Process    Process
+	Burstiness float64
+	// Phases, if not nil, returns the consecutive rates, from number 0. Rate is then only above 0. No phase is empty.
+	Phases func(number int) (p Phase, more bool)
+	// Until, if above 0, is the time after which no conversation begins.
+	Until machine.Time
+}
+
+// descriptions are shared by described requests (Describe).
+type descriptions struct {
 	fields     map[asked]*described.Fields
-	shared     []*described.Shared
+	shared     []*described.Shared // of Prefixes
 	recordings *recordings
 }
 
@@ -126,9 +130,8 @@ type Adapter struct {
 	Share float64
 }
 
-// Leaving is clients that go away on purpose: those with Numbers (from 0) and
-// the part Share of all others, or every one where it has neither. After is
-// when, in nanoseconds after the request was sent; nil is never.
+// Leaving are clients that leave on purpose: those of the requests with Numbers (from 0) and of the part Share of all
+// others, or all if both are empty. After draws when, in nanoseconds after the request; nil is never.
 type Leaving struct {
 	Share   float64
 	Numbers map[int]bool
@@ -137,30 +140,27 @@ type Leaving struct {
 
 // Request is one request of a workload.
 type Request struct {
-	// ID goes into x-request-id and names the request in every record.
+	// ID is the x-request-id, and names the request in every record.
 	ID    string
 	Index int
-	// Path is where it goes, with a query or without; Host the host that it names, "" the
-	// one where it is sent.
+	// Path may have a query. Host is the host that it names, "" the gateway's.
 	Path, Host string
-	// Model is what it asks for.
-	Model string
-	// GRPC says that the request is a call of a gRPC service.
+	Model      string
+	// GRPC: the request is a call of a gRPC service.
 	GRPC bool
-	// Class is that of the traffic, if there are several, and SLO what a good request
-	// keeps to.
+	// Class is the class of traffic, if there are several. SLO are the objectives of a good request.
 	Class, SLO string
-	// Header is what is sent besides the content's type and the id.
+	// Header has the headers besides content-type and x-request-id.
 	Header header.List
-	// Body is what is sent, unless it is Described, which has Fields then.
+	// Body is the body, unless Described has Fields.
 	Body      []byte
 	Described described.Body
 }
 
-// IsDescribed says whether there is a description of the body and not the body.
+// IsDescribed reports whether the request has a description of its body in place of the body.
 func (r *Request) IsDescribed() bool { return r.Described.Fields != nil }
 
-// Len is the length of the body.
+// Len returns the length of the body in bytes.
 func (r *Request) Len() int {
 	if r.IsDescribed() {
 		return r.Described.Len()
@@ -168,7 +168,7 @@ func (r *Request) Len() int {
 	return len(r.Body)
 }
 
-// Bytes are the body.
+// Bytes returns the body.
 func (r *Request) Bytes() []byte {
 	if r.Body == nil && r.IsDescribed() {
 		r.Body = r.Described.Bytes()
@@ -176,7 +176,7 @@ func (r *Request) Bytes() []byte {
 	return r.Body
 }
 
-// ContentType is that of the body.
+// ContentType returns the content type of the body.
 func (r *Request) ContentType() string {
 	if r.GRPC {
 		return vllmgrpc.ContentType
@@ -184,44 +184,42 @@ func (r *Request) ContentType() string {
 	return "application/json"
 }
 
-// Sent is what the record says of the request when it is sent: of a long body
-// the beginning.
+// Sent returns the details of the request in the record, with the beginning of a long body.
 func (r *Request) Sent() []record.Detail {
 	first := r.Body
 	if r.IsDescribed() {
 		first = r.Described.AppendFirst(nil, maxShown)
 	}
 	body := string(first[:min(len(first), maxShown)])
-	if r.GRPC { // it is no text
+	if r.GRPC { // it is binary
 		body = strings.Trim(strconv.QuoteToASCII(body), `"`)
 	} else if r.Len() > maxShown {
 		body = strings.ToValidUTF8(body[:maxShown-len("…")], "") + "…"
 	}
 	return append([]record.Detail{record.D("path", header.Open(r.Path)), record.D("bytes", r.Len()),
 		record.D("body", body)},
-		r.Told()...)
+		r.Counted()...)
 }
 
-// Told is the part of Sent that summaries read.
-func (r *Request) Told() []record.Detail { return record.SentDetails(r.Class, r.SLO) }
+// Counted returns the details of Sent that summaries read.
+func (r *Request) Counted() []record.Detail { return record.SentDetails(r.Class, r.SLO) }
 
-// maxShown is how long a body is that is shown whole.
+// maxShown is the largest body that the record has whole, in bytes.
 const maxShown = 120
 
-// ID is the id of the request with this number (from 0).
+// ID returns the id of the request with this number (from 0).
 func (c *Config) ID(index int) string { return record.RequestID(c.Seed, index+1) }
 
-// Prefix is what the ids of the workload's requests begin with.
+// Prefix returns the beginning of the ids of all requests.
 func (c *Config) Prefix() string { return record.RequestPrefix(c.Seed) }
 
-// Request makes the request with this number (from 0) as the first one of a
-// conversation.
+// Request returns the request with this number (from 0) as the only one of a conversation.
 func (c *Config) Request(index int) Request {
 	v := &Conversation{Index: index, First: index, Turns: 1, c: c, model: c.adapter(index)}
 	return v.Request()
 }
 
-// prompt is what the user says in the request with this number.
+// prompt returns the user's text in the request with this number.
 func (c *Config) prompt(index int) string {
 	if c.Text != "" {
 		return c.Text
@@ -230,8 +228,7 @@ func (c *Config) prompt(index int) string {
 	return text(&d, c.Alphabet, n, c.Characters)
 }
 
-// output is how long the answer to the request with this number is, 0 where it is
-// not said.
+// output returns the number of tokens of the answer to the request with this number, 0 if not given.
 func (c *Config) output(index int) int {
 	if c.Output == nil {
 		return 0
@@ -240,7 +237,7 @@ func (c *Config) output(index int) int {
 	return max(1, c.Output(&d))
 }
 
-// drawn is what a random prompt is drawn from, and how long it is.
+// drawn returns the draws of a random prompt, and its length.
 func (c *Config) drawn(index int) (machine.Draw, int) {
 	d := machine.NewDraw(c.Seed, "client", "prompt", uint64(index))
 	n := 64
@@ -253,11 +250,10 @@ func (c *Config) drawn(index int) (machine.Draw, int) {
 var boundaryPieces = []string{"\r\n--windtunnel-", "--", "\r\n", "\r\n--", "windtunnel-", "--\r\n",
 	"Content-Disposition: form-data; name=\"metadata\"\r\n\r\n", "x"}
 
-// text is n bytes, or n characters, of an alphabet. A length in bytes is met
-// exactly except where the alphabet's characters have several bytes: then the
-// rest is filled with 'x'.
+// text returns n bytes, or n characters, of an alphabet. If a character of several bytes exceeds a length in bytes, 'x'
+// fills the rest.
 func text(d *machine.Draw, a Alphabet, n int, characters bool) string {
-	if a == ASCII { // nearly always, and long
+	if a == ASCII { // the fast path
 		t := described.Letters(*d, n)
 		return t.String()
 	}
@@ -289,8 +285,7 @@ func text(d *machine.Draw, a Alphabet, n int, characters bool) string {
 	return b.String()
 }
 
-// unicodePoint draws from all planes that have characters, leaving out the
-// surrogates, which UTF-8 cannot carry.
+// unicodePoint draws from all planes with characters, except the surrogates, which UTF-8 cannot encode.
 func unicodePoint(d *machine.Draw) int {
 	for {
 		ranges := [4][2]int{{0x20, 0x7e}, {0xa0, 0x7ff}, {0x800, 0xffff}, {0x10000, 0x10ffff}}
@@ -302,13 +297,13 @@ func unicodePoint(d *machine.Draw) int {
 	}
 }
 
-// Header is one that a share of the requests has, 0 to 1.
+// Header is a header of a share of the requests, 0 to 1.
 type Header struct {
 	header.Header
 	Share float64
 }
 
-// headers are a request's.
+// headers draws the headers of a request.
 func (c *Config) headers(index int) header.List {
 	var out header.List
 	for i, h := range c.Headers {

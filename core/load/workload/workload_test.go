@@ -18,9 +18,8 @@ func TestPrompts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 3000).Draw(t, "n")
 		c := Config{Seed: rapid.Uint64().Draw(t, "seed"), Model: "m", Stream: true, MaxTokens: 3,
-			Alphabet:   Alphabet(rapid.IntRange(0, 2).Draw(t, "alphabet")),
-			Characters: rapid.Bool().Draw(t, "characters"),
-			Length:     func(*machine.Draw) int { return n }}
+			Prompts: Prompts{Alphabet: Alphabet(rapid.IntRange(0, 2).Draw(t, "alphabet")),
+				Characters: rapid.Bool().Draw(t, "characters"), Length: func(*machine.Draw) int { return n }}}
 		r := c.Request(4)
 		var body struct {
 			Model    string
@@ -110,7 +109,7 @@ func TestAdapters(t *testing.T) {
 	}
 }
 
-// Who leaves is drawn by the request's number, and by nothing else.
+// Whether a request's client leaves depends on the request's number only.
 func TestLeaving(t *testing.T) {
 	c := Config{Seed: 5, Leaving: Leaving{Share: 0.1, Numbers: map[int]bool{3: true},
 		After: func(*machine.Draw) int64 { return 42 }}}

@@ -13,29 +13,28 @@ import (
 	"github.com/windtunnel/windtunnel/core/scaling/autoscaler/promql"
 )
 
-// Config is what decides about the replicas of one Deployment.
+// Config configures the autoscaling of one Deployment.
 type Config struct {
-	// Name and Seed are what the phases of all that happens by the clock are drawn from.
+	// Name and Seed determine the phases of all periodic actions.
 	Name string
 	Seed uint64
-	// KEDA says that KEDA asks for the figures, starts the first replica and ends the last
-	// one. Without it there is an HPA alone, whose figures come from an adapter.
+	// KEDA: KEDA provides the figures, starts the first replica and ends the last one. Otherwise there is only an HPA,
+	// with figures from an adapter.
 	KEDA bool
-	// Min and Max bound the replicas; Idle, if not nil, is how many stay where no trigger is
-	// active, in place of Min.
+	// Min and Max bound the replicas. Idle, if not nil, is the number of replicas while no trigger is active, in place
+	// of Min.
 	Min, Max int
 	Idle     *int
 	Triggers []Trigger
-	// Formula, if not nil, makes one figure of all triggers' (scalingModifiers).
+	// Formula, if not nil, combines the figures of all triggers (scalingModifiers).
 	Formula *Formula
-	// Fallback, if not nil, is what counts where figures cannot be had.
+	// Fallback, if not nil, replaces missing figures.
 	Fallback *Fallback
 	Behavior Behavior
 	// Rules are recording rules.
 	Rules []Rule
-	// Scrape is how often Prometheus scrapes, Sync how often the HPA looks, Poll how often
-	// KEDA does, and Cooldown how long after the last active trigger KEDA ends the last
-	// replica.
+	// Scrape, Sync and Poll are the intervals of Prometheus' scrapes, of the HPA and of KEDA. Cooldown is the time from
+	// the last active trigger until KEDA ends the last replica.
 	Scrape, Sync, Poll, Cooldown machine.Time
 }
 
@@ -43,14 +42,13 @@ type Config struct {
 type Trigger struct {
 	Name  string
 	Query *promql.Query
-	// PerPod says that the figure is one of every pod, named by the label pod, as in an HPA's
-	// Pods metrics.
+	// PerPod: each pod has a figure, with the label pod, as in an HPA's Pods metrics.
 	PerPod bool
 	Kind   TargetKind
-	// Target is in thousandths. A trigger is active where its figure is above Activation.
+	// Target is in thousandths. A trigger is active while its figure is above Activation.
 	Target     int64
 	Activation float64
-	// IgnoreNull has no series be 0 and not a failure.
+	// IgnoreNull makes a query without series 0 instead of a failure.
 	IgnoreNull bool
 }
 
@@ -64,15 +62,15 @@ type Formula struct {
 	program *vm.Program
 }
 
-// Fallback is KEDA's: after more than FailureThreshold failures in a row, which its own polls and the HPA's
-// questions both add to, a trigger's figure is the one that asks for so many replicas.
+// Fallback is KEDA's fallback: after more than FailureThreshold consecutive failures, in KEDA's polls or the HPA's
+// queries, a trigger's figure becomes the one that asks for Replicas.
 type Fallback struct {
 	FailureThreshold int
 	Replicas         int
 	Behavior         FallbackBehavior
 }
 
-// FallbackBehavior is what Fallback.Replicas are held against.
+// FallbackBehavior relates Fallback.Replicas to the current replicas.
 type FallbackBehavior string
 
 // The fallbacks.
@@ -81,7 +79,7 @@ const (
 	CurrentReplicas         FallbackBehavior = "currentReplicas"
 	CurrentReplicasIfHigher FallbackBehavior = "currentReplicasIfHigher"
 	CurrentReplicasIfLower  FallbackBehavior = "currentReplicasIfLower"
-	// ScalingModifiers makes the figure nil in the formula. Replicas count where the formula comes to nil.
+	// ScalingModifiers makes the figure nil in the formula. Replicas count if the formula is nil.
 	ScalingModifiers FallbackBehavior = "scalingModifiers"
 )
 
@@ -92,7 +90,7 @@ type Rule struct {
 	Interval machine.Time
 }
 
-// Defaults of the parts, where their own configurations say nothing.
+// Defaults of the parts' own configurations.
 const (
 	DefaultScrape   = 15 * machine.Second  // kube-prometheus-stack's scrapes, and rules
 	DefaultSync     = 15 * machine.Second  // --horizontal-pod-autoscaler-sync-period
@@ -101,10 +99,10 @@ const (
 	DefaultCooldown = 300 * machine.Second // KEDA's cooldownPeriod
 )
 
-// maxFormula bounds how long a formula is, in bytes.
+// maxFormula bounds the length of a formula, in bytes.
 const maxFormula = 16 << 10
 
-// Compile reads the formula, which may name triggers by these names.
+// Compile reads the formula. names are the triggers that it may use.
 func (f *Formula) Compile(names []string) (err error) {
 	if len(f.Text) > maxFormula {
 		return fmt.Errorf("the formula has %d bytes; expected up to %d", len(f.Text), maxFormula)
@@ -113,14 +111,14 @@ func (f *Formula) Compile(names []string) (err error) {
 	for _, n := range names {
 		env[n] = 1.0
 	}
-	if _, err = expr.Compile(f.Text, expr.Env(env)); err != nil { // a name that is no trigger's
+	if _, err = expr.Compile(f.Text, expr.Env(env)); err != nil { // checks the names
 		return fmt.Errorf("not an expression: %w", err)
 	}
-	f.program, err = expr.Compile(f.Text) // as KEDA has it: a figure may also be nil
+	f.program, err = expr.Compile(f.Text) // a figure may also be nil, as in KEDA
 	return err
 }
 
-// figure is what the formula makes of figures; those that cannot be had are nil.
+// figure evaluates the formula. Missing figures are nil.
 func (f *Formula) figure(env map[string]any) (float64, error) {
 	out, err := expr.Run(f.program, env)
 	if err != nil {
@@ -134,12 +132,12 @@ func (f *Formula) figure(env map[string]any) (float64, error) {
 	case nil:
 		return 0, errNil
 	}
-	return 0, fmt.Errorf("formula: it comes to %v; expected a number", out)
+	return 0, fmt.Errorf("formula: found %v; expected a number", out)
 }
 
-var errNil = errors.New("formula: it comes to nil; expected a number")
+var errNil = errors.New("formula: found nil; expected a number")
 
-// thousandths returns a figure as Kubernetes' quantities have it.
+// thousandths returns a figure in thousandths, as in Kubernetes' quantities.
 func thousandths(f float64) int64 {
 	switch {
 	case math.IsNaN(f):
@@ -152,8 +150,7 @@ func thousandths(f float64) int64 {
 	return int64(f * 1000)
 }
 
-// AddTrigger adds a trigger as KEDA's prometheus scaler makes one: with a target for each
-// replica.
+// AddTrigger adds a trigger like KEDA's prometheus scaler, with a target for each replica.
 func (c *Config) AddTrigger(name, query string, target float64) error {
 	q, _, err := promql.Read(query)
 	if err != nil {
@@ -164,8 +161,7 @@ func (c *Config) AddTrigger(name, query string, target float64) error {
 	return nil
 }
 
-// AddRule adds a recording rule, which is worked out as often as Prometheus scrapes unless its
-// Interval says otherwise.
+// AddRule adds a recording rule. Every sets its interval.
 func (c *Config) AddRule(record, query string) error {
 	q, _, err := promql.Read(query)
 	if err != nil {
@@ -175,7 +171,7 @@ func (c *Config) AddRule(record, query string) error {
 	return nil
 }
 
-// SetFormula makes one figure of all triggers that there are.
+// SetFormula combines the figures of the triggers so far.
 func (c *Config) SetFormula(text string, target float64) error {
 	f := &Formula{Text: text, Kind: AverageValue, Target: max(1, thousandths(target))}
 	var names []string
@@ -189,8 +185,7 @@ func (c *Config) SetFormula(text string, target float64) error {
 	return nil
 }
 
-// Every has Prometheus scrape, and work out rules that do not say how often, and the HPA look as often
-// as that.
+// Every sets the intervals of Prometheus' scrapes, of rules without an interval, and of the HPA.
 func (c *Config) Every(scrape, sync machine.Time) {
 	c.Scrape, c.Sync = scrape, sync
 	for i := range c.Rules {
@@ -200,27 +195,27 @@ func (c *Config) Every(scrape, sync machine.Time) {
 	}
 }
 
-// Hint adds a trigger for a target metric of document 003's InferencePool, and says whether anybody
-// here tells that metric.
+// Hint adds a trigger for a target metric of document 003's InferencePool, and reports whether a part of the run serves
+// that metric.
 func (c *Config) Hint(kind string, target float64) bool {
 	query := OfHint(kind)
 	return query != "" && c.AddTrigger(kind, query, target) == nil
 }
 
-// Unknown returns which metrics of the queries nobody here tells.
+// Unknown returns a note for each metric in the queries that no part of the run serves.
 func (c *Config) Unknown() (out []string) {
 	for _, name := range c.Names() {
 		if !Known(name) {
-			out = append(out, fmt.Sprintf("nobody here tells the metric %s; it reads as nothing", name))
+			out = append(out, fmt.Sprintf("no part of the run serves the metric %s; it has no value", name))
 		}
 	}
 	return out
 }
 
-// MaxReplicas is the most servers that a Deployment may be scaled to.
+// MaxReplicas is the largest number of servers of a Deployment.
 const MaxReplicas = 2048
 
-// Names returns the metrics that queries read and no rule records.
+// Names returns the metrics that the queries read, without those that rules record.
 func (c *Config) Names() []string {
 	var out []string
 	recorded := map[string]bool{}

@@ -2,36 +2,36 @@ package autoscaler
 
 import (
 	"math"
+	"slices"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// The HorizontalPodAutoscaler's arithmetic. Figures are in thousandths, as Kubernetes'
-// quantities of metrics are.
+// The HorizontalPodAutoscaler's arithmetic. Figures are in thousandths, like Kubernetes' quantities.
 
-// TargetKind is what a metric is held against.
+// TargetKind is the kind of a metric's target.
 type TargetKind string
 
 // The kinds of targets.
 const (
-	// AverageValue is a target for each replica: the figure is divided by them.
+	// AverageValue is a target for each replica: the figure is divided by their number.
 	AverageValue TargetKind = "AverageValue"
 	// Value is a target for the figure itself.
 	Value TargetKind = "Value"
 )
 
-// Behavior says how fast the number of replicas may change.
+// Behavior limits how fast the number of replicas changes.
 type Behavior struct{ Up, Down Rules }
 
-// Rules are those of one direction.
+// Rules limit the changes in one direction.
 type Rules struct {
-	// Window is for how long recommendations are looked back at: up goes to the lowest of
-	// them, down to the highest.
+	// Window is the time over which recommendations count: the number rises to the lowest of them, and falls to the
+	// highest.
 	Window machine.Time
-	// Policies each allow so much change; SelectPolicy says which of them counts.
+	// Policies each limit the change. SelectPolicy selects one of them.
 	Policies     []Policy
 	SelectPolicy SelectPolicy
-	// Tolerance is how far the ratio of figure to target may be from 1 without any change.
+	// Tolerance is how far the ratio of figure to target may be from 1 without a change.
 	Tolerance float64
 }
 
@@ -42,7 +42,7 @@ type Policy struct {
 	Period machine.Time
 }
 
-// PolicyType is what a policy's value counts.
+// PolicyType is the unit of a policy's value.
 type PolicyType string
 
 // The types of policies.
@@ -51,7 +51,7 @@ const (
 	Percent PolicyType = "Percent"
 )
 
-// SelectPolicy is which of several policies counts.
+// SelectPolicy selects one of several policies.
 type SelectPolicy string
 
 // The selections.
@@ -64,7 +64,7 @@ const (
 // DefaultTolerance is kube-controller-manager's --horizontal-pod-autoscaler-tolerance.
 const DefaultTolerance = 0.1
 
-// DefaultBehavior is autoscaling/v2's.
+// DefaultBehavior returns the defaults of autoscaling/v2.
 func DefaultBehavior() Behavior {
 	return Behavior{
 		Up: Rules{Policies: []Policy{{Pods, 4, 15 * machine.Second}, {Percent, 100, 15 * machine.Second}},
@@ -79,8 +79,8 @@ func (b *Behavior) within(ratio float64) bool {
 	return 1-b.Down.Tolerance <= ratio && ratio <= 1+b.Up.Tolerance
 }
 
-// replicas are what an External metric asks for: of AverageValue by the replicas that there
-// are, of Value by those that are ready.
+// replicas returns the replicas that an External metric asks for: AverageValue relates to the existing replicas, Value
+// to the ready ones.
 func (b *Behavior) replicas(kind TargetKind, figure, target int64, spec, have, ready int) int {
 	if kind == AverageValue {
 		ratio := float64(figure) / (float64(target) * float64(have))
@@ -99,10 +99,9 @@ func (b *Behavior) replicas(kind TargetKind, figure, target int64, spec, have, r
 	return ceil(ratio * float64(ready))
 }
 
-// perPod are what a Pods metric asks for: figures are those of the pods that told one,
-// missing how many that run told none, and unready how many are still to come. Those
-// that are missing count as at their target where there would be fewer replicas, and as idle
-// where there would be more.
+// perPod returns the replicas that a Pods metric asks for. figures are the pods' figures, missing is the number of
+// running pods without one, and unready the number of starting pods. Missing pods count as at their target if the
+// number would fall, and as idle if it would rise.
 func (b *Behavior) perPod(figures []int64, target int64, spec, missing, unready int) (replicas int, ok bool) {
 	if len(figures) == 0 {
 		return 0, false
@@ -150,27 +149,27 @@ func ceil(x float64) int {
 	return int(math.Ceil(x))
 }
 
-// change is one that was made.
+// change is a past change of the number of replicas.
 type change struct {
 	at machine.Time
 	by int
 }
 
-// recommendation is one that was worked out.
+// recommendation is a computed number of replicas.
 type recommendation struct {
 	at machine.Time
 	to int
 }
 
-// memory is what an HPA remembers of recommendations and changes.
+// memory holds the HPA's recent recommendations and changes.
 type memory struct {
 	recommended []recommendation
 	ups, downs  []change
 }
 
-// stabilized returns the number of replicas to go to where to was worked out.
+// stabilized returns the number of replicas after the windows, for the recommendation to.
 func (m *memory) stabilized(now machine.Time, b *Behavior, current, to int) int {
-	if m.recommended == nil { // as it begins
+	if m.recommended == nil { // at the beginning
 		m.recommended = []recommendation{{now, current}}
 	}
 	up, down, kept := to, to, m.recommended[:0]
@@ -189,54 +188,39 @@ func (m *memory) stabilized(now machine.Time, b *Behavior, current, to int) int 
 	return min(max(current, up), down)
 }
 
-// limited is as much of a change as the policies allow, and the bounds.
+// limited bounds a change by the policies, and by least and greatest.
 func (m *memory) limited(now machine.Time, b *Behavior, current, to, least, greatest int) int {
 	switch {
 	case to > current:
-		return min(to, max(current, m.upTo(now, &b.Up, current)), greatest)
+		return min(to, max(current, m.reach(now, &b.Up, current, 1)), greatest)
 	case to < current:
-		return max(to, min(current, m.downTo(now, &b.Down, current)), least)
+		return max(to, min(current, m.reach(now, &b.Down, current, -1)), least)
 	}
 	return to
 }
 
-func (m *memory) upTo(now machine.Time, r *Rules, current int) int {
+// reach returns how far the policies allow the number to change: up with sign 1, down with sign -1.
+func (m *memory) reach(now machine.Time, r *Rules, current, sign int) int {
 	if r.SelectPolicy == Disabled {
 		return current
 	}
 	limit := 0
 	for i, p := range r.Policies {
 		began := current - within(m.ups, now, p.Period) + within(m.downs, now, p.Period)
-		to := began + p.Value
-		if p.Type == Percent {
-			to = ceil(float64(began) * (1 + float64(p.Value)/100))
+		to := began + sign*p.Value
+		if by := float64(began) * (1 + float64(sign*p.Value)/100); p.Type == Percent && sign > 0 {
+			to = ceil(by)
+		} else if p.Type == Percent {
+			to = int(by)
 		}
-		if i == 0 || r.SelectPolicy == MinChange && to < limit || r.SelectPolicy != MinChange && to > limit {
+		if further := sign*to > sign*limit; i == 0 || to != limit && further != (r.SelectPolicy == MinChange) {
 			limit = to
 		}
 	}
 	return limit
 }
 
-func (m *memory) downTo(now machine.Time, r *Rules, current int) int {
-	if r.SelectPolicy == Disabled {
-		return current
-	}
-	limit := 0
-	for i, p := range r.Policies {
-		began := current + within(m.downs, now, p.Period) - within(m.ups, now, p.Period)
-		to := began - p.Value
-		if p.Type == Percent {
-			to = int(float64(began) * (1 - float64(p.Value)/100))
-		}
-		if i == 0 || r.SelectPolicy == MinChange && to > limit || r.SelectPolicy != MinChange && to < limit {
-			limit = to
-		}
-	}
-	return limit
-}
-
-// within returns how much was changed within a period.
+// within returns the sum of the changes within a period.
 func within(list []change, now, period machine.Time) (sum int) {
 	for _, c := range list {
 		if c.at > now-period {
@@ -246,7 +230,7 @@ func within(list []change, now, period machine.Time) (sum int) {
 	return sum
 }
 
-// changed remembers a change.
+// changed adds a change, and drops those that no policy counts any more.
 func (m *memory) changed(now machine.Time, b *Behavior, from, to int) {
 	longest := machine.Time(0)
 	for _, r := range []*Rules{&b.Up, &b.Down} {
@@ -254,16 +238,8 @@ func (m *memory) changed(now machine.Time, b *Behavior, from, to int) {
 			longest = max(longest, p.Period)
 		}
 	}
-	keep := func(list []change) []change {
-		out := list[:0]
-		for _, c := range list {
-			if c.at > now-longest {
-				out = append(out, c)
-			}
-		}
-		return out
-	}
-	m.ups, m.downs = keep(m.ups), keep(m.downs)
+	old := func(c change) bool { return c.at <= now-longest }
+	m.ups, m.downs = slices.DeleteFunc(m.ups, old), slices.DeleteFunc(m.downs, old)
 	if to > from {
 		m.ups = append(m.ups, change{now, to - from})
 	} else if to < from {

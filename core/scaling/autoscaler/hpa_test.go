@@ -39,8 +39,8 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// Pods that tell nothing count as at their target on the way down and as idle on the way up, and
-// where that turns the direction nothing changes.
+// Pods without figures count as at their target on the way down and as idle on the way up. If that reverses the
+// direction, nothing changes.
 func TestReplicasPerPod(t *testing.T) {
 	b := DefaultBehavior()
 	for _, x := range []struct {
@@ -177,7 +177,7 @@ func TestMetricsOfMachines(t *testing.T) {
 			"averageUtilization: 80}}}]}", "spec.metrics[0] of type Resource has no effect"},
 		{"v2", "{maxReplicas: 5, metrics: [{type: ContainerResource, containerResource: {name: memory}}]}",
 			"spec.metrics[0] of type ContainerResource has no effect"},
-		{"v2", "{maxReplicas: 5}", "Kubernetes looks at CPU"},
+		{"v2", "{maxReplicas: 5}", "Kubernetes uses CPU"},
 		{"v1", "{maxReplicas: 5, targetCPUUtilizationPercentage: 80}", "targetCPUUtilizationPercentage has no effect"},
 	} {
 		got, err := ReadManifest("h.yaml", []byte("apiVersion: autoscaling/"+x.version+

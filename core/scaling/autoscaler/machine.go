@@ -12,66 +12,64 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// Message is what a Machine is told: Scraped or Status.
+// Message is an input of a Machine: Scraped or Status.
 type Message interface{ message() }
 
-// Scraped is what came of scraping one target, after a Scrape; Failed says that nothing did.
+// Scraped is the result of scraping one target, after a Scrape. Failed: there is no page.
 type Scraped struct {
 	Target  string
 	Samples []promql.Sample
 	Failed  bool
 }
 
-// Status is how the Deployment stands.
+// Status is the status of the Deployment.
 type Status deployment.Status
 
 func (Scraped) message() {}
 func (Status) message()  {}
 
-// Kind is what should happen.
+// Kind is a kind of Effect.
 type Kind uint8
 
 // The kinds of effects.
 const (
-	// Scrape asks for a Scraped of every target: the endpoint pickers, and the model servers
-	// that are there.
+	// Scrape asks for a Scraped of every target: the endpoint pickers, and the existing model servers.
 	Scrape Kind = iota
-	// Scale gives the Deployment another number of replicas.
+	// Scale changes the number of replicas of the Deployment.
 	Scale
 )
 
-// Effect is what should happen.
+// Effect is an action for the driver.
 type Effect struct {
 	At   machine.Time
 	Kind Kind
-	// From and To are replicas, Why the reason in words, By who decides: keda or hpa.
+	// From and To are replicas, Why is the reason in words, By is keda or hpa.
 	From, To int
 	By, Why  string
 }
 
-// Due is when it should.
+// Due returns the time of the effect.
 func (e Effect) Due() machine.Time { return e.At }
 
 // Machine is a machine.Machine[Message, *machine.Effects[Effect]].
 type Machine struct {
-	c      Config
-	now    machine.Time
-	store  promql.Store
-	status deployment.Status
-	memory memory
-	// When each part's turn comes.
+	c                  Config
+	now                machine.Time
+	store              promql.Store
+	status             deployment.Status
+	memory             memory
 	scrape, sync, poll turns
 	rules              []turns
-	active             machine.Time // when a trigger was last
-	failures           []int        // of each trigger, in a row
-	told               string       // the last failure
+	active             machine.Time // the last time with an active trigger
+	failures           []int        // consecutive ones, by trigger
+	failure            string       // the last one
 	wants              map[string]bool
 }
 
-// turns come at an interval, from a phase of their own on.
+// turns are the times of a periodic action.
 type turns struct{ next, interval machine.Time }
 
-// New makes the machine for a Deployment that stands so.
+// New returns the machine of a Deployment with this status.
 func New(c Config, status deployment.Status) *Machine {
 	m := &Machine{c: c, status: status, failures: make([]int, len(c.Triggers)), wants: map[string]bool{}}
 	phase := func(purpose string, number int, interval machine.Time) turns {
@@ -101,7 +99,7 @@ func New(c Config, status deployment.Status) *Machine {
 // Wants reports whether any query reads a metric of this name.
 func (m *Machine) Wants(name string) bool { return m.wants[name] }
 
-// Input plays what is due, and takes a message.
+// Input advances to now, and takes a message.
 func (m *Machine) Input(now machine.Time, msg Message, fx *machine.Effects[Effect]) {
 	m.Advance(now, fx)
 	switch x := msg.(type) {
@@ -112,7 +110,7 @@ func (m *Machine) Input(now machine.Time, msg Message, fx *machine.Effects[Effec
 	}
 }
 
-// Next is when the next part has its turn.
+// Next returns the time of the next action.
 func (m *Machine) Next() (machine.Time, bool) {
 	at := min(m.scrape.next, m.sync.next, m.poll.next)
 	for i := range m.rules {
@@ -121,8 +119,7 @@ func (m *Machine) Next() (machine.Time, bool) {
 	return at, true
 }
 
-// Advance plays what is due by now: of one moment first what is scraped, then what is
-// recorded, and then what is decided.
+// Advance plays the actions up to now. At equal times, scrapes come first, then rules, then decisions.
 func (m *Machine) Advance(now machine.Time, fx *machine.Effects[Effect]) {
 	for {
 		at, _ := m.Next()
@@ -160,18 +157,11 @@ func (t *turns) due(at machine.Time) bool {
 // scrapeState scrapes kube-state-metrics.
 func (m *Machine) scrapeState() {
 	var list []promql.Sample
-	for _, x := range []struct {
-		name string
-		n    int
-	}{
-		{"kube_deployment_spec_replicas", m.status.Wanted}, {"kube_deployment_status_replicas", m.status.Replicas},
-		{"kube_deployment_status_replicas_ready", m.status.Ready},
-		{"kube_deployment_status_replicas_available", m.status.Ready},
-		{"kube_deployment_status_replicas_unavailable", max(0, m.status.Wanted-m.status.Ready)},
-	} {
-		if m.wants[x.name] {
-			list = append(list, promql.Sample{Name: x.name,
-				Labels: []metrics.Label{{Name: "deployment", Value: m.c.Name}}, Value: float64(x.n)})
+	s := &m.status
+	for i, n := range []int{s.Wanted, s.Replicas, s.Ready, s.Ready, max(0, s.Wanted-s.Ready)} {
+		if name := StateMetrics[i]; m.wants[name] {
+			list = append(list, promql.Sample{Name: name,
+				Labels: []metrics.Label{{Name: "deployment", Value: m.c.Name}}, Value: float64(n)})
 		}
 	}
 	if len(list) > 0 {
@@ -179,16 +169,16 @@ func (m *Machine) scrapeState() {
 	}
 }
 
-// StateMetrics are the names of what kube-state-metrics tells of a Deployment here.
+// StateMetrics are the names of kube-state-metrics' metrics of a Deployment, in the order of scrapeState.
 var StateMetrics = []string{"kube_deployment_spec_replicas", "kube_deployment_status_replicas",
-	"kube_deployment_status_replicas_ready",
-	"kube_deployment_status_replicas_available", "kube_deployment_status_replicas_unavailable"}
+	"kube_deployment_status_replicas_ready", "kube_deployment_status_replicas_available",
+	"kube_deployment_status_replicas_unavailable"}
 
-// record works out a recording rule. One that fails records nothing.
+// record evaluates a recording rule. A failed rule records nothing.
 func (m *Machine) record(r *Rule) {
 	list, err := m.store.Eval(r.Query, m.now)
 	if err != nil {
-		m.told, list = err.Error(), nil
+		m.failure, list = err.Error(), nil
 	}
 	for i := range list {
 		list[i].Name = r.Record
@@ -196,7 +186,7 @@ func (m *Machine) record(r *Rule) {
 	m.store.Record(m.now, r.Record, list)
 }
 
-// figure is what a trigger's query comes to, as KEDA's scaler takes it: one series.
+// figure evaluates a trigger's query, like KEDA's scaler: one series.
 func (m *Machine) figure(t *Trigger) (float64, error) {
 	list, err := m.store.Eval(t.Query, m.now)
 	switch {
@@ -215,9 +205,8 @@ func (m *Machine) figure(t *Trigger) (float64, error) {
 	return 0, nil
 }
 
-// counted returns the figure of trigger i, as KEDA hands it out to its own poll and to the HPA.
-// A failure counts whoever asks. After more failures in a row than the threshold the fallback's figure
-// replaces the trigger's, and fallback is true.
+// counted returns the figure of trigger i for KEDA's poll or the HPA. Both count failures. After more consecutive
+// failures than the threshold, the fallback's figure replaces the trigger's, and fallback is true.
 func (m *Machine) counted(i int) (figure float64, fallback bool, err error) {
 	t, f := &m.c.Triggers[i], m.c.Fallback
 	v, err := m.figure(t)
@@ -225,7 +214,7 @@ func (m *Machine) counted(i int) (figure float64, fallback bool, err error) {
 		m.failures[i] = 0
 		return v, false, nil
 	}
-	m.told = err.Error()
+	m.failure = err.Error()
 	if m.failures[i]++; f == nil || m.failures[i] <= f.FailureThreshold {
 		return 0, false, err
 	}
@@ -272,8 +261,8 @@ func (m *Machine) composed() (figure float64, fallback bool, err error) {
 	return figure, false, err
 }
 
-// asked is KEDA's own turn: it starts the first replica where a trigger is active, and ends
-// the last one where none has been for its cooldown.
+// asked is KEDA's poll: it starts the first replica if a trigger is active, and ends the last one if no trigger was
+// active during the cooldown.
 func (m *Machine) asked(fx *machine.Effects[Effect]) {
 	active, failed := false, false
 	if f := m.c.Formula; f != nil {
@@ -293,7 +282,7 @@ func (m *Machine) asked(fx *machine.Effects[Effect]) {
 		if now == 0 || m.c.Idle != nil && now < least {
 			m.scale(max(1, least), "keda", "a trigger is active", fx)
 		}
-	case failed && (m.c.Fallback == nil || m.c.Fallback.Replicas > 0): // KEDA ends nothing before the figures are back
+	case failed && (m.c.Fallback == nil || m.c.Fallback.Replicas > 0): // KEDA ends no replica while figures are missing
 	case m.c.Idle == nil && now < least:
 		m.scale(least, "keda", "there are fewer than minReplicaCount", fx)
 	case m.now-m.active < m.c.Cooldown:
@@ -304,7 +293,7 @@ func (m *Machine) asked(fx *machine.Effects[Effect]) {
 	}
 }
 
-// synced is the HPA's turn.
+// synced is the HPA's action.
 func (m *Machine) synced(fx *machine.Effects[Effect]) {
 	spec, least, b := m.status.Wanted, max(1, m.c.Min), &m.c.Behavior
 	switch {
@@ -328,8 +317,8 @@ func (m *Machine) synced(fx *machine.Effects[Effect]) {
 	m.scale(min(max(to, least), m.c.Max), "hpa", why, fx)
 }
 
-// metrics returns the largest number of replicas that a metric asks for, and which. Where some
-// cannot be had there are none fewer than now, and where none can be it is not ok.
+// metrics returns the largest number of replicas that a metric asks for, and the reason. It is not ok if all metrics
+// fail, or if some fail and the number would fall.
 func (m *Machine) metrics() (replicas int, why string, ok bool) {
 	n := len(m.c.Triggers)
 	if m.c.Formula != nil {
@@ -341,7 +330,7 @@ func (m *Machine) metrics() (replicas int, why string, ok bool) {
 		r, text, err := m.metric(i)
 		if err != nil {
 			failed++
-			m.told = err.Error()
+			m.failure = err.Error()
 			continue
 		}
 		if r > replicas {
@@ -354,7 +343,7 @@ func (m *Machine) metrics() (replicas int, why string, ok bool) {
 	return replicas, why, true
 }
 
-// metric is what one of them asks for.
+// metric returns the replicas that metric i asks for, and the reason.
 func (m *Machine) metric(i int) (int, string, error) {
 	b, s := &m.c.Behavior, &m.status
 	if f := m.c.Formula; f != nil {
@@ -376,12 +365,12 @@ func (m *Machine) metric(i int) (int, string, error) {
 	}
 	n, ok := b.perPod(figures, t.Target, s.Wanted, max(0, s.Replicas-len(figures)), 0)
 	if !ok {
-		return 0, "", fmt.Errorf("%s: no pod tells it", t.Name)
+		return 0, "", fmt.Errorf("%s: no pod serves it", t.Name)
 	}
 	return n, fmt.Sprintf("%s of %d pods, target %s each", t.Name, len(figures), quantity(t.Target)), nil
 }
 
-// asks is what a figure asks for, or its failure.
+// asks returns the replicas that a figure asks for, and the reason.
 func (m *Machine) asks(
 	name string, v float64, fallback bool, err error, kind TargetKind, target int64,
 ) (int, string, error) {
@@ -396,7 +385,7 @@ func (m *Machine) asks(
 	return n, fmt.Sprintf(why, name, quantity(figure), quantity(target)), nil
 }
 
-// replicas returns those of a fallback.
+// replicas returns the replicas of a fallback.
 func (f *Fallback) replicas(now int) int {
 	switch f.Behavior {
 	case CurrentReplicas:
@@ -409,10 +398,10 @@ func (f *Fallback) replicas(now int) int {
 	return f.Replicas
 }
 
-// quantity returns a figure in thousandths, in words.
+// quantity formats a figure in thousandths.
 func quantity(v int64) string { return strconv.FormatFloat(float64(v)/1000, 'f', -1, 64) }
 
-// scale has the Deployment have so many replicas, if it has not.
+// scale changes the number of replicas, if it differs.
 func (m *Machine) scale(to int, by, why string, fx *machine.Effects[Effect]) {
 	from := m.status.Wanted
 	if to == from {
@@ -425,10 +414,10 @@ func (m *Machine) scale(to int, by, why string, fx *machine.Effects[Effect]) {
 	fx.Add(Effect{At: m.now, Kind: Scale, From: from, To: to, By: by, Why: why})
 }
 
-// Failure returns the last failure to get a figure, "" where there was none.
-func (m *Machine) Failure() string { return m.told }
+// Failure returns the last failure of a query, "" without one.
+func (m *Machine) Failure() string { return m.failure }
 
-// Recommended returns the recommendations that the HPA remembers, oldest first.
+// Recommended returns the HPA's recent recommendations, oldest first.
 func (m *Machine) Recommended() (out []int) {
 	for _, r := range m.memory.recommended {
 		out = append(out, r.to)

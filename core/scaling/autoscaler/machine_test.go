@@ -137,8 +137,8 @@ func TestQueueAndRunning(t *testing.T) {
 	}
 }
 
-// KEDA ends the last server when nothing was asked for the cooldown, and starts the first one
-// again when somebody waits; the HPA leaves none alone.
+// KEDA removes the last server after a cooldown without requests, and starts the first one again when a request waits;
+// the HPA does not act on zero servers.
 func TestScaleToZero(t *testing.T) {
 	p := play(t, strings.ReplaceAll(queueObject, "MIN", "0"), 1)
 	p.load[runningMetric] = 1
@@ -313,8 +313,8 @@ func TestActivation(t *testing.T) {
 	}
 }
 
-// Whatever the figures say, there are as many as the bounds allow; a number out of them that
-// somebody else has set is put right.
+// The number stays within the bounds whatever the figures; a number beyond them that was set by other means is
+// corrected.
 func TestBounds(t *testing.T) {
 	for _, x := range []struct {
 		spec     string
@@ -340,8 +340,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// A trigger takes one series: several are a failure, and so is a figure that is no number unless
-// ignoreNullValues has it be 0.
+// A trigger takes one series: several are a failure, and so is a figure that is no number, unless ignoreNullValues
+// replaces it by 0.
 func TestFigures(t *testing.T) {
 	p := play(t, object("  minReplicaCount: 1", runningMetric, ""), 2)
 	p.load[runningMetric+" of a"], p.load[runningMetric+" of b"] = 90, 90
@@ -426,7 +426,7 @@ spec:
 	}
 }
 
-// What has no effect is told by name; what is wrong is told with its line.
+// Notes name fields without an effect; errors name their line.
 func TestManifests(t *testing.T) {
 	x, err := ReadManifest("so.yaml", []byte(strings.ReplaceAll(queueObject, "MIN", "1")+`---
 apiVersion: monitoring.coreos.com/v1

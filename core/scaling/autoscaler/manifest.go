@@ -13,22 +13,22 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// Manifest is what a ScaledObject or a HorizontalPodAutoscaler says.
+// Manifest is a ScaledObject or a HorizontalPodAutoscaler.
 type Manifest struct {
 	// Config lacks a name, a seed, and the intervals of Prometheus and the HPA.
 	Config Config
-	// Targets says that it names what it scales (scaleTargetRef), which is whoever reads it to see to.
+	// Targets: it names its target (scaleTargetRef), which callers have to check.
 	Targets bool
-	// Notes say what has no effect here, and what was taken to be meant.
+	// Notes list fields without an effect, and assumptions.
 	Notes []string
 }
 
 // maxManifest bounds a manifest, in bytes.
 const maxManifest = 1 << 20
 
-// ReadManifest reads a file with one ScaledObject or HorizontalPodAutoscaler, and the
-// PrometheusRules that its queries need. Unknown fields are mistakes; those that are known and
-// have no effect are told in the Notes. A HorizontalPodAutoscaler whose metrics have no effect has no Triggers.
+// ReadManifest reads a file with one ScaledObject or HorizontalPodAutoscaler, and the PrometheusRules that its queries
+// need. Unknown fields are mistakes. Notes list the known fields without an effect. A HorizontalPodAutoscaler whose
+// metrics have no effect has no Triggers.
 func ReadManifest(file string, text []byte) (*Manifest, error) {
 	doc, err := strictyaml.Parse(text,
 		strictyaml.Options{File: file, MaxBytes: maxManifest, Kubernetes: true, Many: true})
@@ -49,7 +49,7 @@ func ReadManifest(file string, text []byte) (*Manifest, error) {
 			m.rules(v.Get("spec"))
 		case slices.Contains([]string{"TriggerAuthentication", "ClusterTriggerAuthentication", "Secret",
 			"ServiceAccount", "ConfigMap"}, kind):
-			m.note("%s: nothing is authenticated here; it has no effect", kind)
+			m.note("%s has no effect: the run has no authentication", kind)
 		default:
 			v.Fail(v.Get("kind").Found(),
 				"a ScaledObject (keda.sh/v1alpha1), a HorizontalPodAutoscaler (autoscaling/v2) or a PrometheusRule", "")
@@ -93,14 +93,14 @@ func (m *manifest) head(v strictyaml.Value) (group, kind string) {
 	group, _, _ = strings.Cut(version, "/")
 	if kind == "HorizontalPodAutoscaler" && version != "autoscaling/v1" && version != "autoscaling/v2" {
 		v.Get("apiVersion").Fail(fmt.Sprintf("%q", version), "autoscaling/v2",
-			"older versions are gone from Kubernetes")
+			"Kubernetes has removed older versions")
 	}
 	return group, kind
 }
 
 func none(strictyaml.Value) {}
 
-// without are fields that have no effect here, with why.
+// without adds fields that have no effect, with the reason.
 func (m *manifest) without(fields map[string]func(strictyaml.Value), why string, names ...string) {
 	for _, name := range names {
 		fields[name] = func(v strictyaml.Value) {
@@ -116,10 +116,8 @@ func (m *manifest) scaledObject(v strictyaml.Value) {
 	*c = Config{KEDA: true, Max: 100, Poll: DefaultPoll, Cooldown: DefaultCooldown, Behavior: DefaultBehavior(),
 		Rules: c.Rules}
 	fields := map[string]func(strictyaml.Value){
-		"pollingInterval": func(v strictyaml.Value) { c.Poll = machine.Time(v.Int(1, 86400, 30)) * machine.Second },
-		"cooldownPeriod": func(v strictyaml.Value) {
-			c.Cooldown = machine.Time(v.Int(0, 86400, 300)) * machine.Second
-		},
+		"pollingInterval":  seconds(&c.Poll, 1, 86400, 30),
+		"cooldownPeriod":   seconds(&c.Cooldown, 0, 86400, 300),
 		"minReplicaCount":  func(v strictyaml.Value) { c.Min = int(v.Int(0, 100000, 0)) },
 		"maxReplicaCount":  func(v strictyaml.Value) { c.Max = int(v.Int(1, 100000, 100)) },
 		"idleReplicaCount": func(v strictyaml.Value) { n := int(v.Int(0, 100000, 0)); c.Idle = &n },
@@ -134,22 +132,21 @@ func (m *manifest) scaledObject(v strictyaml.Value) {
 	advanced := map[string]func(strictyaml.Value){
 		"horizontalPodAutoscalerConfig": func(v strictyaml.Value) {
 			h := map[string]func(strictyaml.Value){"behavior": m.behavior}
-			m.without(h, "there is one HorizontalPodAutoscaler, whatever it is called", "name")
+			m.without(h, "a run has one HorizontalPodAutoscaler", "name")
 			v.Fields(h)
 		},
 		"scalingModifiers": func(v strictyaml.Value) { formula = v },
 	}
-	m.without(advanced, "nobody deletes the object here", "restoreToOriginalReplicaCount")
+	m.without(advanced, "a run does not delete the object", "restoreToOriginalReplicaCount")
 	fields["advanced"] = func(v strictyaml.Value) { v.Fields(advanced) }
 	fields["scaleTargetRef"] = func(v strictyaml.Value) { m.out.Targets = v.Given() }
-	m.without(fields, "the object is there from the beginning", "initialCooldownPeriod")
+	m.without(fields, "the object exists from the beginning", "initialCooldownPeriod")
 	v.Fields(fields)
 	if len(c.Triggers) == 0 {
 		v.Fail("no triggers", "at least one trigger of type prometheus", "")
 	}
 	if c.Min > c.Max {
-		v.Fail(fmt.Sprintf("minReplicaCount %d above maxReplicaCount %d", c.Min, c.Max), "no more than maxReplicaCount",
-			"")
+		v.Fail(fmt.Sprintf("minReplicaCount %d above maxReplicaCount %d", c.Min, c.Max), "at most maxReplicaCount", "")
 	}
 	if c.Idle != nil && *c.Idle >= c.Min {
 		v.Get("idleReplicaCount").Fail(strconv.Itoa(*c.Idle), "less than minReplicaCount", "")
@@ -164,10 +161,8 @@ func (m *manifest) fallback(v strictyaml.Value) {
 	v.Fields(map[string]func(strictyaml.Value){
 		"failureThreshold": func(v strictyaml.Value) { f.FailureThreshold = int(v.Int(0, 1000, 0)) },
 		"replicas":         func(v strictyaml.Value) { f.Replicas = int(v.Int(0, 100000, 0)) },
-		"behavior": func(v strictyaml.Value) {
-			f.Behavior = FallbackBehavior(v.OneOf(string(Static), string(CurrentReplicas),
-				string(CurrentReplicasIfHigher), string(CurrentReplicasIfLower), string(ScalingModifiers)))
-		},
+		"behavior": oneOf(&f.Behavior, Static, CurrentReplicas, CurrentReplicasIfHigher, CurrentReplicasIfLower,
+			ScalingModifiers),
 	})
 	m.out.Config.Fallback = f
 }
@@ -185,7 +180,7 @@ func (m *manifest) trigger(v strictyaml.Value) {
 	fields := map[string]func(strictyaml.Value){
 		"type":       func(v strictyaml.Value) { v.OneOf("prometheus") },
 		"name":       func(v strictyaml.Value) { t.Name = v.Text() },
-		"metricType": func(v strictyaml.Value) { t.Kind = TargetKind(v.OneOf(string(AverageValue), string(Value))) },
+		"metricType": oneOf(&t.Kind, AverageValue, Value),
 		"metadata":   func(v strictyaml.Value) { v.Fields(metadata) },
 	}
 	m.without(fields, "the metrics are those of the run", "authenticationRef", "useCachedMetrics")
@@ -205,7 +200,21 @@ func (m *manifest) trigger(v strictyaml.Value) {
 	m.out.Config.Triggers = append(m.out.Config.Triggers, t)
 }
 
-// figure returns a number, which may stand in quotes.
+// seconds reads a whole number of seconds.
+func seconds(to *machine.Time, low, high, otherwise int64) func(strictyaml.Value) {
+	return func(v strictyaml.Value) { *to = machine.Time(v.Int(low, high, otherwise)) * machine.Second }
+}
+
+// oneOf reads one of several values.
+func oneOf[T ~string](to *T, of ...T) func(strictyaml.Value) {
+	var names []string
+	for _, x := range of {
+		names = append(names, string(x))
+	}
+	return func(v strictyaml.Value) { *to = T(v.OneOf(names...)) }
+}
+
+// figure returns a number, which may be quoted.
 func figure(v strictyaml.Value) float64 {
 	f, err := strconv.ParseFloat(v.Scalar(), 64)
 	if err != nil && v.Given() {
@@ -229,7 +238,7 @@ func (m *manifest) query(v strictyaml.Value) *promql.Query {
 
 func (m *manifest) dropped(q *promql.Query, list []string) {
 	if len(list) > 0 {
-		m.note("%s: %s select by what there is in a cluster alone; here they select everything", q,
+		m.note("%s: %s select by labels that only a cluster has; in a run they select everything", q,
 			strings.Join(list, ", "))
 	}
 }
@@ -240,9 +249,7 @@ func (m *manifest) formula(v strictyaml.Value) {
 	v.Fields(map[string]func(strictyaml.Value){
 		"formula": func(v strictyaml.Value) { text = v }, "target": func(v strictyaml.Value) { target = v },
 		"activationTarget": func(v strictyaml.Value) { f.Activation = figure(v) },
-		"metricType": func(v strictyaml.Value) {
-			f.Kind = TargetKind(v.OneOf(string(AverageValue), string(Value)))
-		},
+		"metricType":       oneOf(&f.Kind, AverageValue, Value),
 	})
 	if !text.Given() || !target.Given() {
 		v.Fail("formula or target missing", "both of them", "")
@@ -260,7 +267,7 @@ func (m *manifest) formula(v strictyaml.Value) {
 		text.Fail(err.Error(), "an expression (expr-lang) over the triggers' names: "+strings.Join(names, ", "), "")
 	}
 	m.out.Config.Formula = f
-	m.note("the triggers' thresholds have no effect: scalingModifiers has a formula over their figures")
+	m.note("the triggers' thresholds have no effect: scalingModifiers has a formula for their figures")
 }
 
 func (m *manifest) behavior(v strictyaml.Value) {
@@ -273,12 +280,8 @@ func (m *manifest) behavior(v strictyaml.Value) {
 
 func direction(v strictyaml.Value, r *Rules) {
 	v.Fields(map[string]func(strictyaml.Value){
-		"stabilizationWindowSeconds": func(v strictyaml.Value) {
-			r.Window = machine.Time(v.Int(0, 3600, 0)) * machine.Second
-		},
-		"selectPolicy": func(v strictyaml.Value) {
-			r.SelectPolicy = SelectPolicy(v.OneOf(string(MaxChange), string(MinChange), string(Disabled)))
-		},
+		"stabilizationWindowSeconds": seconds(&r.Window, 0, 3600, 0),
+		"selectPolicy":               oneOf(&r.SelectPolicy, MaxChange, MinChange, Disabled),
 		"tolerance": func(v strictyaml.Value) {
 			if q, ok := quantityOf(v.Scalar()); ok {
 				r.Tolerance = float64(q) / 1000
@@ -291,13 +294,9 @@ func direction(v strictyaml.Value, r *Rules) {
 			for _, x := range v.List() {
 				var p Policy
 				x.Fields(map[string]func(strictyaml.Value){
-					"type": func(v strictyaml.Value) {
-						p.Type = PolicyType(v.OneOf(string(Pods), string(Percent)))
-					},
-					"value": func(v strictyaml.Value) { p.Value = int(v.Int(1, 1_000_000, 1)) },
-					"periodSeconds": func(v strictyaml.Value) {
-						p.Period = machine.Time(v.Int(1, 1800, 1)) * machine.Second
-					},
+					"type":          oneOf(&p.Type, Pods, Percent),
+					"value":         func(v strictyaml.Value) { p.Value = int(v.Int(1, 1_000_000, 1)) },
+					"periodSeconds": seconds(&p.Period, 1, 1800, 1),
 				})
 				if p.Type == "" || p.Value == 0 || p.Period == 0 {
 					x.Fail("type, value or periodSeconds missing", "all three", "")
@@ -308,7 +307,7 @@ func direction(v strictyaml.Value, r *Rules) {
 	})
 }
 
-// quantityOf reads a quantity of Kubernetes' in thousandths.
+// quantityOf reads a quantity of Kubernetes, in thousandths.
 func quantityOf(text string) (int64, bool) {
 	unit := 1000.0
 	if rest, ok := strings.CutSuffix(text, "m"); ok {
@@ -340,19 +339,19 @@ func (m *manifest) hpa(v strictyaml.Value) {
 	m.without(fields, ofMachines, "targetCPUUtilizationPercentage") // of autoscaling/v1
 	v.Fields(fields)
 	if !v.Get("metrics").Given() && !v.Get("targetCPUUtilizationPercentage").Given() {
-		m.note("without metrics Kubernetes looks at CPU, which has no effect: %s", ofMachines)
+		m.note("without metrics Kubernetes uses CPU, which has no effect: %s", ofMachines)
 	}
 	switch {
 	case c.Max == 0:
 		v.Fail("no maxReplicas", "the most replicas", "")
 	case c.Min > c.Max:
-		v.Fail(fmt.Sprintf("minReplicas %d above maxReplicas %d", c.Min, c.Max), "no more than maxReplicas", "")
+		v.Fail(fmt.Sprintf("minReplicas %d above maxReplicas %d", c.Min, c.Max), "at most maxReplicas", "")
 	case c.Min == 0:
 		v.Get("minReplicas").Fail("0", "1 or more, or a ScaledObject: nothing but KEDA starts the first replica", "")
 	}
 }
 
-// ofMachines is why metrics of CPU, memory and objects have no effect.
+// ofMachines explains why metrics of CPU, memory and objects have no effect.
 const ofMachines = "nothing here uses CPU or memory as a real container does; metrics of type External and Pods act"
 
 func (m *manifest) metric(v strictyaml.Value) {
@@ -442,7 +441,7 @@ func (m *manifest) rules(v strictyaml.Value) {
 				},
 				"rules": func(v strictyaml.Value) { rules = v },
 			}
-			m.without(fields, "rules are worked out one after the other", "limit", "partial_response_strategy",
+			m.without(fields, "rules are evaluated in order", "limit", "partial_response_strategy",
 				"query_offset")
 			fields["name"] = none
 			g.Fields(fields)
@@ -459,8 +458,8 @@ func (m *manifest) rule(v strictyaml.Value, interval machine.Time) {
 		"record": func(v strictyaml.Value) { x.Record = v.Text() },
 		"expr":   func(v strictyaml.Value) { x.Query = m.query(v) },
 	}
-	m.without(fields, "queries here select by what the figures themselves have", "labels")
-	m.without(fields, "nobody is alerted here", "alert", "for", "annotations", "keep_firing_for")
+	m.without(fields, "queries select by the figures' own labels", "labels")
+	m.without(fields, "a run has no alerts", "alert", "for", "annotations", "keep_firing_for")
 	v.Fields(fields)
 	if x.Record != "" && x.Query != nil {
 		m.out.Config.Rules = append(m.out.Config.Rules, x)

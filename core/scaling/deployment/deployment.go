@@ -9,30 +9,29 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 )
 
-// Config is what a Deployment is made of.
+// Config configures a Deployment.
 type Config struct {
-	// Name and Seed are what start-up times are drawn from.
+	// Name and Seed determine the start-up times.
 	Name string
 	Seed uint64
-	// Places are how many pods there can be at once, those that leave included; at
-	// least Replicas.
+	// Places is the largest number of pods at one time, including those that leave; at least Replicas.
 	Places int
-	// Replicas are there from the beginning, ready.
+	// Replicas is the number of pods that are ready at the beginning.
 	Replicas int
-	// Startup is from a pod's creation until it is ready: scheduling, image, weights.
+	// Startup is the time from a pod's creation until it is ready: scheduling, image, weights.
 	Startup dist.Dist
-	// PreStop is how long a pod that leaves goes on taking requests of those who do
-	// not know yet, as a preStop hook that sleeps has it.
+	// PreStop is how long a pod that leaves still takes requests from proxies that do not know yet, like a preStop hook
+	// that sleeps.
 	PreStop machine.Time
-	// Grace is how long a pod may take from then on until it has ended by itself; PreStop
-	// is part of it, as in terminationGracePeriodSeconds.
+	// Grace is how long a pod that leaves may take until it has ended, including PreStop, as in
+	// terminationGracePeriodSeconds.
 	Grace machine.Time
 }
 
-// DefaultStartup returns how long a model server takes until it is ready where nobody says it.
+// DefaultStartup returns the default start-up time of a model server.
 func DefaultStartup() dist.Dist { return dist.Between(100*machine.Second, 240*machine.Second) }
 
-// Phase is where a pod is in its life.
+// Phase is a phase in the life of a pod.
 type Phase uint8
 
 // The phases.
@@ -40,11 +39,11 @@ const (
 	Absent   Phase = iota
 	Starting       // created, and not ready
 	Ready          // an endpoint
-	Leaving        // no endpoint any more; it still takes requests of those who do not know
-	Stopping       // it has been told to end, and finishes what it has
+	Leaving        // not an endpoint, but takes requests from proxies that do not know yet
+	Stopping       // terminated: it finishes its requests
 )
 
-// What happens to pods.
+// Kind is a kind of Effect.
 type Kind uint8
 
 // The kinds of effects, each about one pod.
@@ -52,40 +51,39 @@ const (
 	Started Kind = iota // created
 	Joined              // ready: it is an endpoint from now on
 	Left                // no endpoint from now on
-	Stopped             // told to end (SIGTERM): it takes no new request
-	Ended               // it has nothing to do any more, and is gone
-	Killed              // its grace is over: what it still has breaks off
+	Stopped             // terminated (SIGTERM): it takes no new request
+	Ended               // it has finished its requests, and is gone
+	Killed              // its grace is over: its requests break off
 )
 
 // Effect is something that happens to a pod.
 type Effect struct {
 	At   machine.Time
 	Kind Kind
-	// Pod is the number of its place.
+	// Pod is the index of the pod's place.
 	Pod int
-	// Was is whether the pod had been ready, of Left.
+	// Was, for Left: the pod had been ready.
 	Was bool
 }
 
-// Due is when it happens.
+// Due returns the time of the effect.
 func (e Effect) Due() machine.Time { return e.At }
 
-// Message is what a Deployment is told: Scale, Evict or Idle.
+// Message is an input of a Deployment: Scale, Evict or Idle.
 type Message interface{ message() }
 
-// Scale says how many pods there are to be. Those that leave do not count.
+// Scale sets the number of pods, without those that leave.
 type Scale struct{ Replicas int }
 
-// Evict has the pod with this number leave, whatever Scale says. Grace, if above 0, is in place
-// of the Config's. With Replace another pod takes its place, else there is one fewer from
-// then on. Nothing happens to a pod that is absent or leaves already.
+// Evict makes a pod leave. Grace, if above 0, replaces the Config's. With Replace, another pod starts; otherwise the
+// number of pods falls by one. It has no effect on a pod that is absent or leaves already.
 type Evict struct {
 	Pod     int
 	Grace   machine.Time
 	Replace bool
 }
 
-// Idle says that a pod which was Stopped has nothing in hand.
+// Idle reports that a Stopped pod has finished its requests.
 type Idle struct{ Pod int }
 
 func (Scale) message() {}
@@ -94,10 +92,10 @@ func (Idle) message()  {}
 
 type pod struct {
 	phase  Phase
-	serial uint64       // of its start; those from the beginning have the lowest
-	ready  machine.Time // when it was
-	due    machine.Time // of its next phase by the clock; Never is none
-	killed machine.Time // when its grace is over
+	serial uint64       // of its start; the pods of the beginning have the lowest
+	ready  machine.Time // when it became ready
+	due    machine.Time // of its next phase; Never is none
+	killed machine.Time // the end of its grace
 }
 
 // Deployment is a machine.Machine[Message, *machine.Effects[Effect]].
@@ -109,7 +107,7 @@ type Deployment struct {
 	serials uint64
 }
 
-// New has its first pods ready.
+// New returns a Deployment whose first pods are ready.
 func New(c Config) *Deployment {
 	d := &Deployment{c: c, pods: make([]pod, max(c.Places, c.Replicas)), want: c.Replicas}
 	for i := range d.pods {
@@ -123,22 +121,22 @@ func New(c Config) *Deployment {
 	return d
 }
 
-// Phase is where the pod with a number is.
+// Phase returns the phase of a pod.
 func (d *Deployment) Phase(i int) Phase { return d.pods[i].phase }
 
-// Places returns how many pods there can be at once.
+// Places returns the largest number of pods at one time.
 func (d *Deployment) Places() int { return len(d.pods) }
 
-// Status is what a Deployment's status says.
+// Status is the status of a Deployment.
 type Status struct {
-	// Wanted is spec.replicas, Replicas those that were created and do not leave, and Ready
-	// those of them that are.
+	// Wanted is spec.replicas. Replicas counts the pods that were created and do not leave, Ready the ready ones of
+	// them.
 	Wanted, Replicas, Ready int
-	// Ending are those that leave.
+	// Ending counts the pods that leave.
 	Ending int
 }
 
-// Status is how it stands.
+// Status returns the current status.
 func (d *Deployment) Status() Status {
 	s := Status{Wanted: d.want}
 	for i := range d.pods {
@@ -155,7 +153,7 @@ func (d *Deployment) Status() Status {
 	return s
 }
 
-// Input plays what is due, and takes a message.
+// Input advances to now, and takes a message.
 func (d *Deployment) Input(now machine.Time, m Message, fx *machine.Effects[Effect]) {
 	d.Advance(now, fx)
 	switch x := m.(type) {
@@ -164,14 +162,10 @@ func (d *Deployment) Input(now machine.Time, m Message, fx *machine.Effects[Effe
 		d.reconcile(fx)
 	case Evict:
 		if x.Pod >= 0 && x.Pod < len(d.pods) && (d.pods[x.Pod].phase == Starting || d.pods[x.Pod].phase == Ready) {
-			grace := d.c.Grace
-			if x.Grace > 0 {
-				grace = x.Grace
-			}
 			if !x.Replace {
 				d.want--
 			}
-			d.leave(x.Pod, grace, fx)
+			d.leave(x.Pod, cmp.Or(max(x.Grace, 0), d.c.Grace), fx)
 			d.reconcile(fx)
 		}
 	case Idle:
@@ -182,7 +176,7 @@ func (d *Deployment) Input(now machine.Time, m Message, fx *machine.Effects[Effe
 	}
 }
 
-// Next is when the next pod is ready, is told to end, or is out of time.
+// Next returns the time of the next change of a phase.
 func (d *Deployment) Next() (machine.Time, bool) {
 	at := machine.Never
 	for i := range d.pods {
@@ -191,7 +185,7 @@ func (d *Deployment) Next() (machine.Time, bool) {
 	return at, at != machine.Never
 }
 
-// Advance plays what is due by now.
+// Advance changes the phases up to now.
 func (d *Deployment) Advance(now machine.Time, fx *machine.Effects[Effect]) {
 	for {
 		at, ok := d.Next()
@@ -226,8 +220,7 @@ func (d *Deployment) emit(i int, k Kind, fx *machine.Effects[Effect]) {
 	fx.Add(Effect{At: d.now, Kind: k, Pod: i})
 }
 
-// reconcile starts pods where there are too few, as far as there are places, and has some
-// leave where there are too many.
+// reconcile starts pods if there are too few, as far as there are places, and makes pods leave if there are too many.
 func (d *Deployment) reconcile(fx *machine.Effects[Effect]) {
 	have := d.Status().Replicas
 	for i := 0; have < d.want && i < len(d.pods); i++ {
@@ -246,7 +239,7 @@ func (d *Deployment) reconcile(fx *machine.Effects[Effect]) {
 	}
 }
 
-// leave has a pod leave. One that was not ready has nothing to finish.
+// leave makes a pod leave. A pod that was not ready ends at once.
 func (d *Deployment) leave(i int, grace machine.Time, fx *machine.Effects[Effect]) {
 	p := &d.pods[i]
 	was := p.phase == Ready
@@ -255,7 +248,7 @@ func (d *Deployment) leave(i int, grace machine.Time, fx *machine.Effects[Effect
 		d.end(i, Ended, fx)
 		return
 	}
-	// A moment later at the least, so that everything due now has been said.
+	// At least 1 ns later, after all other effects of now.
 	p.phase, p.killed = Leaving, d.now.Add(max(2, grace))
 	p.due = min(d.now.Add(max(1, d.c.PreStop)), p.killed-1)
 }
@@ -265,10 +258,9 @@ func (d *Deployment) end(i int, k Kind, fx *machine.Effects[Effect]) {
 	d.emit(i, k, fx)
 }
 
-// first returns the pod that goes first, by the ReplicaSet controller's rule: who is not
-// ready before who is, and who has been ready for a shorter time. Times count by the power of
-// two of their seconds, and within one chance decides (LogarithmicScaleDown); of those
-// that are not ready the youngest goes.
+// first returns the pod that leaves first, by the ReplicaSet controller's rule: pods that are not ready before ready
+// ones, the youngest first; then pods that have been ready for a shorter time, compared by the power of two of the
+// seconds, with chance within one power (LogarithmicScaleDown).
 func (d *Deployment) first() int {
 	var list []int
 	for i := range d.pods {
@@ -291,7 +283,7 @@ func (d *Deployment) first() int {
 	})
 }
 
-// age returns how long a pod has been ready, as the power of two of its seconds.
+// age returns how long a pod has been ready, as the power of two of the seconds.
 func (d *Deployment) age(p *pod) int { return bits.Len64(uint64((d.now - p.ready) / machine.Second)) }
 
 // chance stands for a pod's UID.

@@ -30,8 +30,8 @@ func say(fx *machine.Effects[Effect]) string {
 	return strings.Join(out, ", ")
 }
 
-// A pod that joins takes its time; one that leaves goes on for its preStop, is then told to end,
-// and is gone once it is idle, or when its grace is over.
+// A pod needs its startup time to join; one that leaves serves until its preStop is over, must then end, and ends once
+// it is idle or its grace is over.
 func TestLifeOfAPod(t *testing.T) {
 	d, fx := pods(1), new(machine.Effects[Effect])
 	step := func(what string, want string, f func()) {
@@ -68,8 +68,8 @@ func TestLifeOfAPod(t *testing.T) {
 	})
 }
 
-// Who is not ready goes first, the youngest of them; then who has been ready for the shortest
-// time, by powers of two.
+// Pods that are not ready are removed first, the youngest before the others; then those that have been ready for the
+// shortest time, by powers of two.
 func TestWhoLeavesFirst(t *testing.T) {
 	d, fx := pods(2), new(machine.Effects[Effect])
 	d.Input(0, Scale{3}, fx)          // 2, ready at 100 s
@@ -83,8 +83,8 @@ func TestWhoLeavesFirst(t *testing.T) {
 	}
 }
 
-// However pods are wanted, evicted and idle: as many are created as are wanted and have a place,
-// a pod's life has its order, and each that began ends or goes on.
+// Under any order of changes, evictions and idle pods, as many pods are created as are wanted and have a place, a pod's
+// life has its order, and each that began ends or still runs.
 func TestPodsAreConserved(t *testing.T) {
 	next := map[string]string{"": "started", "started": "joined left", "joined": "left", "left": "stopped ended",
 		"stopped": "ended killed", "ended": "started", "killed": "started"}

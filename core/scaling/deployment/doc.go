@@ -1,5 +1,5 @@
-// Package deployment is a Kubernetes Deployment's pods as far as requests feel them: each
-// takes its time until it is ready, and leaves in the way in which the kubelet ends a pod. Who
-// goes first when there are too many is the ReplicaSet controller's rule. How many there
-// are to be is somebody else's decision (core/scaling/autoscaler, or an incident).
+// Package deployment plays the pods of a Kubernetes Deployment as far as they affect requests: each takes its start-up
+// time until it is ready, and ends as the kubelet ends a pod. The ReplicaSet controller's rule selects the pod that
+// leaves. An autoscaler (core/scaling/autoscaler) or an incident decides the number of pods. Begin to read at
+// Deployment.
 package deployment

@@ -5,15 +5,14 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// Begin and End are what an engine is told as its server's process begins, with empty caches, and
-// as it is killed.
+// Begin and End are the engine's controls for the start of a server's process, with empty caches, and for its kill.
 var (
 	Begin = engine.Control{Op: engine.OpRestart}
 	End   = engine.Control{Op: engine.OpCrash}
 )
 
-// Recorded returns what the record says of an effect on a Deployment's server: a step, "" for none, and its details.
-// cut is how many requests broke off, of Killed.
+// Recorded returns the step, "" for none, and its details for an effect on a Deployment's server. cut is the number of
+// requests that broke off, for Killed.
 func (e Effect) Recorded(deployment, server string, cut int) (step record.Step, details record.Details) {
 	details = record.Details{record.D("name", server), record.D("deployment", deployment)}
 	switch e.Kind {

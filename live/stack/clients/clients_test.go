@@ -76,7 +76,7 @@ func installed(t *testing.T, kind, version, list string, fill func(dir string) (
 			filepath.Base(list), err, stderr)
 	}
 	if err := os.Rename(fresh, dir); err != nil {
-		if _, other := os.Stat(dir); other != nil { // somebody else was faster: fine
+		if _, other := os.Stat(dir); other != nil { // another process was faster: fine
 			t.Fatal(err)
 		}
 	}

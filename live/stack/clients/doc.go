@@ -4,8 +4,7 @@
 // make test-clients runs all of them, also through whole stacks (plain, held,
 // prefill and decode).
 //
-// The scripts under testdata do what an application does and say line by line
-// what held; the Go test starts a server, fetches the clients once into the
-// user's cache and reads the lines. Without Python, Node or a package registry
-// the tests are skipped and say what is missing; in CI (CI=true) they fail.
+// The scripts under testdata act like an application and print a line for each check; the Go test starts a server,
+// fetches the clients once into the user's cache and reads the lines. Without Python, Node or a package registry the
+// tests are skipped and name the missing part; in CI (CI=true) they fail.
 package clients

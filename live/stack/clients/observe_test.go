@@ -122,8 +122,8 @@ func observed(t *testing.T, requests int) (*stack.Stack, map[string][]observe.Ta
 	return st, targets
 }
 
-// Every metric that a panel or a rule asks for is one that our parts tell of; and none of
-// those that docs/observe.md says can never match.
+// Every metric that a panel or a rule queries is one that Windtunnel's parts have; and none is among those that, by
+// docs/observe.md, can never match.
 func TestQueriesAskForWhatThereIs(t *testing.T) {
 	t.Parallel()
 	st, targets := observed(t, 90)
@@ -193,7 +193,7 @@ func TestQueriesReturnData(t *testing.T) {
 		t.Skip("make test-observe runs it: it fetches a Prometheus")
 	}
 	binary := prometheus(t)
-	st, targets := observed(t, 30*180) // three minutes of them, of which it takes a part
+	st, targets := observed(t, 30*180) // three minutes of requests, of which the test needs a part
 	dir := t.TempDir()
 	made, err := observe.Files(
 		observe.Options{Interval: time.Second, Prometheus: "http://127.0.0.1:9091", Dir: dir, Targets: targets})
@@ -235,7 +235,7 @@ func TestQueriesReturnData(t *testing.T) {
 		}
 	})
 	// Series that begin with a first event have a rate from their second scrape on, so the
-	// load goes on until there is data of all.
+	// load continues until there is data of all.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	loaded := make(chan error, 1)

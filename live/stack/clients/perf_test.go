@@ -83,7 +83,7 @@ func scraping(t *testing.T, binary string, servers []string) string {
 	}
 }
 
-// asked is what a Prometheus says of an expression now.
+// asked is a Prometheus's value of an expression now.
 func asked(t *testing.T, base, expression string) float64 {
 	t.Helper()
 	resp, err := http.Get(base + "/api/v1/query?query=" + url.QueryEscape(expression))
@@ -105,8 +105,7 @@ func asked(t *testing.T, base, expression string) float64 {
 	return v
 }
 
-// counted is what the servers' own pages say: the sum of a counter, or of a
-// histogram's sum and count.
+// counted is from the servers' own pages: the sum of a counter, or of a histogram's sum and count.
 func counted(t *testing.T, servers []string, name string) (sum, count float64) {
 	t.Helper()
 	for _, s := range servers {
@@ -132,7 +131,7 @@ func counted(t *testing.T, servers []string, name string) (sum, count float64) {
 	return sum, count
 }
 
-// stat is what inference-perf tells of one quantity.
+// stat is inference-perf's result for one quantity.
 type stat struct {
 	Mean float64 `json:"mean"`
 }
@@ -145,7 +144,7 @@ func TestInferencePerf(t *testing.T) {
 	}
 	python, site := packagesOf(t, "inference-perf.txt", 12)
 	binary := prometheus(t)
-	tokenizer := t.TempDir() // the servers' own, as transformers has it
+	tokenizer := t.TempDir() // the servers' own, in the form of transformers
 	for _, name := range []string{"tokenizer.json", "chat_template.jinja"} {
 		text, err := os.ReadFile(filepath.Join("..", "testdata", "model", name))
 		if err == nil {

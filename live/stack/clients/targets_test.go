@@ -14,11 +14,11 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// everything tells whether all that clients are run against and with is wanted:
-// make test has the model server alone, and the clients that come quickly.
+// everything says whether all targets and all clients run: make test has the model server alone, and the clients that
+// are quick to install.
 var everything = os.Getenv("WINDTUNNEL_CLIENTS") == "all"
 
-// target is what a client is run against.
+// target is a server or stack for the clients.
 type target struct {
 	url     string   // the base of its API
 	decodes []string // addresses of the servers that make answers

@@ -26,8 +26,8 @@ func TestDescribe(t *testing.T) {
 			API: rapid.SampledFrom([]workload.API{workload.Chat, workload.Completions, workload.Generate}).Draw(t,
 				"api"), Fields: []byte(rapid.SampledFrom(
 				[]string{"", `"cache_salt":"x"`, `"cache_salt":7`, `"n":2`}).Draw(t, "fields")),
-			Length: func(*machine.Draw) int { return length.Draw(t, "length") },
-			Turns:  func(*machine.Draw) int64 { return 4 }}
+			Prompts: workload.Prompts{Length: func(*machine.Draw) int { return length.Draw(t, "length") }},
+			Turns:   func(*machine.Draw) int64 { return 4 }}
 		if rapid.Bool().Draw(t, "prefixes") {
 			c.Prefixes = workload.Prefixes(1, 2, workload.ASCII, func(*machine.Draw) int64 { return 600 })
 		}

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// csv reads lines with a time, a prompt's length and an answer's, below a header
-// that names the columns.
+// csv reads lines with a time, a prompt's length and an answer's length, after a header with the names of the columns.
 type csv struct {
 	format string
 	names  [3]string // time, prompt, answer
@@ -20,8 +19,8 @@ type csv struct {
 }
 
 func (c *csv) assumed() []string {
-	return append([]string{"it says nothing of what prompts have in common: all are different, and nothing of them " +
-		"is found in caches"}, c.also...)
+	return append([]string{"it does not say which prompts share beginnings: all are different, and caches find " +
+		"nothing of them"}, c.also...)
 }
 
 func (c *csv) line(text string) (r row, header bool, err error) {
@@ -71,7 +70,7 @@ func seconds(text string) (float64, error) {
 	return at, nil
 }
 
-// wallClock reads 2023-11-16 18:15:46.6805900, with or without a fraction or zone.
+// wallClock reads a time such as 2023-11-16 18:15:46.6805900, with or without a fraction or a zone, in seconds.
 func wallClock(text string) (float64, error) {
 	for _, layout := range []string{"2006-01-02 15:04:05", "2006-01-02 15:04:05Z07:00", time.RFC3339} {
 		if at, err := time.Parse(layout, text); err == nil {

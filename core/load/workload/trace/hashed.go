@@ -17,23 +17,23 @@ import (
 // hashed reads JSON lines with a hash id for each block of a prompt.
 type hashed struct {
 	block   int     // tokens of a block
-	unit    float64 // seconds that a time counts
-	chained bool    // an id stands for its block alone, and what is before it counts besides
+	unit    float64 // of times, in seconds
+	chained bool    // an id identifies only its block, without the blocks before it
 
 	sessions bool
-	beside   map[string]bool // fields that say something of requests and are not taken over
-	other    bool            // some have more than text
+	beside   map[string]bool // given fields of requests that are left out
+	other    bool            // some requests have more than text
 }
 
 func (h *hashed) assumed() []string {
-	out := []string{fmt.Sprintf("a hash id stands for %d tokens, and for all that is before them", h.block),
-		"answers are not known by content: no later prompt has one of them in it but as its own hash ids say"}
+	out := []string{fmt.Sprintf("a hash id identifies %d tokens and all tokens before them", h.block),
+		"the content of answers is unknown: a later prompt contains one only if its own hash ids say so"}
 	if h.sessions {
-		out = append(out, "requests of a session come at the times of their lines, and do not wait for the answer "+
-			"before")
+		out = append(out, "requests of a session come at the times of their lines, and do not wait for the previous "+
+			"answer")
 	}
 	if names := slices.Sorted(maps.Keys(h.beside)); len(names) > 0 {
-		out = append(out, "what it says of requests besides is not taken over: "+strings.Join(names, ", "))
+		out = append(out, "further fields of its requests are left out: "+strings.Join(names, ", "))
 	}
 	if h.other {
 		out = append(out, "requests whose type is not text are text of as many tokens")
@@ -41,7 +41,7 @@ func (h *hashed) assumed() []string {
 	return out
 }
 
-// blocks is a line.
+// blocks is a line of the file.
 type blocks struct {
 	Timestamp   *float64        `json:"timestamp"`
 	CreatedTime *float64        `json:"created_time"`
@@ -54,7 +54,7 @@ type blocks struct {
 	Chat        json.RawMessage `json:"chat_id"`
 	Type        string          `json:"type"`
 
-	// What is not taken over.
+	// Fields that are left out.
 	Priority json.RawMessage `json:"priority"`
 	Strict   json.RawMessage `json:"strict_priority"`
 	Policy   json.RawMessage `json:"policy_class"`
@@ -64,8 +64,8 @@ type blocks struct {
 	ToolWait json.RawMessage `json:"tool_wait_ms"`
 }
 
-// read reads a line that has nothing but the fields of Mooncake, as its lines do: in an
-// eighth of the time. It is false for any other line, well-formed or not.
+// read reads a line with only the fields of Mooncake's lines, in an eighth of the time of encoding/json. It is false
+// for any other line, well-formed or not.
 func (x *blocks) read(text string) bool {
 	s := scan(text)
 	if !s.skip('{') {
@@ -99,19 +99,19 @@ func (x *blocks) read(text string) bool {
 	}
 }
 
-// beside are the fields that are not taken over.
+// beside returns the fields that are left out.
 func (x *blocks) beside() map[string]json.RawMessage {
 	return map[string]json.RawMessage{"priority": x.Priority, "strict_priority": x.Strict, "policy_class": x.Policy,
 		"delay": x.Delay, "delay_ms": x.DelayMS, "wait_for": x.WaitFor, "tool_wait_ms": x.ToolWait}
 }
 
-// scan is what is left of a line.
+// scan is the rest of a line.
 type scan string
 
-// space is what JSON has between its signs.
+// space is the white space of JSON.
 const space = " \t\r\n"
 
-// skip steps over a sign and the space before it, if it comes next.
+// skip skips a character and the space before it, if it is next.
 func (s *scan) skip(c byte) bool {
 	rest := strings.TrimLeft(string(*s), space)
 	if rest == "" || rest[0] != c {
@@ -121,7 +121,7 @@ func (s *scan) skip(c byte) bool {
 	return true
 }
 
-// key is a name without escapes and its colon.
+// key reads a name without escapes and its colon.
 func (s *scan) key() (string, bool) {
 	if !s.skip('"') {
 		return "", false
@@ -131,7 +131,7 @@ func (s *scan) key() (string, bool) {
 	return key, ok && s.skip(':')
 }
 
-// number is a number of digits, with a fraction or without.
+// number reads a number of digits, with or without a fraction.
 func (s *scan) number() string {
 	rest := strings.TrimLeft(string(*s), space)
 	n := 0
@@ -140,7 +140,7 @@ func (s *scan) number() string {
 	}
 	*s = scan(rest[n:])
 	if dot := strings.IndexByte(rest[:n], '.'); dot == 0 || dot == n-1 || n > 1 && rest[0] == '0' && dot != 1 {
-		return "" // this is not how JSON writes them
+		return "" // not valid in JSON
 	}
 	return rest[:n]
 }
@@ -172,8 +172,7 @@ func (s *scan) ids() ([]uint64, bool) {
 	}
 }
 
-// line reads a request. Dynamo's variant of Mooncake's format has other names for
-// the same.
+// line reads a request. Dynamo's variant of Mooncake's format has other names.
 func (h *hashed) line(text string) (r row, header bool, err error) {
 	var x blocks
 	if !x.read(text) {

@@ -15,20 +15,18 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Client is what ServeGen's data says of one of the clients whose requests a server got:
-// how often they came, and how long they were, by windows of time.
+// Client holds ServeGen's data of a client: the rate and the lengths of its requests, by windows of time.
 type Client struct {
 	Name string // for errors
-	// Trace is lines of a window's beginning in seconds, the requests per second in it,
-	// the variation of the times between them, and the law that was fitted to these:
-	// Gamma, Weibull or none, its shape and its scale.
+	// Trace has a line for each window: its beginning in seconds, its requests per second, the variation of the times
+	// between them, and the law that was fitted to these: Gamma, Weibull or none, its shape and its scale.
 	Trace io.Reader
-	// Dataset is a JSON object of windows by their beginnings, each with how often every
-	// length of a prompt and of an answer occurred.
+	// Dataset is a JSON object of windows by their beginnings, each with the frequencies of the lengths of prompts and
+	// answers.
 	Dataset io.Reader
 }
 
-// Limits of what is read of clients.
+// Limits of the clients' data.
 const (
 	maxClients = 4096
 	maxWindows = 1 << 16
@@ -36,8 +34,7 @@ const (
 	maxLengths = 1 << 20 // different ones in a window
 )
 
-// Generate makes requests like those of ServeGen's clients, all together, from Options.From
-// for Options.For seconds. Errors name the client.
+// Generate makes the requests of all clients, from Options.From for Options.For seconds. Errors name the client.
 func Generate(clients []Client, o Options) (*Trace, error) {
 	if len(clients) == 0 || len(clients) > maxClients {
 		return nil, fmt.Errorf("%d clients; expected 1 to %d", len(clients), maxClients)
@@ -62,8 +59,8 @@ func Generate(clients []Client, o Options) (*Trace, error) {
 		}
 	}
 	if expected == 0 {
-		return nil, fmt.Errorf("nobody sends a request from %g s on for %g s; expected a time in which somebody does",
-			o.From, o.For)
+		return nil, fmt.Errorf("no client sends a request from %g s on for %g s; expected a time with requests", o.From,
+			o.For)
 	}
 	scale := 1.0
 	if o.Rate > 0 {
@@ -94,14 +91,14 @@ func Generate(clients []Client, o Options) (*Trace, error) {
 	return t, nil
 }
 
-// sender is one client while it sends.
+// sender is a client that sends.
 type sender struct {
 	windows []window
 	sizes   []sizes // by their beginnings
-	number  uint64  // its own
+	number  uint64  // of the client
 	sent    uint64
-	speed   float64 // of its rate
-	now, at float64 // seconds: how far it is, and when its next request comes
+	speed   float64 // factor of its rate
+	now, at float64 // in seconds: the current time, and the next request
 	window  int     // at now
 }
 
@@ -111,18 +108,17 @@ type window struct {
 	gaps           workload.Gaps
 }
 
-// sizes are how long prompts and answers are from a time on.
+// sizes are the lengths of prompts and answers from a time on.
 type sizes struct {
 	from   float64
-	input  []often // what a prompt consists of
+	input  []often // by part of a prompt
 	output often
 }
 
-// parts of a prompt: its tokens, or of multimodal clients those of its text and of what stands
-// beside it.
+// parts are the parts of a prompt: its tokens, or for multimodal clients the tokens of its text and of other media.
 var parts = []string{"input_tokens", "text_tokens", "image_tokens", "audio_tokens", "video_tokens"}
 
-// often is how often values occur: cumulated, up to 1.
+// often is the cumulative frequency of values, up to 1.
 type often struct {
 	values []int
 	upTo   []float64
@@ -131,21 +127,21 @@ type often struct {
 type generator struct {
 	o       *Options
 	end     float64
-	lawless bool // some windows have no law,
-	seen    bool // and some prompts more than text
+	lawless bool // some windows have no law
+	seen    bool // some prompts have more than text
 }
 
 func (x *generator) assumed(scale float64) []string {
-	out := []string{"it is no trace but what one was summed up to: requests are drawn from it by the scenario's " +
-		"seed, each client's gaps by the law that was fitted in its window, at a rate that holds on average",
-		"lengths of prompts and of their answers are drawn apart from each other",
-		"it says nothing of what prompts have in common: all are different, and nothing of them is found in caches"}
+	out := []string{"it is the summary of a trace: the scenario's seed draws requests from it, each client's gaps by " +
+		"the law of its window, at a rate that holds on average",
+		"lengths of prompts and of their answers are drawn independently",
+		"it does not say which prompts share beginnings: all are different, and caches find nothing of them"}
 	if x.lawless {
-		out = append(out, "windows without a law are taken as Poisson")
+		out = append(out, "windows without a law are Poisson")
 	}
 	if x.seen {
-		out = append(out, "what stands beside the text of a prompt is text of as many tokens, and its parts' lengths "+
-			"are drawn apart from each other")
+		out = append(out, "other media in a prompt are text of as many tokens, and the lengths of its parts are drawn "+
+			"independently")
 	}
 	if scale != 1 {
 		out = append(out, fmt.Sprintf("all clients send %.4g times as often as they did", scale))
@@ -153,7 +149,7 @@ func (x *generator) assumed(scale float64) []string {
 	return out
 }
 
-// span is how many seconds of requests there are.
+// span returns the seconds in which clients send.
 func (x *generator) span(all []sender) float64 {
 	last := x.o.From
 	for i := range all {
@@ -164,7 +160,7 @@ func (x *generator) span(all []sender) float64 {
 	return min(x.end, last) - x.o.From
 }
 
-// rates reads a client's windows, and keeps those in which requests may come.
+// rates reads a client's windows, and keeps those with requests.
 func (x *generator) rates(s *sender, from io.Reader) error {
 	text, err := limited(from, maxWindows*256)
 	if err != nil {
@@ -207,7 +203,7 @@ func (x *generator) rates(s *sender, from io.Reader) error {
 	return nil
 }
 
-// usualWindow is how long one is in seconds, where nothing else follows from the next.
+// usualWindow is the length of a window in seconds, if the data has only one.
 const usualWindow = 600
 
 // row reads a line of a trace.
@@ -245,7 +241,7 @@ func (x *generator) row(text string) (w window, err error) {
 	return w, err
 }
 
-// lengths reads a client's lengths, of those windows that are wanted.
+// lengths reads a client's lengths, of the windows before the end.
 func (x *generator) lengths(s *sender, from io.Reader) error {
 	in := json.NewDecoder(io.LimitReader(from, maxDataset))
 	if open, err := in.Token(); err != nil {
@@ -299,7 +295,7 @@ func occurrences(text string) (o often, err error) {
 	inside, ok1 := strings.CutPrefix(strings.TrimSpace(text), "{")
 	inside, ok2 := strings.CutSuffix(inside, "}")
 	if text == "" || ok1 && ok2 && strings.TrimSpace(inside) == "" {
-		return o, nil // nobody sent anything
+		return o, nil // no request
 	}
 	wrong := func(found string) error {
 		return fmt.Errorf("found %.80q; expected how often each length occurred, such as {224: 0.4, 300: 0.6}", found)
@@ -338,11 +334,11 @@ func (o *often) draw(d *machine.Draw) int {
 	return o.values[min(i, len(o.values)-1)]
 }
 
-// next finds when a client's next request comes.
+// next computes the time of a client's next request.
 func (x *generator) next(s *sender) {
 	s.sent++
 	d := machine.NewDraw(x.o.Seed, "client", "servegen arrival", s.number<<40|s.sent)
-	left := math.NaN() // of the gap, in arrivals that are expected meanwhile
+	left := math.NaN() // the rest of the gap, in expected arrivals
 	for ; s.window < len(s.windows); s.window++ {
 		w := &s.windows[s.window]
 		if math.IsNaN(left) {
@@ -360,7 +356,7 @@ func (x *generator) next(s *sender) {
 	s.at = math.Inf(1)
 }
 
-// request adds the one that comes next.
+// request adds a client's next request.
 func (x *generator) request(t *Trace, s *sender) {
 	i, _ := slices.BinarySearchFunc(s.sizes, s.at, func(z sizes, at float64) int {
 		if z.from <= at {
@@ -379,7 +375,7 @@ func (x *generator) request(t *Trace, s *sender) {
 		r.recorded(x.o, machine.Time(r.at*1e9), []workload.RecordedPrompt{r.prompt(len(t.Requests))}))
 }
 
-// limited reads a text of at most so many bytes.
+// limited reads a text of at most most bytes.
 func limited(from io.Reader, most int64) (string, error) {
 	text, err := io.ReadAll(io.LimitReader(from, most+1))
 	if err == nil && int64(len(text)) > most {

@@ -57,10 +57,11 @@ func TestGenerated(t *testing.T) {
 		n[kind{200, 7}] != windows[0] {
 		t.Errorf("%v of %v", n, windows)
 	}
-	told := strings.Join(got.Assumed, "\n")
-	for _, want := range []string{"it is no trace", "without a law", "drawn apart", "text of as many tokens"} {
-		if !strings.Contains(told, want) {
-			t.Errorf("not told: %q in\n%s", want, told)
+	assumed := strings.Join(got.Assumed, "\n")
+	for _, want := range []string{"the summary of a trace", "without a law", "drawn independently",
+		"text of as many tokens"} {
+		if !strings.Contains(assumed, want) {
+			t.Errorf("%q is not in\n%s", want, assumed)
 		}
 	}
 }
@@ -100,7 +101,7 @@ func TestGeneratedMistakes(t *testing.T) {
 		{rates, `{"0": {"input_tokens": "{100: much}"}}`, `input_tokens: found "100: much"`, 0},
 		{rates, `{"0": {"input_tokens": "{100: 0}"}}`, "expected how often each length occurred", 0},
 		{rates, "{}", "its dataset has no lengths", 0},
-		{rates, lengths, "nobody sends a request from 5000 s on", 5000},
+		{rates, lengths, "no client sends a request from 5000 s on", 5000},
 	} {
 		_, err := Generate([]Client{{"chunk-0", strings.NewReader(x.rates), strings.NewReader(x.lengths)}},
 			Options{Most: 10, Speedup: 1, From: x.from, For: 60})

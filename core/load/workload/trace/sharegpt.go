@@ -17,15 +17,14 @@ type said struct {
 	Value string `json:"value"`
 }
 
-// asks says whether a message is one to be answered, answers whether it is an
-// answer.
+// asks reports whether a message asks for an answer; answers reports whether it is one.
 func (s *said) asks() bool { return s.From == "human" || s.From == "user" || s.From == "system" }
 func (s *said) answers() bool {
 	return s.From == "gpt" || s.From == "assistant" || s.From == "chatgpt" || s.From == "bing" || s.From == "bard"
 }
 
-// conversations reads ShareGPT's array: each answer is one request, with all that
-// was said before it. Lengths are those of the texts, words are made up.
+// conversations reads ShareGPT's array: each answer is one request, with the messages before it. Lengths are the
+// texts'. Words are invented.
 func conversations(from io.Reader, o *Options) (*Trace, error) {
 	if !o.Chat {
 		return nil, errors.New("these are conversations; expected api: chat")
@@ -73,13 +72,13 @@ func conversations(from io.Reader, o *Options) (*Trace, error) {
 		return nil, fmt.Errorf("there is no answer in it; expected conversations of human and gpt, as the %s format "+
 			"has", ShareGPT)
 	}
-	t.Assumed = []string{"it has no times: requests come as the workload says, those of a conversation one after the " +
-		"other, and do not wait for the answer before",
-		"words are made up, of the lengths of the trace's and the same where its are the same; a token of an answer " +
-			"is four characters",
-		"every message is one of the user's"}
+	t.Assumed = []string{"it has no times: the workload determines the arrivals, and requests of a conversation do " +
+		"not wait for the previous answer",
+		"words are invented, with the lengths of the trace's, and equal where the trace's are equal; a token of an " +
+			"answer is four characters",
+		"every message is the user's"}
 	if odd > 0 {
-		t.Assumed = append(t.Assumed, fmt.Sprintf("%d messages of neither human nor gpt are taken as the user's", odd))
+		t.Assumed = append(t.Assumed, fmt.Sprintf("%d messages of neither human nor gpt count as the user's", odd))
 	}
 	return t, nil
 }

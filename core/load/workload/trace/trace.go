@@ -1,6 +1,6 @@
-// Package trace reads traces of requests that somebody published: when each came,
-// how long its prompt and its answer were, and in some which beginnings prompts
-// had in common. What they say nothing of is made up, and told (Trace.Assumed).
+// Package trace reads published traces of requests: the time of each, the lengths of its prompt and its answer, and in
+// some formats the shared beginnings of prompts. Trace.Assumed lists what a trace leaves open. Write writes traces.
+// Begin to read at Read.
 package trace
 
 import (
@@ -37,25 +37,24 @@ const (
 	ServeGen = "servegen"
 )
 
-// MooncakeBlock is how many tokens a hash id of Mooncake's traces stands for, where nobody
-// says another number.
+// MooncakeBlock is the default number of tokens of a hash id in Mooncake's traces.
 const MooncakeBlock = 512
 
-// BailianBlock is how many tokens a hash id of Bailian's traces stands for.
+// BailianBlock is the number of tokens of a hash id in Bailian's traces.
 const BailianBlock = 16
 
-// Formats are all of them.
+// Formats returns the names of all formats.
 func Formats() []string { return []string{Azure, Mooncake, BurstGPT, Bailian, ShareGPT, ServeGen} }
 
-// format is one reader.
+// format reads the lines of a format.
 type format interface {
-	// line reads a line of the file; header says that it is no request's.
+	// line reads a line of the file; header reports that it is not a request.
 	line(text string) (r row, header bool, err error)
-	// assumed is what this format does not say.
+	// assumed returns what this format leaves open, a sentence each.
 	assumed() []string
 }
 
-// of is the reader of a format of lines.
+// of returns the reader of a format of lines.
 func (o *Options) of() (format, error) {
 	switch o.Format {
 	case Azure:
@@ -72,57 +71,53 @@ func (o *Options) of() (format, error) {
 	return nil, fmt.Errorf("no format %q; expected one of %s", o.Format, strings.Join(Formats(), ", "))
 }
 
-// Options say how a trace is read.
+// Options configure how a trace is read.
 type Options struct {
 	Format string
-	// Most is how many requests are wanted; what follows them is not read.
+	// Most is the largest number of requests to read.
 	Most int
-	// Speedup makes the trace so many times as fast; 1 is its own pace.
+	// Speedup is the factor by which the trace is faster; 1 is its own speed.
 	Speedup float64
-	// Block is how many tokens a hash id stands for; 0 is what the format has.
+	// Block is the number of tokens of a hash id; 0 is the format's.
 	Block int
-	// Spread moves every time evenly within the next so many seconds, for traces
-	// whose times are rounded down to steps of that.
+	// Spread delays every request by a random time up to this, in seconds, for traces whose times are rounded down.
 	Spread float64
-	// From leaves out what comes sooner, in seconds after the first line's time (of
-	// ServeGen after its own beginning), and For what comes later than so many seconds
-	// after that; 0 leaves out nothing.
+	// From and For select requests, in seconds: from From after the first line's time (ServeGen's beginning), for For;
+	// 0 is no limit.
 	From, For float64
-	// Rate is how many requests per second ServeGen's clients send together, on average;
-	// 0 is as many as they did.
+	// Rate is the mean rate of all ServeGen's clients together, in requests per second; 0 is their own.
 	Rate float64
-	// Seed is for what is drawn.
+	// Seed is the seed of all draws.
 	Seed uint64
-	// Stream asks for answers as server-sent events, Chat for chats and not completions.
+	// Stream asks for server-sent events, Chat for chats instead of completions.
 	Stream, Chat bool
 }
 
-// Trace is what was read.
+// Trace holds the requests of a trace.
 type Trace struct {
 	Requests []workload.Recorded
-	// Untimed says that the trace has no times: those of the requests are 0.
+	// Untimed: the trace has no times, and the requests' times are 0.
 	Untimed bool
-	// Assumed is what the trace did not say, or what of it was left out, a sentence
-	// each.
+	// Assumed lists what the trace leaves open, and its parts that are left out, a sentence each.
 	Assumed []string
 }
 
-// Limits of what is read.
+// Limits of traces.
 const (
 	maxLine   = 4 << 20
 	maxTokens = 1 << 24
 	maxBlocks = 1 << 17
 )
 
-// bytesPerToken is what tokens.Packed makes a token of.
+// bytesPerToken is the size of a token of tokens.Packed.
 const bytesPerToken = 4
 
-// row is one request of any format.
+// row is a request of any format.
 type row struct {
 	at            float64 // seconds from any origin
 	input, output int
 	hashes        []uint64
-	block         int // tokens that one of them stands for
+	block         int // tokens of a hash
 }
 
 // Read reads a trace. Errors name the line.
@@ -160,7 +155,7 @@ func Read(from io.Reader, o Options) (*Trace, error) {
 		switch since := r.at - origin; {
 		case o.From > 0 && since < o.From || o.For > 0 && since >= o.From+o.For:
 			outside++
-		case r.output == 0: // as both kinds of CSV tell a failure
+		case r.output == 0: // a failed request in both CSV formats
 			left++
 		default:
 			rows = append(rows, r)
@@ -172,8 +167,8 @@ func Read(from io.Reader, o Options) (*Trace, error) {
 		return nil, err
 	}
 	if len(rows) == 0 && outside > 0 {
-		return nil, fmt.Errorf("none of its %d requests comes in the time from %g s on that is asked for; expected "+
-			"one that has some", outside, o.From)
+		return nil, fmt.Errorf("none of its %d requests is in the selected time from %g s on; expected a time with "+
+			"requests", outside, o.From)
 	}
 	if len(rows) == 0 {
 		return nil, errors.New("there is no request in it; expected one on each line")
@@ -181,7 +176,7 @@ func Read(from io.Reader, o Options) (*Trace, error) {
 	t := &Trace{Assumed: f.assumed()}
 	if !slices.IsSortedFunc(rows, before) {
 		slices.SortStableFunc(rows, before)
-		t.Assumed = append(t.Assumed, "its lines are not in the order of their times: they are sorted")
+		t.Assumed = append(t.Assumed, "its lines are not in the order of their times, and are sorted")
 	}
 	if left > 0 {
 		t.Assumed = append(t.Assumed, fmt.Sprintf("%d lines without an answer, which failed, are left out", left))
@@ -208,7 +203,7 @@ func Read(from io.Reader, o Options) (*Trace, error) {
 	return t, nil
 }
 
-// prompt is that of the request with this number.
+// prompt returns the prompt of the request with this number.
 func (r *row) prompt(number int) workload.RecordedPrompt {
 	p := workload.RecordedPrompt{Bytes: r.input * bytesPerToken, Unit: r.block * bytesPerToken, Heads: r.hashes}
 	if r.hashes == nil {
@@ -217,25 +212,17 @@ func (r *row) prompt(number int) workload.RecordedPrompt {
 	return p
 }
 
-// recorded is the request.
+// recorded returns the request.
 func (r *row) recorded(o *Options, at machine.Time, prompt []workload.RecordedPrompt) workload.Recorded {
 	return workload.Recorded{At: at, Chat: o.Chat, Stream: o.Stream, Output: r.output, Prompt: prompt}
 }
 
-// unique marks what tells prompts apart that have nothing in common.
+// unique marks the heads of prompts that share nothing.
 const unique = 1 << 63
 
-func before(a, b row) int {
-	switch {
-	case a.at < b.at:
-		return -1
-	case a.at > b.at:
-		return 1
-	}
-	return 0
-}
+func before(a, b row) int { return cmp.Compare(a.at, b.at) }
 
-// check says whether a request like it can be sent.
+// check returns an error unless its lengths are within the limits.
 func (r *row) check() error {
 	if r.input < 1 || r.input > maxTokens || r.output < 0 || r.output > maxTokens {
 		return fmt.Errorf("a prompt of %d tokens and an answer of %d; expected 1 to %d, and up to %d", r.input,

@@ -17,30 +17,29 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
-// Each format becomes requests with its times and lengths; what fails is left out
-// and told.
+// Each format becomes requests with its times and lengths; a note says that failed requests are left out.
 func TestRead(t *testing.T) {
 	for _, x := range []struct {
 		format, text string
 		seconds      []float64
 		input, out   []int
-		told         string
+		assumed      string
 	}{
 		{Azure, "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:15:46.5000000,100,20\r\n2023-11-16 " +
 			"18:15:48.7500000,7,1", []float64{0, 2.25}, []int{100, 7}, []int{20, 1},
-			"nothing of what prompts have in common"},
+			"does not say which prompts share beginnings"},
 		{BurstGPT, "Timestamp,Session ID,Model,Request tokens,Response tokens,Total tokens,Log " +
 			"Type\n5,1,ChatGPT,10,20,30,API log\n9,2,GPT-4,11,0,11,API log\n45,,GPT-4,12,3,15,API log\n",
 			[]float64{0, 40}, []int{10, 12}, []int{20, 3}, "1 lines without an answer"},
 		{Mooncake, `{"timestamp":0,"input_length":1030,"output_length":5,"hash_ids":[0,1,2]}` + "\n" +
 			`{"timestamp":3000,"input_length":600,"output_length":6,"hash_ids":[0,7]}`, []float64{0, 3},
-			[]int{1030, 600}, []int{5, 6}, "stands for 512 tokens"},
+			[]int{1030, 600}, []int{5, 6}, "identifies 512 tokens"},
 		{Mooncake, `{"created_time":0.5,"input_tokens":3,"output_tokens":5,"hash_ids":[4],"session_id":"a"}` + "\n",
-			[]float64{0}, []int{3}, []int{5}, "do not wait for the answer"},
+			[]float64{0}, []int{3}, []int{5}, "do not wait for the previous answer"},
 		{Bailian, `{"timestamp":1.5,"input_length":20,"output_length":5,"hash_ids":[0,1],"chat_id":1,` +
 			`"parent_chat_id":-1,"turn":1,"type":"text"}` + "\n" +
 			`{"timestamp":2,"input_length":17,"output_length":6,"hash_ids":[7,1]}`, []float64{0, .5}, []int{20, 17},
-			[]int{5, 6}, "stands for 16 tokens"},
+			[]int{5, 6}, "identifies 16 tokens"},
 	} {
 		got, err := Read(strings.NewReader(x.text), Options{Format: x.format, Most: 10, Speedup: 1})
 		if err != nil || len(got.Requests) != len(x.input) {
@@ -52,18 +51,17 @@ func TestRead(t *testing.T) {
 				t.Errorf("%s: request %d: %+v", x.format, i, r)
 			}
 		}
-		if !strings.Contains(strings.Join(got.Assumed, "\n"), x.told) {
-			t.Errorf("%s: told %q", x.format, got.Assumed)
+		if !strings.Contains(strings.Join(got.Assumed, "\n"), x.assumed) {
+			t.Errorf("%s: assumed %q", x.format, got.Assumed)
 		}
 	}
 }
 
-// Every reader tells all that it had to assume, and nothing that it had not.
+// Every reader lists all that it assumed, and nothing else.
 func TestAssumed(t *testing.T) {
-	const different = "it says nothing of what prompts have in common: all are different, and nothing of them is " +
-		"found in caches"
-	const answers = "answers are not known by content: no later prompt has one of them in it but as its own hash ids " +
-		"say"
+	const different = "it does not say which prompts share beginnings: all are different, and caches find nothing " +
+		"of them"
+	const answers = "the content of answers is unknown: a later prompt contains one only if its own hash ids say so"
 	azure := "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.5,100,20\n"
 	for _, x := range []struct {
 		text string
@@ -74,30 +72,30 @@ func TestAssumed(t *testing.T) {
 		{"TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n2025-05-10 00:00:00.01,2,812,97\n", Options{Format: Azure},
 			[]string{different, "the images of its requests are left out"}},
 		{azure + "2023-11-16 18:15:40.5,100,20\n2023-11-16 18:15:41.5,100,0\n", Options{Format: Azure, Spread: 1},
-			[]string{different, "its lines are not in the order of their times: they are sorted",
+			[]string{different, "its lines are not in the order of their times, and are sorted",
 				"1 lines without an answer, which failed, are left out",
 				"every request comes up to 1 s after its time, evenly"}},
 		{"Timestamp,Model,Request tokens,Response tokens\n5,x,10,20\n", Options{Format: BurstGPT},
 			[]string{different, "its requests to several models are sent to one"}},
 		{`{"timestamp":0,"input_length":600,"output_length":5,"hash_ids":[0,1]}`, Options{Format: Mooncake},
-			[]string{"a hash id stands for 512 tokens, and for all that is before them", answers}},
+			[]string{"a hash id identifies 512 tokens and all tokens before them", answers}},
 		{`{"timestamp":0,"input_length":20,"output_length":5,"hash_ids":[0,1],"chat_id":3}`, Options{Format: Bailian},
-			[]string{"a hash id stands for 16 tokens, and for all that is before them", answers,
-				"requests of a session come at the times of their lines, and do not wait for the answer before"}},
+			[]string{"a hash id identifies 16 tokens and all tokens before them", answers,
+				"requests of a session come at the times of their lines, and do not wait for the previous answer"}},
 		{`{"timestamp":0,"input_length":20,"output_length":5,"hash_ids":[0],"priority":0,"delay":3,"request_id":"x"}`,
 			Options{Format: Mooncake},
-			[]string{"a hash id stands for 512 tokens, and for all that is before them", answers,
-				"what it says of requests besides is not taken over: delay, priority"}},
+			[]string{"a hash id identifies 512 tokens and all tokens before them", answers,
+				"further fields of its requests are left out: delay, priority"}},
 		{`{"timestamp":0,"input_length":9,"output_length":5,"hash_ids":[0],"type":"image"}`, Options{Format: Bailian},
-			[]string{"a hash id stands for 16 tokens, and for all that is before them", answers,
+			[]string{"a hash id identifies 16 tokens and all tokens before them", answers,
 				"requests whose type is not text are text of as many tokens"}},
 		{`[{"conversations":[{"from":"narrator","value":"Be short"},{"from":"human","value":"Hello"},{"from":"gpt",` +
 			`"value":"Good morning"}]}]`, Options{Format: ShareGPT, Chat: true}, []string{
-			"it has no times: requests come as the workload says, those of a conversation one after the other, and " +
-				"do not wait for the answer before",
-			"words are made up, of the lengths of the trace's and the same where its are the same; a token of an " +
-				"answer is four characters", "every message is one of the user's",
-			"1 messages of neither human nor gpt are taken as the user's"}},
+			"it has no times: the workload determines the arrivals, and requests of a conversation do not wait for " +
+				"the previous answer",
+			"words are invented, with the lengths of the trace's, and equal where the trace's are equal; a token of " +
+				"an answer is four characters", "every message is the user's",
+			"1 messages of neither human nor gpt count as the user's"}},
 	} {
 		x.o.Most, x.o.Speedup = 10, 1
 		got, err := Read(strings.NewReader(x.text), x.o)
@@ -110,7 +108,7 @@ func TestAssumed(t *testing.T) {
 	}
 }
 
-// Mistakes are told with their line.
+// Errors name the line.
 func TestMistakes(t *testing.T) {
 	for _, x := range [][3]string{
 		{Azure, "a,b\n", "line 1: found"},
@@ -253,11 +251,12 @@ func TestSpread(t *testing.T) {
 
 // What is written is read again: times, lengths, and what prompts have in common.
 func TestWritten(t *testing.T) {
-	c := &workload.Config{Seed: 3, Model: "m", Requests: 40, Rate: 2, Burstiness: 1, Characters: true,
-		API:      workload.Completions,
-		Prefixes: []string{strings.Repeat("a", 4*512), strings.Repeat("b", 4*512)},
-		Length:   func(d *machine.Draw) int { return int(d.Between(1, 9000)) },
-		Output:   func(*machine.Draw) int { return 7 }}
+	c := &workload.Config{Seed: 3, Model: "m", Requests: 40, API: workload.Completions,
+		Schedule: workload.Schedule{Rate: 2, Burstiness: 1},
+		Prompts: workload.Prompts{Characters: true,
+			Prefixes: []string{strings.Repeat("a", 4*512), strings.Repeat("b", 4*512)},
+			Length:   func(d *machine.Draw) int { return int(d.Between(1, 9000)) }},
+		Output: func(*machine.Draw) int { return 7 }}
 	for _, format := range []string{Azure, Mooncake, BurstGPT, Bailian, ShareGPT} {
 		var b bytes.Buffer
 		lost, err := Write(&b, c, WriteOptions{Format: format, Block: 512})
@@ -300,12 +299,13 @@ func TestWritten(t *testing.T) {
 	}
 }
 
-// Whatever API requests are asked by, their lengths are written; what has no place in a trace is told.
+// The lengths of requests by every API are written; a note lists what has no place in a trace.
 func TestWrittenOfEveryAPI(t *testing.T) {
 	for _, api := range []workload.API{workload.Chat, workload.Completions, workload.Messages, workload.Responses,
 		workload.Generate} {
-		c := &workload.Config{Seed: 3, Model: "m", Requests: 2, Rate: 2, Characters: true, API: api, MaxTokens: 7,
-			Length: func(*machine.Draw) int { return 120 }}
+		c := &workload.Config{Seed: 3, Model: "m", Requests: 2, API: api, MaxTokens: 7,
+			Schedule: workload.Schedule{Rate: 2},
+			Prompts:  workload.Prompts{Characters: true, Length: func(*machine.Draw) int { return 120 }}}
 		var b bytes.Buffer
 		lost, err := Write(&b, c, WriteOptions{Format: Azure})
 		if err != nil || lost != nil {
@@ -319,21 +319,24 @@ func TestWrittenOfEveryAPI(t *testing.T) {
 		}
 	}
 	if _, err := Write(io.Discard,
-		&workload.Config{Requests: 1, Rate: 1, API: workload.Embed, Text: "x", Tokenizer: tokens.Packed{}},
+		&workload.Config{Requests: 1, Schedule: workload.Schedule{Rate: 1}, API: workload.Embed,
+			Prompts: workload.Prompts{Text: "x"}, Tokenizer: tokens.Packed{}},
 		WriteOptions{Format: Azure}); err == nil || !strings.Contains(err.Error(), "embeddings") {
 		t.Error(err)
 	}
 	class := func(name, model string) workload.Class {
 		return workload.Class{Share: 0.5,
-			Config: &workload.Config{Seed: 3, Model: model, Class: name, Text: "x", MaxTokens: 5,
-				Headers: []workload.Header{{Header: header.Header{Name: "x-tenant", Value: name}, Share: 1}}}}
+			Config: &workload.Config{Seed: 3, Model: model, Class: name, Prompts: workload.Prompts{Text: "x"},
+				MaxTokens: 5,
+				Headers:   []workload.Header{{Header: header.Header{Name: "x-tenant", Value: name}, Share: 1}}}}
 	}
 	lost, err := Write(io.Discard,
-		&workload.Config{Seed: 3, Requests: 20, Rate: 1, Classes: []workload.Class{class("a", "m"), class("b", "n")}},
+		&workload.Config{Seed: 3, Requests: 20, Schedule: workload.Schedule{Rate: 1},
+			Classes: []workload.Class{class("a", "m"), class("b", "n")}},
 		WriteOptions{Format: BurstGPT})
-	if d := cmp.Diff([]string{"requests ask for 2 models or adapters, which are not told apart",
-		"classes of traffic and what a good request keeps to are left out", "the headers of 20 requests are left out"},
-		lost); err != nil || d != "" {
+	if d := cmp.Diff([]string{"requests ask for 2 models or adapters, which the format does not name",
+		"classes of traffic and the objectives of good requests are left out",
+		"the headers of 20 requests are left out"}, lost); err != nil || d != "" {
 		t.Errorf("%v %s", err, d)
 	}
 }

@@ -16,18 +16,18 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/vllmgrpc"
 )
 
-// WriteOptions say what a trace is written in.
+// WriteOptions choose the format of a written trace.
 type WriteOptions struct {
 	Format string // Azure, Mooncake, BurstGPT, Bailian or ShareGPT
-	// Block is how many tokens a hash id of Mooncake's stands for; Bailian's are always of 16.
+	// Block is the number of tokens of a hash id in Mooncake's format; Bailian's is always 16.
 	Block int
 }
 
-// Write writes the requests that a workload makes, and says what of them is lost.
+// Write writes the requests of a workload, and returns what is lost, a sentence each.
 func Write(to io.Writer, c *workload.Config, o WriteOptions) (lost []string, err error) {
 	if c.Rate <= 0 && c.Phases == nil && c.Recorded == nil {
-		return nil, errors.New("requests are sent when others have ended (concurrency), so their times are known " +
-			"after a run only; expected a rate")
+		return nil, errors.New("requests are sent when others have ended (concurrency), so only a run determines " +
+			"their times; expected a rate")
 	}
 	w := writer{to: to, options: o, ids: map[uint64]int{}}
 	w.head()
@@ -57,19 +57,19 @@ func Write(to io.Writer, c *workload.Config, o WriteOptions) (lost []string, err
 	}
 	w.tail()
 	if o.Format == ShareGPT {
-		lost = append(lost, "ShareGPT's format has no times: whoever reads it says when requests come")
+		lost = append(lost, "ShareGPT's format has no times: its reader chooses the arrivals")
 	}
 	if turns > 0 {
 		lost = append(lost, fmt.Sprintf(
-			"%d later turns of conversations are left out: their prompts have the answers in them, and their times "+
-				"depend on them", turns))
+			"%d later turns of conversations are left out: their prompts contain the answers, and their times depend "+
+				"on the answers", turns))
 	}
 	if len(models) > 1 {
-		lost = append(lost, fmt.Sprintf("requests ask for %d models or adapters, which are not told apart",
+		lost = append(lost, fmt.Sprintf("requests ask for %d models or adapters, which the format does not name",
 			len(models)))
 	}
 	if len(classes) > 1 || !classes[""] {
-		lost = append(lost, "classes of traffic and what a good request keeps to are left out")
+		lost = append(lost, "classes of traffic and the objectives of good requests are left out")
 	}
 	if headers > 0 {
 		lost = append(lost, fmt.Sprintf("the headers of %d requests are left out", headers))
@@ -81,7 +81,7 @@ func Write(to io.Writer, c *workload.Config, o WriteOptions) (lost []string, err
 	return lost, w.err
 }
 
-// lengths are the prompt's text and how many tokens are asked for.
+// lengths returns the prompt's text and the requested tokens.
 func lengths(r *workload.Request) (prompt string, output int, err error) {
 	if r.GRPC {
 		return ofCall(r)
@@ -108,7 +108,7 @@ func lengths(r *workload.Request) (prompt string, output int, err error) {
 	return prompt, max(x.Max, x.MaxOut), nil
 }
 
-// ofCall are lengths of a gRPC call.
+// ofCall returns the lengths of a gRPC call.
 func ofCall(r *workload.Request) (prompt string, output int, err error) {
 	if r.Path == vllmgrpc.EmbedPath {
 		return "", 0, errors.New(
@@ -152,7 +152,7 @@ func (w *writer) tail() {
 	}
 }
 
-// json is a line of JSON.
+// json writes a value as JSON.
 func (w *writer) json(v any) {
 	text, err := json.Marshal(v)
 	if w.err == nil {
@@ -161,7 +161,7 @@ func (w *writer) json(v any) {
 	w.print("%s", text)
 }
 
-// began is the first day of Azure's traces: times of that format have a date.
+// began is the first day of Azure's traces, since times of that format have a date.
 var began = time.Date(2023, time.November, 16, 0, 0, 0, 0, time.UTC)
 
 func (w *writer) request(at machine.Time, prompt string, output int) {
@@ -189,7 +189,7 @@ func (w *writer) request(at machine.Time, prompt string, output int) {
 	w.lines++
 }
 
-// hashes are numbers for the beginnings of a prompt up to the end of each block.
+// hashes returns a number for the beginning of a prompt up to the end of each block.
 func (w *writer) hashes(prompt string, block int) []int {
 	out := []int{}
 	var h xxhash.Digest
@@ -198,7 +198,7 @@ func (w *writer) hashes(prompt string, block int) []int {
 		n := min(size, len(prompt))
 		_, _ = h.WriteString(prompt[:n]) // cannot fail
 		sum := h.Sum64()
-		if n < size { // what follows a shorter block is another one
+		if n < size { // a shorter block differs from a whole one
 			sum = ^sum
 		}
 		id, known := w.ids[sum]

@@ -14,11 +14,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// Result is what a query comes to: a vector of series.
+// Result is the result of a query: a vector of series.
 type Result []Sample
 
-// Eval works a query out as of now. What is wrong with it then, such as two series where one
-// is expected, is an error.
+// Eval evaluates a query at now. Mistakes that depend on the data, such as two series in place of one, are errors.
 func (s *Store) Eval(q *Query, now machine.Time) (Result, error) {
 	e := evaluation{s, now}
 	v, err := e.of(q.expr)
@@ -66,10 +65,10 @@ func (e *evaluation) of(x parser.Expr) (value, error) {
 	case *parser.Call:
 		return functions[x.Func.Name](e, x)
 	}
-	return value{}, fmt.Errorf("%T is not worked out here", x)
+	return value{}, fmt.Errorf("%T is not supported", x)
 }
 
-// each changes every number, and drops the metrics' names.
+// each maps every number, and drops the metrics' names.
 func (v value) each(f func(float64) float64) value {
 	if v.scalar {
 		return number(f(v.number))
@@ -114,16 +113,16 @@ func (e *evaluation) selected(v *parser.VectorSelector) (out value) {
 	return out
 }
 
-// aggregations fold a group's numbers.
+// aggregations reduce the numbers of a group.
 var aggregations = map[parser.ItemType]func(list []float64) float64{
-	parser.SUM: sum,
-	parser.AVG: func(l []float64) float64 { return sum(l) / float64(len(l)) },
-	parser.MAX: func(l []float64) float64 { return fold(l, math.Max) },
-	parser.MIN: func(l []float64) float64 { return fold(l, math.Min) },
-	parser.COUNT: func(l []float64) float64 {
-		return float64(len(l))
-	},
+	parser.SUM:   sum,
+	parser.AVG:   func(l []float64) float64 { return sum(l) / float64(len(l)) },
+	parser.MAX:   func(l []float64) float64 { return fold(l, math.Max) },
+	parser.MIN:   func(l []float64) float64 { return fold(l, math.Min) },
+	parser.COUNT: count,
 }
+
+func count(list []float64) float64 { return float64(len(list)) }
 
 func sum(list []float64) (s float64) {
 	for _, x := range list {
@@ -163,7 +162,7 @@ func (e *evaluation) aggregate(x *parser.AggregateExpr) (value, error) {
 	return out, nil
 }
 
-// operators are those that give a number; comparisons give whether it holds.
+// operators return a number; comparisons return whether they hold.
 var operators = map[parser.ItemType]func(a, b float64) float64{
 	parser.ADD: func(a, b float64) float64 { return a + b }, parser.SUB: func(a, b float64) float64 { return a - b },
 	parser.MUL: func(a, b float64) float64 { return a * b }, parser.DIV: func(a, b float64) float64 { return a / b },
@@ -189,7 +188,7 @@ func (e *evaluation) binary(x *parser.BinaryExpr) (value, error) {
 		return set(x, a, b), nil
 	}
 	compares := comparisons[x.Op]
-	// one works out a pair; false leaves it out, as a comparison does where it does not hold.
+	// one evaluates a pair; false leaves it out, as a comparison does that does not hold.
 	one := func(l, r, kept float64) (float64, bool) {
 		switch {
 		case compares == nil:
@@ -258,7 +257,7 @@ func (e *evaluation) binary(x *parser.BinaryExpr) (value, error) {
 	return out, nil
 }
 
-// matched returns the labels by which a series finds its other.
+// matched returns the labels that match a series with another one.
 func matched(m *parser.VectorMatching, list []metrics.Label) (string, []metrics.Label) {
 	kept := slices.DeleteFunc(slices.Clone(list),
 		func(l metrics.Label) bool { return slices.Contains(m.MatchingLabels, l.Name) != m.On })
@@ -291,7 +290,7 @@ func set(x *parser.BinaryExpr, a, b value) (out value) {
 	return out
 }
 
-// functions are those that are worked out.
+// functions are the supported functions.
 var functions map[string]func(e *evaluation, x *parser.Call) (value, error)
 
 func init() {
@@ -335,22 +334,21 @@ func init() {
 			}
 			return v.each(func(f float64) float64 { return math.Floor(f/to+0.5) * to }), err
 		},
-		"rate": over(func(list []point, _, now, span machine.Time) (float64, bool) {
-			f, ok := increase(list, now, span)
+		"rate": over(func(list []point, now, span machine.Time) (float64, bool) {
+			f, ok := extrapolated(list, now, span, true)
 			return f / span.Seconds(), ok
 		}),
-		"increase": over(func(list []point, _, now, span machine.Time) (float64,
-			bool) {
-			return increase(list, now, span)
+		"increase": over(func(list []point, now, span machine.Time) (float64, bool) {
+			return extrapolated(list, now, span, true)
 		}),
-		"delta": over(func(list []point, _, now, span machine.Time) (float64, bool) {
+		"delta": over(func(list []point, now, span machine.Time) (float64, bool) {
 			return extrapolated(list, now, span, false)
 		}),
 		"avg_over_time":   overTime(func(l []float64) float64 { return sum(l) / float64(len(l)) }),
 		"sum_over_time":   overTime(sum),
 		"max_over_time":   overTime(func(l []float64) float64 { return fold(l, math.Max) }),
 		"min_over_time":   overTime(func(l []float64) float64 { return fold(l, math.Min) }),
-		"count_over_time": overTime(func(l []float64) float64 { return float64(len(l)) }),
+		"count_over_time": overTime(count),
 		"last_over_time":  overTime(func(l []float64) float64 { return l[len(l)-1] }),
 		"histogram_quantile": func(e *evaluation, x *parser.Call) (value, error) {
 			q, err := e.of(x.Args[0])
@@ -382,14 +380,12 @@ func clamp(f func(f float64, at []float64) float64) func(*evaluation, *parser.Ca
 	}
 }
 
-// over returns a function of the samples in a range; oldest is when the first of them was.
-func over(f func(list []point, oldest, now, span machine.Time) (float64, bool)) func(*evaluation, *parser.Call) (value,
-	error) {
+// over returns a function of the samples in a range, which are never empty.
+func over(f func(list []point, now, span machine.Time) (float64, bool)) func(*evaluation, *parser.Call) (value, error) {
 	return func(e *evaluation, x *parser.Call) (value, error) {
 		m, ok := x.Args[0].(*parser.MatrixSelector)
 		if !ok {
-			return value{}, fmt.Errorf("%s of something else than a selector with a range is not worked out here",
-				x.Func.Name)
+			return value{}, fmt.Errorf("%s is only supported of a selector with a range", x.Func.Name)
 		}
 		out, span := value{}, machine.FromDuration(m.Range)
 		for _, s := range e.s.series {
@@ -397,7 +393,7 @@ func over(f func(list []point, oldest, now, span machine.Time) (float64, bool)) 
 				continue
 			}
 			if list := s.within(e.now, span); len(list) > 0 {
-				if v, ok := f(list, list[0].at, e.now, span); ok {
+				if v, ok := f(list, e.now, span); ok {
 					out.vector = append(out.vector, Sample{Labels: s.labels, Value: v})
 				}
 			}
@@ -407,7 +403,7 @@ func over(f func(list []point, oldest, now, span machine.Time) (float64, bool)) 
 }
 
 func overTime(f func([]float64) float64) func(*evaluation, *parser.Call) (value, error) {
-	return over(func(list []point, _, _, _ machine.Time) (float64, bool) {
+	return over(func(list []point, _, _ machine.Time) (float64, bool) {
 		numbers := make([]float64, len(list))
 		for i, p := range list {
 			numbers[i] = p.value
@@ -416,12 +412,8 @@ func overTime(f func([]float64) float64) func(*evaluation, *parser.Call) (value,
 	})
 }
 
-func increase(list []point, now, span machine.Time) (float64, bool) {
-	return extrapolated(list, now, span, true)
-}
-
-// extrapolated is what a series changed by in a range, stretched to its borders as Prometheus
-// stretches it; a counter that begins anew goes on from what it had.
+// extrapolated returns the change of a series in a range, extrapolated to the range's ends as in Prometheus. A counter
+// that restarts continues from its earlier value.
 func extrapolated(list []point, now, span machine.Time, counter bool) (float64, bool) {
 	if len(list) < 2 {
 		return 0, false
@@ -453,7 +445,7 @@ func extrapolated(list []point, now, span machine.Time, counter bool) (float64, 
 	return by * (covered + before + after) / covered, true
 }
 
-// quantiles returns those of classic histograms, by their other labels.
+// quantiles returns the quantiles of classic histograms, by their other labels.
 func quantiles(q float64, vector []Sample) (out value) {
 	type bucket struct{ upTo, count float64 }
 	var order []string

@@ -16,14 +16,14 @@ func labelled(pairs ...string) (out []metrics.Label) {
 	return out
 }
 
-// kept has two pods' figures, a counter that began anew, and a histogram.
+// kept has two pods' figures, a counter that was reset, and a histogram.
 func kept() *Store {
 	s := &Store{Range: 300 * machine.Second}
 	for i := range 5 {
 		at := machine.Time(i) * 15 * machine.Second
 		counter := float64(i) * 30
 		if i == 4 {
-			counter = 10 // it began anew
+			counter = 10 // a reset
 		}
 		list := []Sample{
 			{"queue", labelled("pod", "a-decode", "model", "m"), float64(i)},
@@ -118,8 +118,8 @@ func TestRefusedQueries(t *testing.T) {
 	}
 }
 
-// A series ends when its target no longer has it, when a scrape fails, and five minutes after
-// its last sample; one that comes back continues.
+// A series ends when its target omits it, when a scrape fails, and five minutes after its last sample; one that
+// returns continues.
 func TestStaleness(t *testing.T) {
 	q, _, err := Read("sum(a)")
 	if err != nil {

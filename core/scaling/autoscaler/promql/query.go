@@ -11,25 +11,24 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// metricName is the label under which Prometheus keeps a metric's name.
+// metricName is the label with a metric's name in Prometheus.
 const metricName = "__name__"
 
-// maxQuery bounds how long a query is, in bytes.
+// maxQuery bounds the length of a query, in bytes.
 const maxQuery = 16 << 10
 
-// Query is one that was read.
+// Query is a parsed query.
 type Query struct {
 	text string
 	expr parser.Expr
 }
 
-// ClusterLabels are labels that a cluster's scrape configuration makes. A scenario has no
-// cluster, so an equality with one of them selects nothing and everything: it is left out.
+// ClusterLabels are labels of a cluster's scrape configuration. A scenario has no cluster, so Read drops equalities
+// with them.
 var ClusterLabels = []string{"namespace", "exported_namespace", "service", "job", "instance", "container", "endpoint",
 	"cluster", "deployment", "prometheus", "node", "app"}
 
-// Read reads a query. Dropped are the matchers that it does without, as they are written:
-// those of ClusterLabels, and those whose value is a placeholder that nobody filled in.
+// Read parses a query. dropped are the matchers that it ignores: of ClusterLabels, and with a placeholder as value.
 func Read(text string) (q *Query, dropped []string, err error) {
 	if len(text) > maxQuery {
 		return nil, nil, fmt.Errorf("the query has %d bytes; expected up to %d", len(text), maxQuery)
@@ -41,7 +40,7 @@ func Read(text string) (q *Query, dropped []string, err error) {
 	q = &Query{strings.Join(strings.Fields(text), " "), expr}
 	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
 		if bad := refused(n); bad != "" && err == nil {
-			err = fmt.Errorf("%s is not worked out here; expected sums and other aggregations, arithmetic, "+
+			err = fmt.Errorf("%s is not supported; expected sums and other aggregations, arithmetic, "+
 				"comparisons, and, or, unless, and the functions %s", bad, strings.Join(known(), ", "))
 		}
 		v, ok := n.(*parser.VectorSelector)
@@ -64,12 +63,12 @@ func Read(text string) (q *Query, dropped []string, err error) {
 	return q, dropped, nil
 }
 
-// Sum returns the query for the series of a metric with these labels' values, summed.
+// Sum returns the query for the sum of a metric's series with these labels.
 func Sum(name string, matchLabels map[string]string) (*Query, []string, error) {
 	return Read("sum(" + selector(name, matchLabels) + ")")
 }
 
-// Each returns the query for the series of a metric with these labels' values, of each pod.
+// Each returns the query for the sums of a metric's series with these labels, by pod.
 func Each(name string, matchLabels map[string]string) (*Query, []string, error) {
 	return Read("sum by (pod) (" + selector(name, matchLabels) + ")")
 }
@@ -83,7 +82,7 @@ func selector(name string, matchLabels map[string]string) string {
 	return name + "{" + strings.Join(pairs, ",") + "}"
 }
 
-// String returns the query as it was written, on one line.
+// String returns the query's text on one line.
 func (q *Query) String() string { return q.text }
 
 // Names returns the metrics that the query reads.
@@ -104,7 +103,7 @@ func (q *Query) Names() (out []string) {
 	return slices.Compact(out)
 }
 
-// Range returns the longest range that the query looks back.
+// Range returns the longest range in the query.
 func (q *Query) Range() (longest machine.Time) {
 	parser.Inspect(q.expr, func(n parser.Node, _ []parser.Node) error {
 		if m, ok := n.(*parser.MatrixSelector); ok {
@@ -151,7 +150,7 @@ func refused(n parser.Node) string {
 	return ""
 }
 
-// known returns the functions, in order.
+// known returns the names of the functions, sorted.
 func known() (out []string) {
 	for name := range functions {
 		out = append(out, name)

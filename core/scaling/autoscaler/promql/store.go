@@ -9,8 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// Lookback is for how long a query sees a sample after which none came, Prometheus'
-// --query.lookback-delta.
+// Lookback is how long a query sees the last sample of a series, Prometheus' --query.lookback-delta.
 const Lookback = 300 * machine.Second
 
 // Sample is one value of a series, from a scrape or a rule.
@@ -33,12 +32,12 @@ func Of(p metrics.Page, more ...metrics.Label) (out []Sample) {
 
 // Store keeps series. The zero value keeps none for longer than Lookback.
 type Store struct {
-	// Range is the longest range that a query looks at.
+	// Range is the longest range of all queries.
 	Range machine.Time
 
-	series  []*series // in the order in which they came
+	series  []*series // in the order of their first samples
 	byKey   map[string]*series
-	targets map[string][]*series // what the last scrape of each target brought
+	targets map[string][]*series // the series of the last scrape of each target
 }
 
 type series struct {
@@ -67,8 +66,8 @@ func key(name string, labels []metrics.Label) string {
 	return b.String()
 }
 
-// Scraped takes what a scrape of a target brought at a time; ok is false where it failed. A
-// series that the target no longer has ends there, as all do where the scrape failed.
+// Scraped takes the result of scraping a target at a time; ok is false after a failure. A series that the target no
+// longer has ends, and all its series end after a failure.
 func (s *Store) Scraped(at machine.Time, target string, samples []Sample, ok bool) {
 	if s.targets == nil {
 		s.targets = map[string][]*series{}
@@ -91,7 +90,7 @@ func (s *Store) Scraped(at machine.Time, target string, samples []Sample, ok boo
 	s.forget(at)
 }
 
-// Record takes what a recording rule came to.
+// Record takes the result of a recording rule.
 func (s *Store) Record(at machine.Time, rule string, samples []Sample) {
 	s.Scraped(at, "rule "+rule, samples, true)
 }
@@ -113,7 +112,7 @@ func (s *Store) add(at machine.Time, m *Sample) *series {
 	return x
 }
 
-// forget drops what no query sees any more.
+// forget drops samples that no query sees any more.
 func (s *Store) forget(now machine.Time) {
 	oldest := now - max(Lookback, s.Range) - machine.Second
 	s.series = slices.DeleteFunc(s.series, func(x *series) bool {

@@ -16,35 +16,33 @@ import (
 	"github.com/windtunnel/windtunnel/live/sidecar"
 )
 
-// fleet is servers of a pool that come and go, with what decides how many there are.
-type fleet struct {
+// replicaSet is the servers of a deployment whose number changes, and the driver that decides how many run.
+type replicaSet struct {
 	of      *Pool
 	d       *plan.Deployment
-	leaving map[int]leaving // pods that finish what they have
+	leaving map[int]leaving // pods that finish their requests
 
 	mu  sync.Mutex
-	run *replicas.Driver // nil where nothing comes or goes
+	run *replicas.Driver // nil while the number is fixed
 }
 
-// leaving is a server that finishes what it has; cut is how many requests broke off, once gone
-// is closed.
+// leaving is a server that finishes its requests; cut is how many of them were cut, valid once gone is closed.
 type leaving struct {
 	kill context.CancelFunc
 	gone chan struct{}
 	cut  *int
 }
 
-// newFleets are those of a pool whose servers come and go; which are there at first is known
-// from then on.
-func (s *Pool) newFleets() {
+// newReplicaSets makes those of a pool whose servers come and go, and determines which servers are present at the
+// start.
+func (s *Pool) newReplicaSets() {
 	if !s.pool.Lives {
 		return
 	}
 	s.absent, s.lived = make([]bool, len(s.pool.Servers)), make([]bool, len(s.pool.Servers))
 	for k := range s.pool.Deployments {
 		d := &s.pool.Deployments[k]
-		f := &fleet{of: s, d: d, leaving: map[int]leaving{}}
-		s.fleets = append(s.fleets, f)
+		s.replicaSets = append(s.replicaSets, &replicaSet{of: s, d: d, leaving: map[int]leaving{}})
 		for i := d.Config.Replicas; i < d.Config.Places; i++ {
 			s.absent[d.First+i] = true
 		}
@@ -67,30 +65,30 @@ func (s *Pool) isAbsent(i int) bool {
 	return s.absent != nil && s.absent[i]
 }
 
-// everThere says whether a server has been an endpoint at some time.
+// everThere says whether a server is or was an endpoint.
 func (s *Pool) everThere(i int) bool {
 	s.lives.Lock()
 	defer s.lives.Unlock()
 	return s.absent == nil || !s.absent[i] || s.lived[i]
 }
 
-// endpointsFileOfEnvoy is where Envoy reads a pool's endpoints, where it has to know those that
-// come and go; "" where it need not.
+// endpointsFileOfEnvoy is the file from which Envoy reads a pool's endpoints if it needs to know when they change; ""
+// if it does not.
 func (s *Pool) endpointsFileOfEnvoy() string {
-	if s.fleets == nil || !s.pool.Picker.Asking.FailOpen && s.pool.Picked() {
+	if s.replicaSets == nil || !s.pool.Picker.Asking.FailOpen && s.pool.Picked() {
 		return ""
 	}
 	return filepath.Join(s.Dir, "endpoints-"+s.pool.Name+".yaml")
 }
 
-// follow has a server be an endpoint, or none any more, for Envoy and the pickers: Envoy
-// knows one before a picker may choose it, and forgets it afterwards.
+// follow adds a server to the endpoints of Envoy and the pickers, or removes it: Envoy learns of a new one before a
+// picker may choose it, and forgets one after no picker can.
 func (s *Pool) follow(i int, absent bool) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	tell := func() error {
-		if s.tellEnvoy != nil {
-			return s.tellEnvoy(s.ready())
+	update := func() error {
+		if s.updateEnvoy != nil {
+			return s.updateEnvoy(s.ready())
 		}
 		if file := s.endpointsFileOfEnvoy(); file != "" {
 			return envoy.WriteEndpoints(file, s.pool.Name, s.ready())
@@ -101,13 +99,13 @@ func (s *Pool) follow(i int, absent bool) error {
 	s.absent[i], s.lived[i] = absent, true
 	s.lives.Unlock()
 	if !absent {
-		if err := tell(); err != nil {
+		if err := update(); err != nil {
 			return err
 		}
 	}
-	err := s.tellPickers()
+	err := s.updatePickers()
 	if err == nil && absent {
-		err = tell()
+		err = update()
 	}
 	if err == nil && s.o.EPP.given() {
 		err = s.writeEndpoints()
@@ -115,8 +113,8 @@ func (s *Pool) follow(i int, absent bool) error {
 	return err
 }
 
-// tellPickers tells which endpoints may be chosen; Pool.changing is around it.
-func (s *Pool) tellPickers() error {
+// updatePickers gives the pickers the endpoints that they may choose; the caller holds Pool.changing.
+func (s *Pool) updatePickers() error {
 	for _, k := range s.Pickers {
 		list, err := s.pickerEndpoints() // each picker has its own
 		if err != nil {
@@ -129,15 +127,15 @@ func (s *Pool) tellPickers() error {
 	return nil
 }
 
-// begin has servers come and go from now on.
-func (f *fleet) begin() {
-	s := f.of
-	for i := range f.d.Config.Replicas {
-		f.record(deployment.Effect{Kind: deployment.Started, Pod: i}, 0)
-		f.record(deployment.Effect{Kind: deployment.Joined, Pod: i}, 0)
+// start lets the number of servers change from now on.
+func (r *replicaSet) start() {
+	s := r.of
+	for i := range r.d.Config.Replicas {
+		r.record(deployment.Effect{Kind: deployment.Started, Pod: i}, 0)
+		r.record(deployment.Effect{Kind: deployment.Joined, Pod: i}, 0)
 	}
-	o := replicas.Options{Deployment: deployment.New(f.d.Config), Happens: f.happens,
-		Scaler: f.d.Scaler, Scaled: f.scaled, Log: s.o.Log,
+	o := replicas.Options{Deployment: deployment.New(r.d.Config), Happens: r.happens,
+		Scaler: r.d.Scaler, Scaled: r.scaled, Log: s.o.Log,
 		Pickers: func() (out []replicas.Target) {
 			for _, k := range s.Pickers {
 				out = append(out, replicas.Target{Name: k.plan.Name, Address: k.MetricsAddr()})
@@ -154,39 +152,39 @@ func (f *fleet) begin() {
 			}
 			return out
 		}}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.run = replicas.Start(o)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.run = replicas.Start(o)
 }
 
-// driver is what has servers come and go; nil where nothing does.
-func (f *fleet) driver() *replicas.Driver {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.run
+// driver is nil while the number of servers is fixed.
+func (r *replicaSet) driver() *replicas.Driver {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.run
 }
 
-// end lets nothing come or go any more.
-func (f *fleet) end() {
-	if run := f.driver(); run != nil {
+// end fixes the number of servers.
+func (r *replicaSet) end() {
+	if run := r.driver(); run != nil {
 		run.Stop()
-		f.mu.Lock()
-		f.run = nil
-		f.mu.Unlock()
+		r.mu.Lock()
+		r.run = nil
+		r.mu.Unlock()
 	}
 }
 
-func (f *fleet) record(e deployment.Effect, cut int) {
-	s, i := f.of, f.d.First+e.Pod
-	if step, details := e.Recorded(f.d.Config.Name, s.Names[i], cut); step != "" && s.o.Recorder != nil {
+func (r *replicaSet) record(e deployment.Effect, cut int) {
+	s, i := r.of, r.d.First+e.Pod
+	if step, details := e.Recorded(r.d.Config.Name, s.Names[i], cut); step != "" && s.o.Recorder != nil {
 		s.o.Recorder.Record(record.Event{Time: s.Now(), Hop: record.Server, Step: step, Endpoint: s.Endpoints[i],
 			Details: details})
 	}
 }
 
-// happens carries out what happens to a server.
-func (f *fleet) happens(e deployment.Effect) {
-	s, i := f.of, f.d.First+e.Pod
+// happens carries out an effect on a server.
+func (r *replicaSet) happens(e deployment.Effect) {
+	s, i := r.of, r.d.First+e.Pod
 	var err error
 	cut := 0
 	switch e.Kind {
@@ -199,24 +197,24 @@ func (f *fleet) happens(e deployment.Effect) {
 			err = s.follow(i, true)
 		}
 	case deployment.Stopped:
-		f.stop(e.Pod)
+		r.stop(e.Pod)
 	case deployment.Killed:
-		if x, ok := f.leaving[e.Pod]; ok {
+		if x, ok := r.leaving[e.Pod]; ok {
 			x.kill()
 			<-x.gone
 			cut = *x.cut
-			delete(f.leaving, e.Pod)
+			delete(r.leaving, e.Pod)
 		}
 	case deployment.Ended:
-		delete(f.leaving, e.Pod)
+		delete(r.leaving, e.Pod)
 	}
-	f.record(e, cut)
+	r.record(e, cut)
 	if err != nil {
-		s.o.Log.Error("a server did not come or go as it should", "server", s.Names[i], "error", err)
+		s.o.Log.Error("a change of the number of servers failed", "server", s.Names[i], "error", err)
 	}
 }
 
-// join has the server with this index begin anew.
+// join restarts the server with this index.
 func (s *Pool) join(i int) error {
 	if err := s.Fleet.Servers()[i].Join(); err != nil {
 		return err
@@ -229,16 +227,16 @@ func (s *Pool) join(i int) error {
 	return nil
 }
 
-// stop has a server finish what it has.
-func (f *fleet) stop(pod int) {
-	s, i, run := f.of, f.d.First+pod, f.driver()
-	var car *sidecar.Sidecar // which may have a decode leg still to send
+// stop lets a server finish its requests.
+func (r *replicaSet) stop(pod int) {
+	s, i, run := r.of, r.d.First+pod, r.driver()
+	var car *sidecar.Sidecar // which may still have to send a decode leg
 	if i < len(s.Sidecars) {
 		car = s.Sidecars[i]
 	}
 	killed, kill := context.WithCancel(context.Background())
 	x := leaving{kill, make(chan struct{}), new(int)}
-	f.leaving[pod] = x
+	r.leaving[pod] = x
 	run.Go(func(ctx context.Context) {
 		defer kill()
 		defer context.AfterFunc(ctx, kill)()
@@ -253,10 +251,10 @@ func (f *fleet) stop(pod int) {
 	})
 }
 
-// scaled records another number of servers.
-func (f *fleet) scaled(e autoscaler.Effect) {
-	if s := f.of; s.o.Recorder != nil {
+// scaled records a new number of servers.
+func (r *replicaSet) scaled(e autoscaler.Effect) {
+	if s := r.of; s.o.Recorder != nil {
 		s.o.Recorder.Record(record.Event{Time: s.Now(), Hop: record.Server, Step: record.Scaled,
-			Details: e.Details(f.d.Config.Name)})
+			Details: e.Details(r.d.Config.Name)})
 	}
 }
