@@ -7,11 +7,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// frameHeader is the length in bytes of what stands before every message: a
-// flag and the message's length.
+// frameHeader is the length in bytes of the prefix of every message: a flag and the message's length.
 const frameHeader = 5
 
-// Error is why a call's message cannot be read.
+// Error is the reason why a call's message cannot be read.
 type Error struct {
 	Code Code
 	Text string
@@ -23,8 +22,7 @@ func errorf(code Code, format string, args ...any) *Error {
 	return &Error{code, fmt.Sprintf(format, args...)}
 }
 
-// ReadMessage reads the one message of a unary or server-streaming call. Its
-// errors are each an Error.
+// ReadMessage parses the one message of a unary or server-streaming call. All its errors are of type Error.
 func ReadMessage(body []byte, m proto.Message) error {
 	switch {
 	case len(body) < frameHeader:
@@ -45,9 +43,9 @@ func ReadMessage(body []byte, m proto.Message) error {
 	return nil
 }
 
-// Next takes the first message off a stream of them: what is inside its frame, and
-// what follows it. ok is false where more is needed; then need is how many bytes
-// the message has in all, as far as it is known.
+// Next takes the first message off a stream of messages. It returns the content of the message's frame, and the rest.
+// ok is false if the stream does not contain all of it; need is then the length of the whole message in bytes, as far
+// as it is known.
 func Next(stream []byte) (message, rest []byte, need uint64, ok bool) {
 	if len(stream) < frameHeader {
 		return nil, stream, frameHeader, false
@@ -65,7 +63,7 @@ func AppendMessage(b []byte, m proto.Message) []byte {
 	b = append(b, make([]byte, frameHeader)...)
 	b, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, m)
 	if err != nil {
-		// Only a string that is no UTF-8 can do this; the server's own never are.
+		// Only a string that is not UTF-8 can fail. The server's own strings always are UTF-8.
 		return b[:at]
 	}
 	binary.BigEndian.PutUint32(b[at+1:], uint32(len(b)-at-frameHeader))

@@ -12,7 +12,7 @@ import (
 // ContentType is the content type of requests and responses.
 const ContentType = "application/grpc"
 
-// IsGRPC says whether a content type is gRPC's with protobuf messages.
+// IsGRPC reports whether a content type is gRPC's with protobuf messages.
 func IsGRPC(contentType string) bool {
 	rest, ok := strings.CutPrefix(contentType, ContentType)
 	return ok && (rest == "" || rest == "+proto" || strings.HasPrefix(rest, ";"))
@@ -21,7 +21,7 @@ func IsGRPC(contentType string) bool {
 // Code is gRPC's status of a call.
 type Code uint32
 
-// The codes, of https://grpc.io/docs/guides/status-codes.
+// The codes of https://grpc.io/docs/guides/status-codes.
 const (
 	OK                Code = 0
 	Unknown           Code = 2
@@ -36,7 +36,7 @@ const (
 	Unauthenticated   Code = 16
 )
 
-// CodeOf is the code for what an HTTP client would be answered with.
+// CodeOf returns the code that corresponds to an HTTP status.
 func CodeOf(httpStatus int) Code {
 	for _, x := range statuses {
 		if x.status == httpStatus {
@@ -49,7 +49,7 @@ func CodeOf(httpStatus int) Code {
 	return Unknown
 }
 
-// HTTPOf is what an HTTP client would be answered with for a code.
+// HTTPOf returns the HTTP status that corresponds to a code.
 func HTTPOf(code Code) int {
 	for _, x := range statuses {
 		if x.code == code {
@@ -59,7 +59,7 @@ func HTTPOf(code Code) int {
 	return 500
 }
 
-// statuses are the codes and what each is in HTTP, the plainest first.
+// statuses maps codes to HTTP statuses, the most general code first.
 var statuses = []struct {
 	code   Code
 	status int
@@ -69,8 +69,8 @@ var statuses = []struct {
 	{Unimplemented, 501}, {Unavailable, 503}, {DeadlineExceeded, 504}, {ResourceExhausted, 413}, {Unavailable, 502},
 }
 
-// EnvoyCodeOf is what Envoy makes of an answer of its own, or of its endpoint
-// picker's, to a call (its Grpc::Utility::httpToGrpcStatus).
+// EnvoyCodeOf returns the code that Envoy sends in a local reply, or in a reply of its endpoint picker, with an HTTP
+// status (its Grpc::Utility::httpToGrpcStatus).
 func EnvoyCodeOf(httpStatus int) Code {
 	switch httpStatus {
 	case 400:
@@ -87,12 +87,11 @@ func EnvoyCodeOf(httpStatus int) Code {
 	return Unknown
 }
 
-// HTTPMessage is what is said of a call that is answered with a status of HTTP and
-// nothing else.
+// HTTPMessage returns the status message of a call that is answered with an HTTP status and nothing else.
 func HTTPMessage(httpStatus int) string { return "HTTP status " + strconv.Itoa(httpStatus) }
 
-// ReadStatus reads the status of a call, of the headers Grpc-Status and
-// Grpc-Message. It is false where there is none.
+// ReadStatus parses the status of a call from the headers Grpc-Status and Grpc-Message. It returns false without a
+// status.
 func ReadStatus(code, message string) (Code, string, bool) {
 	n, err := strconv.ParseUint(code, 10, 32)
 	if err != nil {
@@ -104,8 +103,7 @@ func ReadStatus(code, message string) (Code, string, bool) {
 	return Code(n), message, true
 }
 
-// EscapeMessage writes a status message as its trailer carries it: printable
-// ASCII as it is, every other byte as %XX.
+// EscapeMessage encodes a status message for its trailer: printable ASCII unchanged, every other byte as %XX.
 func EscapeMessage(message string) string {
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder
@@ -124,7 +122,7 @@ var timeoutUnits = map[byte]time.Duration{
 	'n': time.Nanosecond,
 }
 
-// ParseTimeout reads the header grpc-timeout: up to eight digits and a unit.
+// ParseTimeout parses the header grpc-timeout: up to eight digits and a unit.
 func ParseTimeout(v string) (time.Duration, error) {
 	errForm := errors.New("grpc-timeout: expected up to eight digits and one of H, M, S, m, u, n, got " +
 		strconv.Quote(v))

@@ -68,7 +68,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// What HTTP says is told in codes and back; Envoy's codes are coarser.
+// HTTP statuses convert to codes and back; Envoy's codes are coarser.
 func TestCodes(t *testing.T) {
 	for _, status := range []int{200, 400, 401, 403, 404, 429, 500, 501, 503, 504} {
 		if got := HTTPOf(CodeOf(status)); got != status {
