@@ -5,14 +5,13 @@ import (
 	"slices"
 )
 
-// Close is a JSON value that was cut, made whole: strings, arrays and objects
-// that are open end where the text does, and a member, a number or a word that
-// has only begun goes. What is no beginning of a value becomes an empty object.
+// Close completes a truncated JSON value: open strings, arrays and objects end where the text does, and a member, a
+// number or a word that has only begun is removed. A text that is not the beginning of a value becomes an empty object.
 func Close(text []byte) []byte {
-	var open []byte // the brackets that are missing, outermost first
-	whole := 0      // up to where nothing has only begun
+	var open []byte // the missing brackets, outermost first
+	whole := 0      // end of the text without elements that have only begun
 	inString, key := false, false
-	escape := -1 // where the last escape begins
+	escape := -1 // start of the last escape
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
 		case inString && c == '\\':

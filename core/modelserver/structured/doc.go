@@ -1,15 +1,12 @@
-// Package structured makes text of a given form up: what vLLM calls structured
-// outputs. A form is a JSON schema, a regular expression, a list of choices or a
-// grammar (EBNF as xgrammar and llama.cpp have it, or Lark); it is compiled
-// once into a Grammar, which then writes any number of texts, each drawn from a
-// seed, so that the same request says the same in every run.
+// Package structured generates texts of a given form: vLLM's structured outputs. A form is a JSON schema, a regular
+// expression, a list of choices or a grammar (xgrammar's and llama.cpp's EBNF, or Lark). It is compiled once into a
+// Grammar, which then writes any number of texts, each drawn from a seed, so that the same request generates the same
+// text in every run.
 //
-// What a text says does not depend on how much of it will be told: one that is
-// cut by max_tokens begins as the whole would. Where a form lets a text become
-// as long as it likes, it takes the shortest way to its end once it is about as
-// long as was asked for.
+// A text does not depend on how much of it the client sees: a text that max_tokens truncates begins as the whole text
+// does. If a form allows texts of any length, the Grammar takes the shortest way to the end once the text has about the
+// requested length.
 //
-// Which forms are refused, and with which words, follows vLLM 0.33 with its
-// default backend: vllm/v1/structured_output/backend_xgrammar.py, then
-// backend_guidance.py where xgrammar cannot.
+// The forms that it refuses, and the texts of the errors, follow vLLM 0.33 with its default backend:
+// vllm/v1/structured_output/backend_xgrammar.py, then backend_guidance.py for forms that xgrammar does not support.
 package structured

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// alternatives reads what stands between bars.
+// alternatives parses elements that bars separate.
 func (p *parser) alternatives() *node { return p.between(p.elements, p.bar) }
 
-// bar skips a bar; in Lark it may begin the next line.
+// bar skips a bar. In Lark, the bar may be at the beginning of the next line.
 func (p *parser) bar() bool {
 	from := p.at
 	if p.blank(); p.take("|") {
@@ -19,7 +19,7 @@ func (p *parser) bar() bool {
 	return false
 }
 
-// elements reads a sequence.
+// elements parses a sequence.
 func (p *parser) elements() *node {
 	var kids []*node
 	for {
@@ -31,10 +31,10 @@ func (p *parser) elements() *node {
 		}
 		if p.dialect == lark && p.take("->") {
 			p.space()
-			p.name() // what the tree calls it
+			p.name() // an alias for the parse tree
 			break
 		}
-		if p.dialect == ebnf && p.has("(=") { // a hint about what follows
+		if p.dialect == ebnf && p.has("(=") { // a lookahead hint
 			p.at++
 			p.bracket("=", ")")
 			continue
@@ -49,7 +49,7 @@ func (p *parser) elements() *node {
 	return p.sequence(kids...)
 }
 
-// bracket reads alternatives between two marks.
+// bracket parses alternatives between two marks.
 func (p *parser) bracket(open, end string) *node {
 	p.take(open)
 	n, err := p.within(func() *node {
@@ -65,7 +65,7 @@ func (p *parser) bracket(open, end string) *node {
 	return n
 }
 
-// repeated reads an element and how often it stands.
+// repeated parses an element and its repetition.
 func (p *parser) repeated() *node {
 	n := p.element()
 	for p.err == nil && !p.over() {
@@ -94,7 +94,7 @@ func (p *parser) repeated() *node {
 	return n
 }
 
-// times reads how often an element stands.
+// times parses the number of repetitions of an element.
 func (p *parser) times(n *node, to, end string) *node {
 	p.space()
 	least, some := p.integer()

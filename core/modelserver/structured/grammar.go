@@ -5,27 +5,26 @@ import (
 	"fmt"
 )
 
-// Grammar is a form that texts can be made of, and is never changed.
+// Grammar is an immutable form, from which texts are generated.
 type Grammar struct{ root *node }
 
-// errTooMuch is where the work that may be done is spent: the server then says so
-// in its own words.
+// errTooMuch reports that the allowed work is spent. The server replaces it with an error of its own.
 var errTooMuch = errors.New("the form takes too much work")
 
-// MaxBytes bounds a schema, a regular expression and a grammar.
+// MaxBytes limits the length of a schema, a regular expression and a grammar.
 const MaxBytes = 1 << 20
 
 // builder makes the nodes of a form.
 type builder struct {
 	all   []*node
-	room  []node         // where the next ones are made, several at once
-	spend func(int) bool // false once, it stays so
+	room  []node         // memory for the next nodes, allocated several at once
+	spend func(int) bool // once false, it stays false
 }
 
-// nodeWork is about what one node takes.
+// nodeWork is about the work of one node.
 const nodeWork = 256
 
-// over reports that the work is spent. Whoever makes nodes in a loop stops then.
+// over reports that the work is spent. Loops that make nodes must stop then.
 func (b *builder) over() bool { return !b.spend(0) }
 
 func (b *builder) node(n node) *node {
@@ -60,7 +59,7 @@ func (b *builder) repeat(kid *node, least, most int) *node {
 	return b.node(node{kind: repeat, kids: []*node{kid}, least: least, most: most})
 }
 
-// grammar ends the making of a form.
+// grammar completes a form.
 func (b *builder) grammar(root *node) (*Grammar, error) {
 	if b.over() {
 		return nil, errTooMuch
@@ -71,7 +70,7 @@ func (b *builder) grammar(root *node) (*Grammar, error) {
 	return &Grammar{root}, nil
 }
 
-// Choice is the form of one of several texts.
+// Choice returns the form that allows each of several texts.
 func Choice(texts []string, spend func(int) bool) (*Grammar, error) {
 	b := builder{spend: spend}
 	kids := make([]*node, len(texts))

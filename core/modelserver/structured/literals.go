@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// string reads a text, and in Lark a range of characters.
+// string parses a text and, in Lark, a range of characters.
 func (p *parser) string() *node {
 	text, ok := p.quoted()
 	if !ok {
@@ -17,7 +17,7 @@ func (p *parser) string() *node {
 		return p.literal(text)
 	}
 	if p.take("i") {
-		return p.literal(text) // one of the ways of writing it
+		return p.literal(text) // one of its spellings
 	}
 	from := p.at
 	if p.space(); !p.take("..") {
@@ -54,7 +54,7 @@ func (p *parser) quoted() (string, bool) {
 	return string(out), true
 }
 
-// char reads a character, or its escape.
+// char parses a character, or its escape.
 func (p *parser) char() (rune, bool) {
 	switch p.peek() {
 	case 0, '\n':
@@ -74,7 +74,7 @@ func (p *parser) char() (rune, bool) {
 	digits := map[byte]int{'u': 4, 'U': 8, 'x': 2}[rest[1]]
 	if rest[1] == 'x' {
 		for digits < len(rest)-2 && digits < 8 && strings.IndexByte("0123456789abcdefABCDEF", rest[2+digits]) >= 0 {
-			digits++ // as many as there are
+			digits++ // all that follow
 		}
 	}
 	if digits > 0 {
@@ -104,7 +104,7 @@ func (p *parser) char() (rune, bool) {
 	return r, true
 }
 
-// characters reads a class of EBNF.
+// characters parses a character class of EBNF.
 func (p *parser) characters() *node {
 	p.at++
 	negated := p.take("^")
@@ -137,7 +137,7 @@ func (p *parser) characters() *node {
 	return p.class(pairs, false)
 }
 
-// expression reads a regular expression of Lark.
+// expression parses a regular expression of Lark.
 func (p *parser) expression() *node {
 	from := p.at
 	for p.at++; p.peek() != '/'; p.at++ {
@@ -171,7 +171,7 @@ func (p *parser) expression() *node {
 	}
 }
 
-// json reads a JSON schema of Lark's %json.
+// json parses the JSON schema of Lark's %json.
 func (p *parser) json() *node {
 	p.blank()
 	raw, err := firstValue(p.text[p.at:])

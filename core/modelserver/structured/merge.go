@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// together is a schema with what it refers to by $ref or allOf.
+// together returns a schema merged with the schemas that its $ref or allOf names.
 func (c *compiler) together(v *value, key string) (*value, error) {
 	parts := []*value{v.get(key)}
 	if key == "allOf" {
@@ -37,7 +37,7 @@ func (c *compiler) together(v *value, key string) (*value, error) {
 	return whole, nil
 }
 
-// resolve finds what a $ref is about.
+// resolve returns the target of a $ref.
 func (c *compiler) resolve(ref *value) (*value, error) {
 	if !ref.is('"') {
 		return nil, errors.New("$ref must be a string")
@@ -68,9 +68,8 @@ func (c *compiler) resolve(ref *value) (*value, error) {
 	return at, nil
 }
 
-// merge is a schema that fits what both fit. Where both say something of one
-// keyword, bounds are the narrower ones, members are joined, and of anything else
-// the second's counts.
+// merge returns a schema for values that match both. If both have a keyword, merge takes the narrower bounds, joins
+// members, and otherwise keeps the second value.
 func (c *compiler) merge(a, b *value) (*value, error) {
 	pair := [2]*value{a, b}
 	if m := c.merged[pair]; m != nil {
@@ -119,7 +118,7 @@ func (c *compiler) merge(a, b *value) (*value, error) {
 			m.set(key, narrower(ours, theirs, 1))
 		case "maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties":
 			m.set(key, narrower(ours, theirs, -1))
-		case "anyOf", "oneOf", "$ref": // both have to fit
+		case "anyOf", "oneOf", "$ref": // values must match both
 			part := &value{kind: '{', keys: []string{key}, vals: []*value{theirs}, spend: c.spend}
 			all := &value{kind: '[', vals: []*value{part}, spend: c.spend}
 			if had := m.get("allOf"); had.is('[') && c.spend(copyWork*len(had.vals)) {
@@ -143,7 +142,7 @@ func (c *compiler) merge(a, b *value) (*value, error) {
 	return m, nil
 }
 
-// common are the types that both of two keywords name; nil is none.
+// common returns the types that both keywords allow; nil is none.
 func common(a, b *value) *value {
 	list := func(v *value) []*value {
 		if v.is('[') {

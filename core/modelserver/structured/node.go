@@ -6,7 +6,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// kind is what a node writes.
+// kind is the kind of text that a node writes.
 type kind uint8
 
 const (
@@ -14,54 +14,52 @@ const (
 	class                // one character of a set
 	sequence             // its kids in order
 	either               // one of its kids
-	repeat               // its kid, least to most times
+	repeat               // its kid, from least to most times
 	str                  // a JSON string of least to most characters
 	number               // a JSON number
 	array                // a JSON array: its kids, and then more
 	object               // a JSON object
 	anyValue             // a JSON value
-	free                 // words of no form
+	free                 // words without a form
 )
 
-// endless is the length of what has no end.
+// endless is the length of a node whose texts never end.
 const endless = math.MaxInt32
 
-// node is a part of a form. Rules refer to each other by pointer, in circles too.
+// node is a part of a form. Rules refer to each other by pointer, also in cycles.
 type node struct {
 	kind kind
 	text string
 	kids []*node
-	// least and most are how many characters, repetitions, elements or members;
-	// most is below 0 where there is no limit.
+	// least and most limit the number of characters, repetitions, elements or members; most is below 0 without a limit.
 	least, most int
-	min         int // bytes of the shortest text, endless where there is none
+	min         int // bytes of the shortest text, endless if there is none
 	best        *node
 	set         *set
 	num         *numbers
 	props       []property
-	names       *node // how further members are called; nil is any word
-	more        *node // further elements or members; nil where there are none
-	free        bool  // further members may be, but nobody has said what
+	names       *node // names of further members; nil is any word
+	more        *node // further elements or members; nil if the form allows none
+	free        bool  // the form allows further members without describing them
 
 	words    *freeText // of free
-	excludes []string  // what must not stand in a string, where that can be
+	excludes []string  // texts that a string must not contain, as far as possible
 	bare     bool      // a string without quotes
 }
 
 // property is a member of an object.
 type property struct {
 	name     string
-	key      string // as it is written, with its colon
+	key      string // as written, with its colon
 	value    *node
 	required bool
-	after    int // required ones behind it
+	after    int // number of required members after it
 }
 
-// lengths finds how short the text of each node can be: the least fixed point,
-// by passes over all nodes until nothing changes. Nodes refer mostly to those
-// that were made after them, so nearly always two passes do.
+// lengths computes the shortest length of each node's text: the least fixed point, by passes over all nodes until
+// nothing changes. Nodes refer mostly to nodes that were made later, so two passes nearly always suffice.
 func lengths(all []*node, spend func(int) bool) error {
-	size := 0 // of all nodes with what they refer to, which each pass looks at
+	size := 0 // work of one pass over all nodes and their references
 	for _, n := range all {
 		n.min = endless
 		size += 4 + len(n.kids) + len(n.props)
@@ -85,8 +83,7 @@ func lengths(all []*node, spend func(int) bool) error {
 	return nil
 }
 
-// ending are those of a node's kids that come to an end, or all where none does,
-// and the shortest of them.
+// ending returns a node's kids whose texts end, or all if none ends, and the shortest of them.
 func ending(kids []*node) (some []*node, best *node) {
 	for _, k := range kids {
 		if k.min < endless {
@@ -162,5 +159,5 @@ func (n *node) shortest() int {
 	return len("null")
 }
 
-// quote is a text as a JSON string.
+// quote returns a text as a JSON string.
 func quote(s string) string { return string(openai.AppendString(nil, s)) }

@@ -8,20 +8,20 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// numbers are those that a JSON schema lets through.
+// numbers holds the numbers that a JSON schema allows.
 type numbers struct {
 	integer   bool
 	low, high *float64
-	// without are set where the bound itself is not let through.
+	// withoutLow and withoutHigh exclude the bound itself.
 	withoutLow, withoutHigh bool
 	step                    *big.Rat // nil without multipleOf
 }
 
-// far is the farthest from 0 that is drawn where a schema does not ask for it:
-// every program reads such integers exactly.
+// far is the largest absolute value that is drawn unless the schema asks for larger ones. Every program parses integers
+// up to it exactly.
 const far = 1 << 53
 
-// bounds are what to draw between: what the schema says, else the options.
+// bounds returns the limits of the draw: the schema's or, by default, the options'.
 func (n *numbers) bounds(o *Options) (low, high float64) {
 	low, high = float64(o.MinInteger), float64(o.MaxInteger)
 	if !n.integer {
@@ -43,7 +43,7 @@ func (n *numbers) bounds(o *Options) (low, high float64) {
 	return low, high
 }
 
-// append appends one of them.
+// append appends a number.
 func (n *numbers) append(b []byte, d *machine.Draw, o *Options) []byte {
 	low, high := n.bounds(o)
 	if n.step != nil {
@@ -65,8 +65,8 @@ func (n *numbers) append(b []byte, d *machine.Draw, o *Options) []byte {
 	return strconv.AppendFloat(b, v, 'g', -1, 64)
 }
 
-// between are the first and the last whole number of parts, each one over per,
-// that lie within the bounds; the first is after the last where there is none.
+// between returns the first and the last whole number of parts, each one over per, within the bounds. If there is none,
+// the first is larger than the last.
 func (n *numbers) between(low, high, per float64) (first, last int64) {
 	a, z := math.Ceil(low*per), math.Floor(high*per)
 	if n.withoutLow && a == low*per {
@@ -89,7 +89,7 @@ func drawInt(d *machine.Draw, first, last int64) int64 {
 // multiple appends a multiple of the step.
 func (n *numbers) multiple(b []byte, d *machine.Draw, low, high float64) []byte {
 	step, _ := n.step.Float64()
-	if n.low == nil || n.high == nil { // what nobody prescribes must hold a few
+	if n.low == nil || n.high == nil { // a default range must contain a few
 		if n.low != nil || n.high == nil {
 			high = max(high, low+8*step)
 		} else {
@@ -102,7 +102,7 @@ func (n *numbers) multiple(b []byte, d *machine.Draw, low, high float64) []byte 
 	return append(b, v.FloatString(digits)...)
 }
 
-// empty is true where no number is let through.
+// empty reports whether no number is allowed.
 func (n *numbers) empty() bool {
 	if n.low == nil || n.high == nil {
 		return false

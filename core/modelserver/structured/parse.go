@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// dialect is a way of writing grammars down.
+// dialect is the language of a grammar.
 type dialect uint8
 
 const (
@@ -13,8 +13,7 @@ const (
 	lark
 )
 
-// IsLark tells whether a grammar is written as Lark has it: no line of it that is
-// more than a comment has the ::= of EBNF before one that has none. It is
+// IsLark reports whether a grammar is in Lark: whether no line contains EBNF's ::= outside a comment. It follows
 // vllm/v1/structured_output/utils.py: grammar_is_likely_lark.
 func IsLark(text string) bool {
 	for line := range strings.SplitSeq(text, "\n") {
@@ -31,7 +30,7 @@ func IsLark(text string) bool {
 	return true
 }
 
-// Parse is the form of the texts of a grammar in EBNF or Lark.
+// Parse returns the form of the texts that a grammar in EBNF or Lark allows.
 func Parse(text string, spend func(int) bool) (*Grammar, error) {
 	if IsLark(text) {
 		return parse(text, lark, spend)
@@ -76,15 +75,15 @@ func parse(text string, in dialect, spend func(int) bool) (*Grammar, error) {
 	return p.grammar(p.rules[start])
 }
 
-// grammarWork is what reading one byte of a grammar takes.
+// grammarWork is the work of parsing one byte of a grammar.
 const grammarWork = 64
 
-// parser reads a grammar.
+// parser parses a grammar.
 type parser struct {
 	scanner
 	dialect dialect
 	rules   map[string]*node
-	order   []string // rules, as they were first named
+	order   []string // rules, in the order of their first mention
 	defined map[string]bool
 }
 
@@ -94,7 +93,7 @@ func (p *parser) fail(format string, args ...any) *node {
 	return p.stop(fmt.Errorf("line %d, column %d: %s", line, column, fmt.Sprintf(format, args...)))
 }
 
-// blank skips white space and comments, and space stays on the line.
+// blank skips white space and comments; space does so within the line.
 func (p *parser) blank() { p.skip(true) }
 
 func (p *parser) space() { p.skip(p.dialect == ebnf || p.depth > 0) }
@@ -116,7 +115,7 @@ func (p *parser) skip(lines bool) {
 	}
 }
 
-// name reads a rule's name; "" is none.
+// name parses a rule's name; "" is none.
 func (p *parser) name() string {
 	from := p.at
 	for p.at < len(p.text) {
@@ -131,7 +130,7 @@ func (p *parser) name() string {
 	return p.text[from:p.at]
 }
 
-// named is the rule of a name, wherever it is defined.
+// named returns the rule with a name, wherever the grammar defines it.
 func (p *parser) named(name string) *node {
 	n := p.rules[name]
 	if n == nil {
@@ -154,7 +153,7 @@ func (p *parser) define(name string, body *node) {
 	p.named(name).kids = []*node{body}
 }
 
-// rule reads a rule of EBNF.
+// rule parses a rule of EBNF.
 func (p *parser) rule() {
 	name := p.name()
 	if p.blank(); name == "" || !p.take("::=") {
@@ -168,7 +167,7 @@ func (p *parser) rule() {
 	p.define(name, body)
 }
 
-// beginsRule tells whether a name and ::= come next.
+// beginsRule reports whether a name and ::= come next.
 func (p *parser) beginsRule() bool {
 	from := p.at
 	defer func() { p.at = from }()
@@ -179,7 +178,7 @@ func (p *parser) beginsRule() bool {
 	return p.has("::=")
 }
 
-// item reads a rule, a terminal or a directive of Lark.
+// item parses a rule, a terminal or a directive of Lark.
 func (p *parser) item() {
 	if p.peek() == '%' {
 		p.directive()
@@ -211,11 +210,11 @@ func (p *parser) item() {
 	p.define(name, body)
 }
 
-// directive reads a line that begins with %.
+// directive parses a line that begins with %.
 func (p *parser) directive() {
 	switch {
 	case p.take("%ignore"):
-		p.alternatives() // what may stand between terminals need not
+		p.alternatives() // ignored text between terminals is optional
 	case p.take("%import"):
 		p.space()
 		p.imports()
@@ -264,7 +263,7 @@ func (p *parser) imports() {
 	}
 }
 
-// terminals are those of Lark's library.
+// terminals holds the terminals of Lark's library.
 var terminals = map[string]string{
 	"DIGIT": `[0-9]`, "HEXDIGIT": `[0-9a-fA-F]`, "INT": `[0-9]+`, "SIGNED_INT": `[+-]?[0-9]+`,
 	"DECIMAL": `[0-9]+\.[0-9]*|\.[0-9]+`, "_EXP": `[eE][+-]?[0-9]+`,
@@ -278,5 +277,5 @@ var terminals = map[string]string{
 	"SH_COMMENT": `#[^\n]*`, "CPP_COMMENT": `//[^\n]*`, "C_COMMENT": `/\*[a-z ]*\*/`, "SQL_COMMENT": `--[^\n]*`,
 }
 
-// macros are xgrammar's, most of which are about a tokenizer's own tokens.
+// macros are xgrammar's. Most are about a tokenizer's own tokens.
 var macros = []string{"TagDispatch", "TokenTagDispatch", "Token", "ExcludeToken", "Regex", "Substring"}

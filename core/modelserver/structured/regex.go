@@ -9,9 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Regex is the form of a text that a regular expression matches as a whole: one
-// of ECMAScript's, as far as xgrammar takes it (cpp/regex_converter.cc), with
-// Unicode classes and case folding as its stand-in does.
+// Regex returns the form of texts that a regular expression matches as a whole. The syntax is ECMAScript's, as far as
+// xgrammar supports it (cpp/regex_converter.cc), with Unicode classes and case folding as in xgrammar's fallback.
 func Regex(pattern string, spend func(int) bool) (*Grammar, error) {
 	b := builder{spend: spend}
 	root, err := b.regex(pattern, 0, false)
@@ -21,11 +20,11 @@ func Regex(pattern string, spend func(int) bool) (*Grammar, error) {
 	return b.grammar(root)
 }
 
-// regexWork is what reading one byte of a regular expression takes.
+// regexWork is the work of parsing one byte of a regular expression.
 const regexWork = 64
 
-// regex makes a regular expression's nodes. quoted is where it says what stands
-// within a JSON string.
+// regex returns the nodes of a regular expression. quoted states that the expression describes the content of a JSON
+// string.
 func (b *builder) regex(pattern string, flags syntax.Flags, quoted bool) (*node, error) {
 	if err := tooLong("regex", len(pattern)); err != nil {
 		return nil, err
@@ -44,9 +43,8 @@ func (b *builder) regex(pattern string, flags syntax.Flags, quoted bool) (*node,
 	return n, r.err
 }
 
-// regexReader reads an expression. What one character may be is left to
-// regexp/syntax, which has limits to repetitions that nothing here needs. After a
-// mistake it is at the end.
+// regexReader parses an expression. It leaves character classes to regexp/syntax, whose limits on repetitions do not
+// matter for them. After an error it is at the end.
 type regexReader struct {
 	scanner
 	flags  syntax.Flags
@@ -63,7 +61,7 @@ func (r *regexReader) alternatives() *node {
 
 func (r *regexReader) sequence() *node {
 	var kids []*node
-	var text []byte // plain characters, until something else comes
+	var text []byte // plain characters so far
 	flush := func() {
 		if len(text) > 0 {
 			kids, text = append(kids, r.literal(string(text))), text[:0]
@@ -94,7 +92,7 @@ func (r *regexReader) sequence() *node {
 	return r.builder.sequence(kids...)
 }
 
-// times reads how often what stood before is repeated.
+// times parses the number of repetitions of the element before.
 func (r *regexReader) times() (least, most int, ok bool) {
 	switch {
 	case r.take("*"):
@@ -112,14 +110,14 @@ func (r *regexReader) times() (least, most int, ok bool) {
 			r.fail("Invalid repetition count.")
 		}
 	}
-	r.take("?") // a lazy one matches the same texts
+	r.take("?") // a lazy repetition matches the same texts
 	if _, _, size := span(r.rest()); size > 0 || r.at < len(r.text) && strings.IndexByte("*+?", r.text[r.at]) >= 0 {
 		r.fail("Two consecutive repetition modifiers are not allowed.")
 	}
 	return least, most, true
 }
 
-// span reads {m}, {m,} and {m,n}; size is 0 where a text does not begin with one.
+// span parses {m}, {m,} and {m,n}; size is 0 if a text does not begin with one.
 func span(s string) (least, most, size int) {
 	if !strings.HasPrefix(s, "{") {
 		return 0, 0, 0
@@ -145,7 +143,7 @@ func span(s string) (least, most, size int) {
 	return min(least, endless-1), most, end + 1
 }
 
-// atom reads what one repetition would be about: plain text, or a node.
+// atom parses the element of one repetition: plain text, or a node.
 func (r *regexReader) atom() (string, *node) {
 	switch c := r.text[r.at]; c {
 	case '(':
@@ -168,7 +166,7 @@ func (r *regexReader) atom() (string, *node) {
 	return r.char(c), nil
 }
 
-// char is a character as it is written.
+// char returns a character as it is written.
 func (r *regexReader) char(c rune) string {
 	if r.quoted {
 		return string(appendEscaped(nil, c))
@@ -199,7 +197,7 @@ func (r *regexReader) group() *node {
 				r.flags |= syntax.FoldCase
 			}
 			if r.at += n; n > 0 && r.take(")") {
-				before = r.flags // up to the end of the group around it
+				before = r.flags // up to the end of the surrounding group
 				return r.literal("")
 			}
 			if n == 0 || !r.take(":") {
@@ -217,7 +215,7 @@ func (r *regexReader) group() *node {
 	return n
 }
 
-// brackets reads a class of characters.
+// brackets parses a class of characters.
 func (r *regexReader) brackets() *node {
 	from := r.at
 	if r.take("[^]") {
@@ -254,7 +252,7 @@ func (r *regexReader) brackets() *node {
 			out.WriteString(r.property())
 		default:
 			if r.text[r.at] == '[' {
-				out.WriteByte('\\') // [: means nothing here
+				out.WriteByte('\\') // [: has no meaning here
 			}
 			_, size := utf8.DecodeRuneInString(r.rest())
 			out.WriteString(r.text[r.at : r.at+size])
@@ -263,8 +261,8 @@ func (r *regexReader) brackets() *node {
 	}
 }
 
-// What regexp/syntax takes for a class: for each one, for a Unicode class in it, and
-// for a range in it whose characters are folded one by one.
+// The work of regexp/syntax for a class: for each class, for a Unicode class in it, and for a range in it whose
+// characters it folds one by one.
 const (
 	classWork    = 512
 	propertyWork = 16 << 10
@@ -279,7 +277,7 @@ func (r *regexReader) classWork(class string) int {
 	return work
 }
 
-// one is one character of a class, as regexp/syntax reads it.
+// one returns a class of characters, as regexp/syntax parses it.
 func (r *regexReader) one(class string) *node {
 	if !r.spend(r.classWork(class)) {
 		return r.fail("%v", errTooMuch)
@@ -325,7 +323,7 @@ func (r *regexReader) escape() (string, *node) {
 // maxProperty is longer than the name of any of Unicode's classes.
 const maxProperty = 64
 
-// property reads \d and its like, and Unicode's \p{…}.
+// property parses \d and similar classes, and Unicode's \p{…}.
 func (r *regexReader) property() string {
 	rest, size := r.rest(), min(2, len(r.rest()))
 	if strings.HasPrefix(rest, `\p{`) || strings.HasPrefix(rest, `\P{`) {
@@ -339,7 +337,7 @@ func (r *regexReader) property() string {
 	return rest[:size]
 }
 
-// point reads an escape that stands for one character.
+// point parses an escape for one character.
 func (r *regexReader) point() (c rune, ok bool) {
 	rest := r.rest()
 	if len(rest) < 2 {
@@ -366,13 +364,13 @@ func (r *regexReader) point() (c rune, ok bool) {
 	case slices.Contains([]rune("dDwWsSpPbBkAzZ123456789"), e):
 		return 0, false
 	default:
-		c = e // any other stands for itself
+		c = e // any other character stands for itself
 	}
 	r.at += size
 	return c, true
 }
 
-// codePoint reads \xHH, \uHHHH and either with {H…}; size is 0 where it cannot.
+// codePoint parses \xHH, \uHHHH and either with {H…}; size is 0 on failure.
 func codePoint(s string) (c rune, size int) {
 	size = map[byte]int{'x': 4, 'u': 6}[s[1]]
 	digits := ""
@@ -389,8 +387,8 @@ func codePoint(s string) (c rune, size int) {
 	return rune(v), size
 }
 
-// class is one of the characters of pairs, which are in order; without any there
-// is no such text.
+// class returns a node for one of the characters in pairs, which are in order. Without any character, the form has no
+// text.
 func (b *builder) class(pairs []rune, quoted bool) *node {
 	if s := newSet(pairs, quoted); s != nil {
 		return b.node(node{kind: class, set: s})

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// scanner goes through a text that is a form. After a mistake it is at the end of its text.
+// scanner iterates over the text of a form. After an error it is at the end of the text.
 type scanner struct {
 	*builder
 	text  string
@@ -14,7 +14,7 @@ type scanner struct {
 	err   error
 }
 
-// stop notes the first mistake.
+// stop records the first error.
 func (s *scanner) stop(err error) *node {
 	if s.err == nil {
 		s.err = err
@@ -25,7 +25,7 @@ func (s *scanner) stop(err error) *node {
 
 func (s *scanner) rest() string { return s.text[s.at:] }
 
-// peek is the next byte, 0 at the end.
+// peek returns the next byte, 0 at the end.
 func (s *scanner) peek() byte {
 	if s.at < len(s.text) {
 		return s.text[s.at]
@@ -35,7 +35,7 @@ func (s *scanner) peek() byte {
 
 func (s *scanner) has(prefix string) bool { return strings.HasPrefix(s.rest(), prefix) }
 
-// take skips what comes next, if it is this.
+// take skips a prefix if it comes next.
 func (s *scanner) take(prefix string) bool {
 	if !s.has(prefix) {
 		return false
@@ -44,7 +44,7 @@ func (s *scanner) take(prefix string) bool {
 	return true
 }
 
-// between reads what one reads between bars.
+// between parses alternatives that bars separate.
 func (s *scanner) between(one func() *node, bar func() bool) *node {
 	kids := []*node{one()}
 	for !s.over() && bar() {
@@ -53,7 +53,7 @@ func (s *scanner) between(one func() *node, bar func() bool) *node {
 	return s.either(kids...)
 }
 
-// within reads what stands in brackets, of which there may not be too many in each other.
+// within parses the content of brackets. The depth of nested brackets is limited.
 func (s *scanner) within(inside func() *node) (*node, error) {
 	if s.depth++; s.depth > maxDepth {
 		return nil, errors.New("Nest layer exceeded the maximum limit")

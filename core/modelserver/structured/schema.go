@@ -7,11 +7,10 @@ import (
 	"slices"
 )
 
-// Schema is the form of a JSON text that a schema describes.
+// Schema returns the form of JSON texts that match a schema.
 //
-// What xgrammar leaves out without a word is left out here too: not, if, then,
-// else, dependentRequired and dependentSchemas; and oneOf is anyOf. What
-// neither it nor its stand-in, llguidance, takes is refused.
+// Schema ignores the keywords that xgrammar ignores: not, if, then, else, dependentRequired and dependentSchemas. It
+// treats oneOf as anyOf. It refuses schemas that neither xgrammar nor its fallback, llguidance, supports.
 func Schema(raw json.RawMessage, spend func(int) bool) (*Grammar, error) {
 	if err := tooLong("JSON schema", len(raw)); err != nil {
 		return nil, err
@@ -28,9 +27,8 @@ func Schema(raw json.RawMessage, spend func(int) bool) (*Grammar, error) {
 	return c.grammar(root)
 }
 
-// Arguments is the form of a tool's arguments, which nobody forces a model to
-// keep to: what of their schema is refused elsewhere is passed over, and without a
-// schema of an object there are no arguments.
+// Arguments returns the form of a tool's arguments when nothing forces a model to follow their schema. It ignores the
+// parts of the schema that are refused elsewhere. Without the schema of an object there are no arguments.
 func Arguments(raw json.RawMessage, spend func(int) bool) *Grammar {
 	none := &Grammar{&node{kind: literal, text: "{}", min: 2}}
 	v, err := parseValue(raw, spend)
@@ -49,7 +47,7 @@ func Arguments(raw json.RawMessage, spend func(int) bool) *Grammar {
 	return none
 }
 
-// Object is the form of any JSON object.
+// Object returns the form of any JSON object.
 func Object(spend func(int) bool) (*Grammar, error) {
 	return Schema(json.RawMessage(`{"type": "object"}`), spend)
 }
@@ -58,8 +56,8 @@ func Object(spend func(int) bool) (*Grammar, error) {
 type compiler struct {
 	*builder
 	document *value
-	lenient  bool     // what is not known is passed over
-	excludes []string // what strings do not have, where that can be
+	lenient  bool     // ignores unknown parts
+	excludes []string // texts that strings do not contain, as far as possible
 	done     map[*value]*node
 	merged   map[[2]*value]*value
 }
@@ -68,19 +66,17 @@ func newCompiler(v *value, b *builder) *compiler {
 	return &compiler{builder: b, document: v, done: map[*value]*node{}, merged: map[[2]*value]*value{}}
 }
 
-// unsatisfiable is what no value fits.
+// unsatisfiable is the error for a schema that no value matches.
 type unsatisfiable struct{ why string }
 
 func (u unsatisfiable) Error() string { return "Unsatisfiable schema: " + u.why }
 
 func never(format string, args ...any) error { return unsatisfiable{fmt.Sprintf(format, args...)} }
 
-// unimplemented are keywords that neither vLLM's default backend nor the one that
-// steps in for it takes.
+// unimplemented lists keywords that neither vLLM's default backend nor its fallback supports.
 var unimplemented = []string{"uniqueItems", "contains", "minContains", "maxContains"}
 
-// schema is the node of a schema: the same one each time, so that schemas may
-// refer to themselves.
+// schema returns the node of a schema. It returns the same node each time, so that schemas may refer to themselves.
 func (c *compiler) schema(v *value, depth int) (*node, error) {
 	if n := c.done[v]; n != nil {
 		return n, nil
@@ -100,11 +96,10 @@ func (c *compiler) schema(v *value, depth int) (*node, error) {
 	return n, err
 }
 
-// one makes n write what another node does.
+// one makes n write the text of another node.
 func one(n *node, err error) ([]*node, error) { return []*node{n}, err }
 
-// fill makes n the node of a schema. Where it is one of several things, those are
-// what it returns.
+// fill makes n the node of a schema. If the schema has alternatives, fill returns them.
 func (c *compiler) fill(n *node, v *value, depth int) ([]*node, error) {
 	switch v.kind {
 	case 't':
@@ -174,7 +169,7 @@ func (c *compiler) fill(n *node, v *value, depth int) ([]*node, error) {
 	return nil, c.typed(n, v, depth)
 }
 
-// fits tells whether a value is of a schema's type, where that is one word.
+// fits reports whether a value has a schema's type, if the type is one word.
 func fits(t, x *value) bool {
 	if !t.is('"') {
 		return true
@@ -196,7 +191,7 @@ func fits(t, x *value) bool {
 	return true
 }
 
-// anyOf are the options of a schema, each together with what stands beside them.
+// anyOf returns the options of a schema, each merged with the keywords beside them.
 func (c *compiler) anyOf(v *value, key string, options *value, depth int) ([]*node, error) {
 	if !options.is('[') || len(options.vals) == 0 {
 		return nil, fmt.Errorf("%s must be an array, and not empty", key)
@@ -227,12 +222,11 @@ func (c *compiler) anyOf(v *value, key string, options *value, depth int) ([]*no
 	return kids, nil
 }
 
-// annotations say nothing about which values fit.
+// annotations do not restrict values.
 var annotations = []string{"title", "description", "default", "examples", "$defs", "definitions", "$schema", "$id",
 	"$comment", "deprecated", "readOnly", "writeOnly", "discriminator"}
 
-// pattern is the regular expression that a string keeps to, of its format where it
-// has none of its own; "" where it has neither.
+// pattern returns the regular expression of a string: its own or that of its format; "" if it has neither.
 func (v *value) pattern() (string, error) {
 	pattern, format := v.get("pattern"), v.get("format")
 	switch {
@@ -250,8 +244,8 @@ func (v *value) pattern() (string, error) {
 	return expression, nil
 }
 
-// formats are those that xgrammar knows, as regular expressions of some of their
-// texts (vllm/v1/structured_output/backend_xgrammar.py: STRING_SUPPORTED_FORMATS).
+// formats maps the formats that xgrammar knows to regular expressions of some of their texts
+// (vllm/v1/structured_output/backend_xgrammar.py: STRING_SUPPORTED_FORMATS).
 var formats = func() map[string]string {
 	const (
 		date = `20[0-4][0-9]-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])`

@@ -7,23 +7,21 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// set is some of all characters, as pairs of first and last.
+// set is a set of characters, as pairs of first and last.
 type set struct {
 	pairs  []rune
 	size   int
 	escape bool // written into a JSON string
 }
 
-// Characters that are drawn before all others: a text that nobody prescribes is
-// one that people can read.
+// Characters that are drawn before all others, so that texts are readable if the form leaves a choice.
 var (
 	readable  = []rune{'0', '9', 'A', 'Z', 'a', 'z'}
 	printable = []rune{' ', '~'}
 	scalar    = []rune{0, 0xD7FF, 0xE000, utf8.MaxRune}
 )
 
-// newSet is a set to draw from; nil where the pairs, which are in order, hold no
-// character.
+// newSet returns a set to draw from; nil if the pairs, which are in order, contain no character.
 func newSet(pairs []rune, escape bool) *set {
 	for _, of := range [][]rune{readable, printable, scalar} {
 		if both := overlap(pairs, of); len(both) > 0 {
@@ -52,7 +50,7 @@ func overlap(a, b []rune) []rune {
 	return out
 }
 
-// normal puts pairs in order, and joins those that meet.
+// normal sorts pairs, and joins adjacent ones.
 func normal(pairs []rune) []rune {
 	type pair [2]rune
 	list := make([]pair, 0, len(pairs)/2)
@@ -71,7 +69,7 @@ func normal(pairs []rune) []rune {
 	return out
 }
 
-// others are all characters but those of the pairs, which are in order.
+// others returns all characters outside the pairs, which are in order.
 func others(pairs []rune) []rune {
 	var out []rune
 	next := rune(0)
@@ -102,7 +100,7 @@ func (s *set) append(b []byte, d *machine.Draw) []byte {
 	}
 }
 
-// appendEscaped appends a character as it stands within a JSON string.
+// appendEscaped appends a character in the encoding of a JSON string.
 func appendEscaped(b []byte, r rune) []byte {
 	const hex = "0123456789abcdef"
 	switch {

@@ -9,13 +9,12 @@ import (
 	"strings"
 )
 
-// Tag is the form of a structural tag: text in which what stands between marks
-// keeps to forms of its own. It is an object with a format, as xgrammar has them
-// (python/xgrammar/structural_tag.py of 0.2.8), or the older one with structures
-// and triggers. token tells the text of a token id, and whether there is one.
+// Tag returns the form of a structural tag: text with parts between marks that follow forms of their own. The tag is an
+// object with a format, in xgrammar's syntax (python/xgrammar/structural_tag.py of 0.2.8), or the older object with
+// structures and triggers. token returns the text of a token id, and whether there is one.
 //
-// What is refused is what xgrammar refuses that has no tokenizer, as vLLM asks it
-// before it takes a request: a token that is named by its text is.
+// Tag refuses what xgrammar refuses without a tokenizer, which is how vLLM calls it before it accepts a request: for
+// example, a token that the tag names by its text.
 func Tag(raw json.RawMessage, token func(id uint32) (string, bool), spend func(int) bool) (*Grammar, error) {
 	if err := tooLong("structural tag", len(raw)); err != nil {
 		return nil, err
@@ -41,18 +40,18 @@ type tagCompiler struct {
 	token func(id uint32) (string, bool)
 }
 
-// freeText is text of any words, within bounds.
+// freeText is text of arbitrary words, within bounds.
 type freeText struct {
-	excludes []string // what must not stand in it
-	work     int      // that looking for them takes, for each word
-	next     string   // what follows it
+	excludes []string // texts that must not occur in it
+	work     int      // work of searching for them, for each word
+	next     string   // the text after it
 	most     int      // bytes, below 0 without a limit
-	least    int      // words
-	long     bool     // as long as the whole text is meant to be
+	least    int      // in words
+	long     bool     // as long as the target of the whole text
 }
 
-// surroundings are what a part of a structural tag has to mind of what is around
-// it: the marks that would end it, and the one that does where there is one.
+// surroundings are the context of a part of a structural tag: the marks that would end the part, and the one that does
+// if there is one.
 type surroundings struct {
 	ends []string
 	next string
@@ -95,7 +94,7 @@ func (t *tagCompiler) whole(v *value) (*node, error) {
 	return t.triggered(triggers, tags, nil, surroundings{}, false, false)
 }
 
-// format is the node of a format.
+// format returns the node of a format.
 func (t *tagCompiler) format(v *value, around surroundings, depth int) (*node, error) {
 	if !v.is('{') {
 		return nil, errors.New("Format must be an object")
@@ -163,7 +162,7 @@ func (t *tagCompiler) format(v *value, around surroundings, depth int) (*node, e
 	}
 }
 
-// within is the root of a form that is a part of another one.
+// within returns the root of a form that is a part of another one.
 func within(g *Grammar, err error) (*node, error) {
 	if err != nil {
 		return nil, err
@@ -194,13 +193,12 @@ func (t *tagCompiler) several(v *value, kind string, around surroundings, depth 
 	return t.sequence(kids...), nil
 }
 
-// free is text of any words that minds what is around it.
+// free returns text of arbitrary words that fits its context.
 func (t *tagCompiler) free(around surroundings, excludes []string) *node {
 	return t.without(slices.Concat(excludes, around.ends), around.next)
 }
 
-// without is text of any words that has none of what is excluded and stands in front
-// of next.
+// without returns text of arbitrary words without the excluded texts, before next.
 func (b *builder) without(excludes []string, next string) *node {
 	b.spend(copyWork * len(excludes))
 	return b.node(node{kind: free,
@@ -231,13 +229,13 @@ func (t *tagCompiler) anyText(v *value, around surroundings) (*node, error) {
 			return nil, fmt.Errorf("%s in %s must be a non-negative 32-bit integer or null", name, v.formatType())
 		}
 		if n.words.most < 0 || int(most) < n.words.most {
-			n.words.most = int(most) // a token or a character has a byte at least
+			n.words.most = int(most) // a token or a character has at least one byte
 		}
 	}
 	return n, nil
 }
 
-// tag is one tag: how it begins, and all of it.
+// tag is one tag: its beginning, and all of it.
 type tag struct {
 	begin string
 	node  *node
@@ -251,7 +249,7 @@ func (t *tagCompiler) tagged(begin string, content *node, ends []string) tag {
 	return tag{begin, t.sequence(t.literal(begin), content, t.either(kids...))}
 }
 
-// mark is a text of a tag's, or of a token.
+// mark returns the text of a tag's mark, or of a token.
 func (t *tagCompiler) mark(v *value) (string, error) {
 	if !v.is('{') {
 		return v.text, nil

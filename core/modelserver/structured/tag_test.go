@@ -156,8 +156,7 @@ var deepTags = []string{
 	`{"anyOf":[{"type":"integer"},{"type":"object","properties":{"v":{"type":"array"}},"required":["v"]}]}`,
 }
 
-// Every tag is closed, and a value is of the type that its tag tells. xgrammar 0.2.8
-// takes these texts.
+// Every tag is closed, and a value has the type that its tag names. xgrammar 0.2.8 accepts these texts.
 func TestTagsAtAnyDepth(t *testing.T) {
 	t.Parallel()
 	marks := map[string]*regexp.Regexp{

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// formatType is what a format is: as it says, or as its members tell.
+// formatType returns the type of a format: its explicit type, or else the type that its members imply.
 func (v *value) formatType() string {
 	if kind := v.get("type"); kind != nil {
 		return kind.text
@@ -22,7 +22,7 @@ func (v *value) formatType() string {
 	return ""
 }
 
-// times is how often a repeating format stands.
+// times returns the number of repetitions of a repeating format.
 func (v *value) times(kind string) (least, most int, err error) {
 	switch kind {
 	case "optional":
@@ -55,7 +55,7 @@ func (v *value) times(kind string) (least, most int, err error) {
 	return least, most, err
 }
 
-// unlimited tells whether a format does not say itself where it ends.
+// unlimited reports whether a format does not define its own end.
 func (v *value) unlimited() bool {
 	all := func(v *value) bool { return slices.ContainsFunc(v.vals, (*value).unlimited) }
 	switch v.formatType() {
@@ -73,7 +73,7 @@ func (v *value) unlimited() bool {
 	return false
 }
 
-// flag is a boolean member.
+// flag returns a boolean member.
 func (v *value) flag(name string, otherwise bool) (bool, error) {
 	switch f := v.get(name); {
 	case f == nil:
@@ -84,7 +84,7 @@ func (v *value) flag(name string, otherwise bool) (bool, error) {
 	return false, fmt.Errorf("%s must be a boolean", name)
 }
 
-// strings is a member that is a list of strings.
+// strings returns a member that is a list of strings.
 func (v *value) strings(name string) ([]string, error) {
 	list := v.get(name)
 	if list == nil {
@@ -104,7 +104,7 @@ func (v *value) strings(name string) ([]string, error) {
 	return out, nil
 }
 
-// list are the elements of an array; none of anything else.
+// list returns the elements of an array; none for any other value.
 func (v *value) list() []*value {
 	if !v.is('[') {
 		return nil
@@ -112,7 +112,7 @@ func (v *value) list() []*value {
 	return v.vals
 }
 
-// texts are a list of strings, or of tokens where of is not nil.
+// texts returns the texts of a list of strings, or of tokens if tokens is set.
 func (t *tagCompiler) texts(v *value, name string, tokens bool) ([]string, error) {
 	if !tokens {
 		return v.strings(name)
@@ -135,7 +135,7 @@ func (t *tagCompiler) texts(v *value, name string, tokens bool) ([]string, error
 	return out, nil
 }
 
-// tokenOf is the text of a token.
+// tokenOf returns the text of a token.
 func (t *tagCompiler) tokenOf(v *value) (*node, error) {
 	if v.is('"') {
 		return nil, errors.New("Token string resolution requires tokenizer_info")

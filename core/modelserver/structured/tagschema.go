@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// schema is the node of a JSON text, or of one of the styles.
+// schema returns the node of a JSON text, or of a text in one of the styles.
 func (t *tagCompiler) schema(v *value, kind string) (*node, error) {
 	schema := v.get("json_schema")
 	if !schema.is('{') && !schema.is('t') && !schema.is('f') {
@@ -48,7 +48,7 @@ func (t *tagCompiler) schema(v *value, kind string) (*node, error) {
 	return within(c.grammar(root))
 }
 
-// json is the node of a JSON text whose strings do not have what is excluded.
+// json returns the node of a JSON text whose strings do not contain the excluded texts.
 func (t *tagCompiler) json(schema *value, excludes []string) (*node, error) {
 	c := newCompiler(schema, &builder{spend: t.spend})
 	c.excludes = excludes
@@ -59,8 +59,7 @@ func (t *tagCompiler) json(schema *value, excludes []string) (*node, error) {
 	return within(c.grammar(root))
 }
 
-// typeName is the one type of a schema, "string" where it may be one, "" where it
-// does not say.
+// typeName returns the one type of a schema: "string" if that is one of several, "" if the schema has none.
 func (v *value) typeName() string {
 	of := v.get("type")
 	if first := v.get("enum").list(); of == nil && len(first) > 0 {
@@ -73,17 +72,17 @@ func (v *value) typeName() string {
 	if of.is('"') {
 		return of.text
 	}
-	return v.kindByKeyword(2) // object and array, as xgrammar has it here
+	return v.kindByKeyword(2) // xgrammar considers object and array here
 }
 
-// typeOf is the name of a value's type.
+// typeOf returns the name of a value's type.
 func typeOf(v *value) *value {
 	names := map[byte]string{'{': "object", '[': "array", '"': "string", '0': "number", 't': "boolean", 'f': "boolean",
 		'n': "null"}
 	return &value{kind: '"', text: names[v.kind]}
 }
 
-// plain is a schema without what it refers to.
+// plain returns a schema without its references.
 func (c *compiler) plain(v *value) (*value, error) {
 	for _, key := range []string{"$ref", "allOf"} {
 		for depth := 0; v.get(key) != nil; depth++ {
@@ -99,7 +98,7 @@ func (c *compiler) plain(v *value) (*value, error) {
 	return v, nil
 }
 
-// raw is a value in a style: a string without its quotes, anything else as JSON.
+// raw returns a value in a style: a string without its quotes, any other value as JSON.
 func (c *compiler) raw(v *value) (*node, error) {
 	switch only := v.get("const"); {
 	case only.is('"'):

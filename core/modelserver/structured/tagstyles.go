@@ -9,27 +9,27 @@ import (
 	"strings"
 )
 
-// style is how a structural tag has the members of an object written: each between tags, and in most styles what they
-// hold as JSON.
+// style is the syntax of an object's members in a structural tag: each member is between tags, and in most styles
+// contains JSON.
 type style struct {
 	name  string
-	never string // what no string has
-	// open is what stands before a member of this name, or an element of an array,
-	// up to what it tells of the value; shut is what stands behind.
+	never string // a text that no string contains
+	// open returns the text before a member of this name, or before an element of an array, up to the part that depends
+	// on the value. shut returns the text after it.
 	open  func(name string, member bool) (string, error)
 	shut  func(name string, member bool) string
 	tell  func(option *value) string
 	given func(v *value) (string, error) // a value of enum or const
-	// nothing but the members that are named, no bounds on strings, no value of any kind
+	// only named members, no bounds on strings, no values of unknown type
 	fixed bool
-	// objects and arrays within members stand between tags, too
+	// objects and arrays within members are between tags too
 	deep bool
 }
 
 const dsml = "｜DSML｜"
 
-// flatStyles are xgrammar's (JSONSchemaFormat.style) whose members hold JSON: the name, and what stands before a
-// member's name, between it and its value (which may tell its TYPE, and whether it IS_STRING), and behind.
+// flatStyles are xgrammar's (JSONSchemaFormat.style) with JSON in members: the name, and the texts before a member's
+// name, between it and its value (which may contain its TYPE, and whether it IS_STRING), and after the value.
 var flatStyles = [][4]string{
 	{"qwen_xml", "<parameter=", ">", "</parameter>"},
 	{"minimax_xml", `<parameter name="`, `">`, "</parameter>"},
@@ -39,7 +39,7 @@ var flatStyles = [][4]string{
 	{"kimi_k3_xml", `<|open|>argument key="`, `" type="TYPE"<|sep|>`, "<|close|>argument<|sep|>"},
 }
 
-// flat returns one of them.
+// flat returns a flat style.
 func flat(name, before, middle, behind string) *style {
 	return &style{name: name, never: behind, given: plainly,
 		open: func(name string, _ bool) (string, error) { return before + name, nil },
@@ -53,7 +53,7 @@ func flat(name, before, middle, behind string) *style {
 		}}
 }
 
-// plainly writes a given value: a string without its quotes, anything else as JSON.
+// plainly returns a fixed value: a string without its quotes, any other value as JSON.
 func plainly(v *value) (string, error) {
 	if v.is('"') {
 		return v.text, nil
@@ -61,8 +61,8 @@ func plainly(v *value) (string, error) {
 	return v.compact(), nil
 }
 
-// styles are the flat ones, and those with tags at any depth (cpp/converter_ext/cohere.cc, minimax_m3.cc), by their
-// names.
+// styles maps names to the flat styles, and to those with tags at any depth (cpp/converter_ext/cohere.cc,
+// minimax_m3.cc).
 var styles = func() map[string]*style {
 	cohere := &style{name: "cohere_xml", never: "</cofl:value>", given: plainly, deep: true}
 	entities := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;")
@@ -148,17 +148,17 @@ var styles = func() map[string]*style {
 type styleCompiler struct {
 	*compiler
 	*style
-	values map[*value]*node // what stands between open and shut
+	values map[*value]*node // the node between open and shut
 }
 
-// root is what stands in no tag.
+// root returns the node of the outermost value, which has no tag.
 func (c *styleCompiler) root(v *value) (*node, error) {
 	n := c.node(node{})
 	return n, c.options(n, v, false, 0)
 }
 
-// value is what stands between open and shut: the same node each time, so that
-// schemas may refer to themselves.
+// value returns the node between open and shut. It returns the same node each time, so that schemas may refer to
+// themselves.
 func (c *styleCompiler) value(v *value, depth int) (*node, error) {
 	if n := c.values[v]; n != nil {
 		return n, nil
@@ -168,8 +168,7 @@ func (c *styleCompiler) value(v *value, depth int) (*node, error) {
 	return n, c.options(n, v, true, depth)
 }
 
-// options makes n write one of the values that a schema allows, and what is told
-// of it.
+// options makes n write one of the values that a schema allows, with its type if the tag contains it.
 func (c *styleCompiler) options(n *node, v *value, tell bool, depth int) error {
 	all, err := c.choices(v, depth)
 	if err != nil {
@@ -189,7 +188,7 @@ func (c *styleCompiler) options(n *node, v *value, tell bool, depth int) error {
 	return nil
 }
 
-// choices are the schemas of one type, or of one value, that a schema allows.
+// choices returns the schemas of one type, or of one value, that a schema allows.
 func (c *styleCompiler) choices(v *value, depth int) ([]*value, error) {
 	if depth > 2*maxDepth {
 		return nil, fmt.Errorf("nested more than %d deep", maxDepth)
@@ -261,7 +260,7 @@ func (c *styleCompiler) choices(v *value, depth int) ([]*value, error) {
 	return all, nil
 }
 
-// body is a value of one type.
+// body returns the node of a value of one type.
 func (c *styleCompiler) body(v *value, depth int) (*node, error) {
 	if only := v.get("const"); only != nil {
 		text, err := c.given(only)
@@ -276,7 +275,7 @@ func (c *styleCompiler) body(v *value, depth int) (*node, error) {
 		return c.array(v, depth)
 	case kind == "" && c.fixed:
 		return nil, fmt.Errorf("%s does not support unconstrained schemas", c.name)
-	case kind == "" && depth == 1: // the arguments, of which nothing is said
+	case kind == "" && depth == 1: // arguments without a schema
 		return c.literal(""), nil
 	case kind == "string" && c.fixed:
 		_, known := formats[formatOf(v)]
@@ -296,7 +295,7 @@ func formatOf(v *value) string {
 	return ""
 }
 
-// tagged is a member, or an element, with its tags.
+// tagged returns a member, or an element, with its tags.
 func (c *styleCompiler) tagged(name string, member bool, v *value, depth int) (*node, error) {
 	open, err := c.open(name, member)
 	if err != nil {
@@ -309,7 +308,7 @@ func (c *styleCompiler) tagged(name string, member bool, v *value, depth int) (*
 	return c.sequence(c.literal(open), n, c.literal(c.shut(name, member))), nil
 }
 
-// object is the members that a schema names, and as many others as it asks for.
+// object returns the members that a schema names, and as many others as it requires.
 func (c *styleCompiler) object(v *value, depth int) (*node, error) {
 	properties, others := v.get("properties"), v.get("additionalProperties")
 	if others == nil {
@@ -346,7 +345,7 @@ func (c *styleCompiler) object(v *value, depth int) (*node, error) {
 			switch {
 			case c.fixed:
 				return nil, fmt.Errorf("%s required property has no fixed schema: %s", c.name, name)
-			case others == nil: // as xgrammar passes over it
+			case others == nil: // xgrammar ignores it too
 				continue
 			}
 			names, schemas = append(names, name), append(schemas, others)
@@ -372,11 +371,11 @@ func (c *styleCompiler) object(v *value, depth int) (*node, error) {
 			more--
 		}
 	}
-	perhaps := len(names) - len(must) // may be there
+	perhaps := len(names) - len(must) // optional members
 	if most >= 0 {
 		perhaps = min(perhaps, most-len(must))
 	}
-	need := max(least-len(must), 0) // of which so many have to be
+	need := max(least-len(must), 0) // number of optional members that must be present
 	all := []*node{c.literal("")}
 	for i, name := range names {
 		if !must[name] && perhaps == 0 {
@@ -398,10 +397,10 @@ func (c *styleCompiler) object(v *value, depth int) (*node, error) {
 	return c.sequence(all...), nil
 }
 
-// maxOthers bounds the members that nobody has named.
+// maxOthers limits the members without a name in the schema.
 const maxOthers = 64
 
-// array is the elements that a schema describes.
+// array returns the elements that a schema describes.
 func (c *styleCompiler) array(v *value, depth int) (*node, error) {
 	var n node
 	if err := counts(&n, v, "minItems", "maxItems"); err != nil {
@@ -409,7 +408,7 @@ func (c *styleCompiler) array(v *value, depth int) (*node, error) {
 	}
 	least, most := n.least, n.most
 	prefix, items := v.get("prefixItems"), v.get("items")
-	if items.is('[') { // as drafts before 2020-12 have it
+	if items.is('[') { // as in drafts before 2020-12
 		prefix, items = items, v.get("additionalItems")
 	}
 	if items == nil {

@@ -35,7 +35,7 @@ func (t *tagCompiler) triggeredTags(v *value, kind string, around surroundings, 
 	return t.triggered(triggers, tags, excludes, around, least, stop)
 }
 
-// tagsAndCounts reads a format's tags, and whether there is at least one of them and at most one.
+// tagsAndCounts returns a format's tags, and whether there is at least one tag and at most one.
 func (t *tagCompiler) tagsAndCounts(v *value, depth int) (tags []tag, least, stop bool, err error) {
 	if tags, err = t.tags(v, depth); err == nil {
 		least, err = v.flag("at_least_one", false)
@@ -46,7 +46,7 @@ func (t *tagCompiler) tagsAndCounts(v *value, depth int) (tags []tag, least, sto
 	return tags, least, stop, err
 }
 
-// triggered is any text in which each trigger begins one of its tags.
+// triggered returns any text in which each trigger begins one of its tags.
 func (t *tagCompiler) triggered(triggers []string, tags []tag, excludes []string, around surroundings, least,
 	stop bool) (*node, error) {
 	switch {
@@ -82,14 +82,14 @@ func (t *tagCompiler) triggered(triggers []string, tags []tag, excludes []string
 	return t.mixed(slices.Concat(excludes, triggers), tags, around, least, stop), nil
 }
 
-// mixed is any text with tags between: at least one at its beginning, or one at
-// most, behind which it ends.
+// mixed returns any text with tags in between: with at least one tag at the beginning, or with at most one, after which
+// the text ends.
 func (t *tagCompiler) mixed(excludes []string, tags []tag, around surroundings, least, stop bool) *node {
 	bare, behind := make([]*node, len(tags)), make([]*node, len(tags))
 	all := slices.Concat(excludes, around.ends)
 	for i, one := range tags {
 		if t.over() {
-			return t.literal("") // grammar reports it
+			return t.literal("") // grammar reports the error
 		}
 		bare[i] = one.node
 		behind[i] = t.sequence(t.without(all, one.begin), one.node)
@@ -99,7 +99,7 @@ func (t *tagCompiler) mixed(excludes []string, tags []tag, around surroundings, 
 	case least && stop:
 		return one
 	case stop:
-		return t.either(more, more, more, rest) // mostly with one
+		return t.either(more, more, more, rest) // mostly with one more
 	case least:
 		return t.sequence(one, t.repeat(more, 0, -1), rest)
 	}

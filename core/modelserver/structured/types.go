@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// typed makes n the node of a schema of one type, which may be told by its
-// keywords alone.
+// typed makes n the node of a schema of one type, which its keywords alone may imply.
 func (c *compiler) typed(n *node, v *value, depth int) error {
 	kind := ""
 	if t := v.get("type"); t != nil {
@@ -43,7 +42,7 @@ func (c *compiler) typed(n *node, v *value, depth int) error {
 	return nil
 }
 
-// keywords are those that tell the type of a schema that does not say it.
+// keywords lists the keywords that imply the type of a schema without one.
 var keywords = []struct {
 	kind string
 	keys []string
@@ -55,7 +54,7 @@ var keywords = []struct {
 	{"number", []string{"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}},
 }
 
-// kindByKeyword is the first of so many types that the schema has a keyword of.
+// kindByKeyword returns the first of the given number of types for which the schema has a keyword.
 func (v *value) kindByKeyword(types int) string {
 	for _, k := range keywords[:types] {
 		if slices.ContainsFunc(k.keys, func(key string) bool { return v.get(key) != nil }) {
@@ -70,7 +69,7 @@ func (c *compiler) number(n *node, v *value, integer bool) error {
 	for _, key := range []string{"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"} {
 		k := v.get(key)
 		if k == nil || k.kind == 't' || k.kind == 'f' {
-			continue // draft 4's true and false are looked at below
+			continue // draft 4's boolean form is handled below
 		}
 		x, err := strconv.ParseFloat(k.lit, 64)
 		if !k.is('0') || err != nil {
@@ -107,7 +106,7 @@ func (c *compiler) number(n *node, v *value, integer bool) error {
 	return nil
 }
 
-// maxDigits is how long a number may be written that counts to its last digit.
+// maxDigits limits the length of a number whose every digit counts.
 const maxDigits = 64
 
 func (v *value) name() string {
@@ -117,7 +116,7 @@ func (v *value) name() string {
 	return "number"
 }
 
-// count reads a keyword that counts something; otherwise is its default.
+// count returns the value of a keyword that is a count; otherwise is its default.
 func count(v *value, key string, otherwise int) (int, error) {
 	k := v.get(key)
 	if k == nil {
@@ -130,7 +129,7 @@ func count(v *value, key string, otherwise int) (int, error) {
 	return int(min(x, endless-1)), nil
 }
 
-// counts reads a pair of such keywords into a node.
+// counts copies a pair of such keywords to a node.
 func counts(n *node, v *value, least, most string) (err error) {
 	if n.least, err = count(v, least, 0); err != nil {
 		return err
@@ -165,7 +164,7 @@ func (c *compiler) str(n *node, v *value) error {
 	return nil
 }
 
-// fit has a pattern that is a single repetition keep to a length.
+// fit limits the length of a pattern that is a single repetition.
 func fit(re *node, least, most int) {
 	if re.kind == sequence { // the marks of its beginning and end
 		var some []*node
@@ -194,7 +193,7 @@ func (c *compiler) array(n *node, v *value, depth int) error {
 		return err
 	}
 	prefix, items := v.get("prefixItems"), v.get("items")
-	if items.is('[') { // as drafts before 2020-12 have it
+	if items.is('[') { // as in drafts before 2020-12
 		prefix, items = items, v.get("additionalItems")
 	}
 	if prefix != nil {
@@ -284,7 +283,7 @@ func (c *compiler) object(n *node, v *value, depth int) error {
 			}
 		}
 	}
-	for _, name := range order { // required, and described elsewhere at most
+	for _, name := range order { // required members without a description of their own
 		if known[name] {
 			continue
 		}
@@ -306,7 +305,7 @@ func (c *compiler) object(n *node, v *value, depth int) error {
 	return nil
 }
 
-// further is what an object may have beside its named members.
+// further sets the members that an object may have beside its named ones.
 func (c *compiler) further(n *node, v *value, depth int) error {
 	if k := v.get("patternProperties"); k.is('{') && len(k.keys) > 0 {
 		re, err := c.regex(k.keys[0], 0, true)

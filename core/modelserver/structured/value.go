@@ -11,8 +11,7 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// value is a JSON value that keeps its members in order: texts have theirs in
-// the schema's.
+// value is a JSON value that keeps its members in order, because generated texts have them in the schema's order.
 type value struct {
 	kind  byte // { [ " 0 t f n
 	keys  []string
@@ -22,8 +21,7 @@ type value struct {
 	spend func(int) bool
 }
 
-// maxDepth bounds how deeply a schema, a regular expression or a grammar is
-// nested.
+// maxDepth limits how deeply a schema, a regular expression or a grammar is nested.
 const maxDepth = 200
 
 func parseValue(raw []byte, spend func(int) bool) (*value, error) {
@@ -34,11 +32,10 @@ func parseValue(raw []byte, spend func(int) bool) (*value, error) {
 	return v, v.read(gjson.ParseBytes(raw), spend, 0)
 }
 
-// valueWork is what reading one byte of a schema takes, for each value that it is
-// within.
+// valueWork is the work of parsing one byte of a schema, for each value that contains it.
 const valueWork = 4
 
-// copyWork is what it takes to copy a member or an element.
+// copyWork is the work of copying a member or an element.
 const copyWork = 32
 
 func (v *value) read(from gjson.Result, spend func(int) bool, depth int) (err error) {
@@ -72,7 +69,7 @@ func (v *value) read(from gjson.Result, spend func(int) bool, depth int) (err er
 	return err
 }
 
-// firstValue is the JSON value that a text begins with, as it stands there.
+// firstValue returns the JSON value at the beginning of a text, unchanged.
 func firstValue(text string) (json.RawMessage, error) {
 	d := json.NewDecoder(strings.NewReader(text))
 	var raw json.RawMessage
@@ -80,8 +77,7 @@ func firstValue(text string) (json.RawMessage, error) {
 	return json.RawMessage(text[:d.InputOffset()]), err
 }
 
-// get is a member; nil where there is none. Of several by one name the last
-// counts.
+// get returns a member; nil if there is none. If several have the name, the last one counts.
 func (v *value) get(key string) *value {
 	if v == nil || v.kind != '{' {
 		return nil
@@ -95,10 +91,10 @@ func (v *value) get(key string) *value {
 	return nil
 }
 
-// is tells whether v is there and of a kind.
+// is reports whether v exists and has a kind.
 func (v *value) is(kind byte) bool { return v != nil && v.kind == kind }
 
-// append appends it as JSON, as texts are spaced.
+// append appends the value as JSON, with the spacing of generated texts.
 func (v *value) append(b []byte) []byte {
 	switch v.kind {
 	case '{', '[':
@@ -125,14 +121,14 @@ func (v *value) append(b []byte) []byte {
 	return append(b, "null"...)
 }
 
-// compact is a value as JSON without blanks.
+// compact returns a value as JSON without blanks.
 func (v *value) compact() string {
 	var b bytes.Buffer
-	_ = json.Compact(&b, v.append(nil)) // what was read is JSON
+	_ = json.Compact(&b, v.append(nil)) // always valid: it was parsed from JSON
 	return b.String()
 }
 
-// without is an object without some of its members.
+// without returns an object without some of its members.
 func (v *value) without(keys ...string) *value {
 	v.spend(copyWork * len(v.keys))
 	out := &value{kind: '{', spend: v.spend, keys: make([]string, 0, len(v.keys)+1),

@@ -10,15 +10,13 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
-// Options bound what is made up where a form does not say, with
-// llm-d-inference-sim's meanings.
+// Options limit generated values if the form sets no limits, with llm-d-inference-sim's meanings.
 type Options struct {
-	MinInteger, MaxInteger int     // 0 to 100 where both are 0
-	MinNumber, MaxNumber   float64 // 0 to 100 where both are 0
-	MinItems, MaxItems     int     // of an array, 1 where both are 0
-	// OmitOptional is in how many per cent of the texts a member of the outermost
-	// object that is not required is left out, OmitField the same for objects
-	// within. Nil is 50.
+	MinInteger, MaxInteger int     // 0 to 100 if both are 0
+	MinNumber, MaxNumber   float64 // 0 to 100 if both are 0
+	MinItems, MaxItems     int     // of an array, 1 if both are 0
+	// OmitOptional is the percentage of texts that leave out an optional member of the outermost object. OmitField is
+	// the same for nested objects. Nil is 50.
 	OmitOptional, OmitField *int
 }
 
@@ -42,55 +40,51 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Text is what one text is made of.
+// Text holds the parameters of one text.
 type Text struct {
-	Draw    machine.Draw // what is drawn for it
+	Draw    machine.Draw // source of the text's draws
 	Words   *tokens.Vocabulary
 	Options Options
-	// Free lets an object of which nothing is said have a few members all the same.
+	// Free allows a few members in an object that the form does not describe.
 	Free bool
-	// Target is about how many bytes a text has that may be of any length.
+	// Target is about the length in bytes of a text that may have any length.
 	Target int
-	// Most ends it, whole or not, at about so many bytes: more will not be told.
+	// Most ends the text, complete or not, at about so many bytes. The client does not see more.
 	Most int
-	// Spend counts the work that it takes, in about bytes, and is false when no
-	// more may be done.
+	// Spend counts the work, in about bytes, and returns false when the limit is reached.
 	Spend func(int) bool
 }
 
-// What writing takes, in the units of Text.Spend: each step, and a frame far down.
+// The work of writing, in the units of Text.Spend: of each step, and of a deeply nested frame.
 const (
 	stepWork  = 16
 	frameWork = 64
 	shallow   = 1 << 10 // frames that are not counted
 )
 
-// maxIdle is how many steps may pass without a byte: what then still says nothing
-// never will.
+// maxIdle is the number of steps that may pass without a byte. A form that writes nothing in so many steps never will.
 const maxIdle = 1 << 16
 
-// frame is a node that is being written.
+// frame is the state of a node that is being written.
 type frame struct {
 	n     *node
-	i     int // what of it is next
-	count int // how many elements, repetitions or members it has, or will have
-	owes  int // the least bytes that it will still add
+	i     int // index of its next part
+	count int // number of its elements, repetitions or members, written and planned
+	owes  int // the least number of bytes that it will still write
 	keys  map[string]bool
 }
 
-// writer writes one text. It keeps its own stack, so that no form is nested too
-// deeply for it.
+// writer writes one text. It has its own stack, so that forms may be nested to any depth.
 type writer struct {
 	*Text
 	b     []byte
 	o     Options
 	root  *node
 	stack []frame
-	owed  int // by all frames together
+	owed  int // sum over all frames
 }
 
-// Write appends a text to b. It is not whole where it has become longer than
-// t.Most, or took too much work.
+// Write appends a text to b. The text is incomplete if it became longer than t.Most, or took too much work.
 func (g *Grammar) Write(b []byte, t *Text) []byte {
 	w := writer{Text: t, b: b, o: t.Options.withDefaults(), root: g.root}
 	w.Target += len(b)
@@ -112,25 +106,24 @@ func (w *writer) push(n *node) {
 	w.stack = append(w.stack, frame{n: n, owes: owes})
 }
 
-// pop takes the innermost frame off. A pointer to it is none any more.
+// pop removes the innermost frame. Pointers to it become invalid.
 func (w *writer) pop() {
 	last := len(w.stack) - 1
 	w.owed -= w.stack[last].owes
 	w.stack = w.stack[:last]
 }
 
-// pay counts bytes that a frame has written, or leaves to one within it.
+// pay counts bytes that a frame has written, or passes on to a frame within it.
 func (w *writer) pay(f *frame, n int) {
 	n = min(n, f.owes)
 	f.owes -= n
 	w.owed -= n
 }
 
-// room tells whether so many bytes more would leave the text as long as it is
-// meant to be.
+// room reports whether the text stays within its target length with n more bytes.
 func (w *writer) room(n int) bool { return len(w.b)+w.owed+n < w.Target }
 
-// run writes until no more than so many frames are open.
+// run writes until at most so many frames are open.
 func (w *writer) run(open int) bool {
 	said, idle := len(w.b), 0
 	for len(w.stack) > open {
@@ -202,10 +195,10 @@ func (w *writer) step() {
 	}
 }
 
-// spread is by how many repetitions a form is gone beyond its least.
+// spread is the number of repetitions by which a text exceeds a form's least.
 const spread = 8
 
-// amount draws from least to most, where most is below 0 without a limit.
+// amount draws from least to most; most is below 0 without a limit.
 func (w *writer) amount(least, most, spread int) int {
 	more := spread
 	if most >= 0 {
@@ -277,7 +270,7 @@ func (w *writer) str(n *node) {
 	}
 }
 
-// free writes words of no form.
+// free writes words without a form.
 func (w *writer) free(f *freeText) {
 	from, words := len(w.b), f.least
 	if f.long {
@@ -303,8 +296,7 @@ func (w *writer) free(f *freeText) {
 	}
 }
 
-// fits tells whether what is excluded begins neither in the end of a text nor in a
-// word behind it.
+// fits reports whether no excluded text begins in the end of a text or in a word after it.
 func (f *freeText) fits(text []byte, word string) bool {
 	for _, e := range f.excludes {
 		end := string(text[max(0, len(text)-len(e)):]) + word
@@ -349,7 +341,7 @@ func (w *writer) array(f *frame) {
 			f.count = min(f.count, high)
 		}
 		if len(n.kids) > f.count && (n.most < 0 || n.most >= len(n.kids)) {
-			f.count = len(n.kids) // as many as are described
+			f.count = len(n.kids) // all that the form describes
 		}
 		f.count = max(f.count, n.least)
 	}
@@ -407,7 +399,7 @@ func (w *writer) comma(f *frame) {
 	f.count++
 }
 
-// wanted decides about a member that need not be.
+// wanted decides whether to write an optional member.
 func (w *writer) wanted(f *frame, p *property) bool {
 	n, omit := f.n, *w.o.OmitField
 	if n == w.root {
@@ -423,7 +415,7 @@ func (w *writer) wanted(f *frame, p *property) bool {
 	return !out
 }
 
-// further writes a member of which the form does not tell the name.
+// further writes a member whose name the form does not specify.
 func (w *writer) further(f *frame) bool {
 	n := f.n
 	if n.more == nil || n.more.min == endless {
@@ -460,8 +452,7 @@ func (w *writer) further(f *frame) bool {
 	return true
 }
 
-// key is the name of a further member, unlike those that there are; false where
-// none could be found.
+// key returns a name for a further member, different from the existing names; false if none could be found.
 func (w *writer) key(f *frame) (string, bool) {
 	names, keys := f.n.names, f.keys
 	const tries = 64
