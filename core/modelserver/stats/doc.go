@@ -1,8 +1,7 @@
-// Package stats counts what happens at a model server and tells it as metrics:
-// vLLM's own and those that document 003 (docs/documents.md) names (docs/modelserver.md).
+// Package stats counts the events at a model server and writes them as metrics: vLLM's own and those that document 003
+// (docs/documents.md) names (docs/modelserver.md).
 //
-// Stats hears every effect of the server's engine. Look is what can be said of
-// the server at one moment; its Write tells all families to a metrics.Writer,
-// for a page of text or for samples without text. Both are pure: wall and
-// virtual time count and tell the same.
+// Stats processes every effect of the server's engine. Look is a view of the server at one time. Its Write writes all
+// families to a metrics.Writer, for a page of text or for samples without text. Both are pure: wall and virtual time
+// count and write the same.
 package stats

@@ -2,19 +2,17 @@ package stats
 
 import "github.com/windtunnel/windtunnel/core/wire/metrics"
 
-// What SkipUsage leaves out.
+// The families that SkipUsage leaves out.
 const (
 	computeFamily   = "vllm_gpu_compute_utilization_percent"
 	bandwidthFamily = "vllm_gpu_memory_bandwidth_utilization_percent"
 )
 
-// UsageFamilies tell how much of the hardware the steps used.
+// UsageFamilies are the metrics of the share of the hardware that the steps use.
 var UsageFamilies = []string{computeFamily, bandwidthFamily}
 
-// writeDocument writes the metrics that document 003 names, under its names.
-// They say the same as vLLM's own where both exist; what only the document has
-// is computed from the engine: how busy it was in the last ten seconds, what
-// its memory holds.
+// writeDocument writes the metrics that document 003 names, under its names. They equal vLLM's own where both exist.
+// The others are computed from the engine: how busy it was in the last ten seconds, and the content of its memory.
 func (x *Look) writeDocument(w metrics.Writer) {
 	s := x.Server
 	recent, span := x.rates.recent(x.Now)

@@ -12,18 +12,17 @@ import (
 	"time"
 )
 
-// FakeMetrics replace what the engine says in /metrics, in the form of
-// llm-d-inference-sim's fake-metrics: to see what an endpoint picker or an
-// autoscaler makes of metrics without making the load. Fields that are not
-// given stay true.
+// FakeMetrics replace the engine's metrics in /metrics, in the format of llm-d-inference-sim's fake-metrics. They test
+// the reaction of an endpoint picker or an autoscaler to metrics without the load. Fields without a fake value keep
+// their real one.
 type FakeMetrics struct {
 	Running  *Wave     `json:"running-requests"`
 	Waiting  *Wave     `json:"waiting-requests"`
 	KVUsage  *Wave     `json:"kv-cache-usage"`
 	Adapters []FakeUse `json:"loras"`
 
-	// Counts per bucket of vLLM's histograms of times, the last of them above all
-	// bounds; trailing ones may be left out.
+	// Counts per bucket of vLLM's histograms of times. The last bucket is above all bounds. The list may leave out
+	// trailing buckets.
 	TTFT        []float64 `json:"ttft-buckets-values"`
 	TPOT        []float64 `json:"tpot-buckets-values"`
 	RequestTPOT []float64 `json:"request-tpot-buckets-values"`
@@ -33,7 +32,7 @@ type FakeMetrics struct {
 	Prefill     []float64 `json:"prefill-time-buckets-values"`
 	Decode      []float64 `json:"decode-time-buckets-values"`
 
-	// Lengths in tokens that the histograms have seen, each once.
+	// Lengths in tokens, each observed once by the histograms.
 	PromptTokens     []float64 `json:"request-prompt-tokens"`
 	GenerationTokens []float64 `json:"request-generation-tokens"`
 	MaxGeneration    []float64 `json:"request-max-generation-tokens"`
@@ -41,24 +40,23 @@ type FakeMetrics struct {
 
 	// Success counts requests by their finish reason.
 	Success map[string]float64 `json:"request-success-total"`
-	// TotalPrompt and TotalGeneration are the counters of tokens; where they are
-	// not given, the sums of PromptTokens and of GenerationTokens are.
+	// TotalPrompt and TotalGeneration are the counters of tokens. By default they are the sums of PromptTokens and of
+	// GenerationTokens.
 	TotalPrompt     *float64 `json:"total-prompt-tokens"`
 	TotalGeneration *float64 `json:"total-generation-tokens"`
 	PrefixHits      *float64 `json:"prefix-cache-hits"`
 	PrefixQueries   *float64 `json:"prefix-cache-queries"`
 }
 
-// FakeUse is one series of vllm:lora_requests_info: adapters' names with
-// commas, and since when, in Unix seconds (0: now).
+// FakeUse is one series of vllm:lora_requests_info: adapters' names, separated by commas, and the start time in Unix
+// seconds (0: now).
 type FakeUse struct {
 	Running   string  `json:"running"`
 	Waiting   string  `json:"waiting"`
 	Timestamp float64 `json:"timestamp"`
 }
 
-// UnmarshalJSON reads an object, or a string that holds one, as lists of flags
-// have it.
+// UnmarshalJSON parses an object, or a string that contains one, as in lists of flags.
 func (u *FakeUse) UnmarshalJSON(raw []byte) error {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
@@ -69,17 +67,16 @@ func (u *FakeUse) UnmarshalJSON(raw []byte) error {
 }
 
 const (
-	maxFakeValues = 65_536 // in one list
+	maxFakeValues = 65_536 // of one list
 	maxFakeUses   = 10_000
 	maxFakeCount  = 1e12
 )
 
-// ParseFakeMetrics reads them; null is none.
+// ParseFakeMetrics parses fake metrics; null is none.
 func ParseFakeMetrics(raw []byte) (*FakeMetrics, error) { return (*FakeMetrics)(nil).With(raw) }
 
-// With are the metrics with those of a JSON object in their place. Fields that
-// are not in it, or are null, stay; an empty list makes a field true again, and
-// null in the place of the object all of them.
+// With returns the metrics with the fields of a JSON object replaced. Fields that are absent from the object or null
+// stay. An empty list restores a field's real value, and null in place of the object restores all.
 func (f *FakeMetrics) With(raw []byte) (*FakeMetrics, error) {
 	if strings.TrimSpace(string(raw)) == "null" {
 		return nil, nil
@@ -96,7 +93,7 @@ func (f *FakeMetrics) With(raw []byte) (*FakeMetrics, error) {
 	return fresh, fresh.check()
 }
 
-// inherit takes over what is not said anew.
+// inherit copies the fields that are not set from old.
 func (f *FakeMetrics) inherit(old *FakeMetrics) {
 	for to, from := range map[**Wave]*Wave{&f.Running: old.Running, &f.Waiting: old.Waiting, &f.KVUsage: old.KVUsage} {
 		if *to == nil {
@@ -124,12 +121,12 @@ func (f *FakeMetrics) inherit(old *FakeMetrics) {
 	}
 }
 
-// fakeList is one field that is a list, with the histogram that it replaces.
+// fakeList is one list field, with the histogram that it replaces.
 type fakeList struct {
 	name   string
 	values *[]float64
-	counts bool // per bucket, and not values seen
-	most   int  // how many values there may be
+	counts bool // counts per bucket, not observed values
+	most   int  // limit on the number of values
 	of     func(*Stats) *histogram
 }
 
@@ -197,16 +194,15 @@ func (f *FakeMetrics) check() error {
 	return nil
 }
 
-// Wave is a number that stays or changes with time: a plain number, or
-// "oscillate:start:end:period", "ramp:…" (stays at its end), "rampreset:…"
-// (begins again) or "squarewave:…".
+// Wave is a number that is constant or changes with time: a plain number, or "oscillate:start:end:period", "ramp:…"
+// (stays at its end), "rampreset:…" (starts again) or "squarewave:…".
 type Wave struct {
 	kind     string
 	from, to float64
 	period   time.Duration
 }
 
-// UnmarshalJSON reads a number or a function.
+// UnmarshalJSON parses a number or a function.
 func (w *Wave) UnmarshalJSON(raw []byte) error {
 	var v any
 	if err := json.Unmarshal(raw, &v); err != nil {
@@ -247,7 +243,7 @@ func (w *Wave) UnmarshalJSON(raw []byte) error {
 	return fmt.Errorf("expected a number or a function, got %s", raw)
 }
 
-// at is the value so long after the beginning.
+// at returns the value at a time after the beginning.
 func (w *Wave) at(since time.Duration) float64 {
 	if w.kind == "" {
 		return w.from
@@ -269,8 +265,7 @@ func (w *Wave) at(since time.Duration) float64 {
 	return w.from + (w.to-w.from)*part
 }
 
-// Pretend puts the false metrics into a look whose counts are nobody else's
-// (Snapshot). since is how long the server has run.
+// Pretend puts the fake metrics into a look that owns its counts (Snapshot). since is the time that the server has run.
 func (f *FakeMetrics) Pretend(x *Look, since time.Duration) {
 	if f.Running != nil {
 		x.Engine.Running = int(math.Round(f.Running.at(since)))
@@ -311,8 +306,7 @@ func (f *FakeMetrics) Pretend(x *Look, since time.Duration) {
 	}
 }
 
-// replace fills a histogram with made-up metrics. A count of a bucket stands
-// for values in its middle.
+// replace fills a histogram with fake metrics. A bucket's count stands for values in the middle of the bucket.
 func (l *fakeList) replace(h *histogram) {
 	*h = newHistogram(h.bounds)
 	for i, v := range *l.values {

@@ -6,8 +6,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// histogram counts values by upper bounds, as Prometheus does, and keeps what
-// it needs to be copied as a value: bounds are shared, counts are not.
+// histogram counts values by upper bounds, as Prometheus does. Copies share the bounds, but not the counts.
 type histogram struct {
 	bounds []float64
 	counts []uint64 // per bound, not cumulative; the last is above all bounds
@@ -57,8 +56,7 @@ func (h *histogram) quantile(q float64) float64 {
 	return lower
 }
 
-// The bounds of vLLM's histograms (vllm/v1/metrics/loggers.py), in seconds and
-// tokens.
+// The bounds of vLLM's histograms (vllm/v1/metrics/loggers.py), in seconds and tokens.
 var (
 	ttftBounds = []float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10,
 		20, 40, 80, 160, 640, 2560}
@@ -97,18 +95,18 @@ func (s *Stats) init(maxModelLen int) {
 	}
 }
 
-// named is a histogram with its name among vLLM's and its bounds.
+// named is a histogram with vLLM's name and bounds.
 type named struct {
 	name string
 	*histogram
 	bounds []float64
 }
 
-// How many of histograms every server has, and how many those have behind them that follow a sample of blocks; the rest
-// are of transfers.
+// The number of histograms that every server has, and the number after them for a sample of blocks. The rest are about
+// transfers.
 const requestHistograms, sampledHistograms = 16, 3
 
-// histograms are all that there are, in vLLM's order.
+// histograms returns all histograms, in vLLM's order.
 func (s *Stats) histograms(tokens []float64) [23]named {
 	return [...]named{
 		{"vllm:request_prompt_tokens", &s.promptTokens, tokens},
@@ -137,10 +135,10 @@ func (s *Stats) histograms(tokens []float64) [23]named {
 	}
 }
 
-// Snapshot is a copy that does not change any more.
+// Snapshot returns a copy that does not change any more.
 func (s *Stats) Snapshot() *Stats {
 	c := *s
-	c.steps = stepTimes{} // of those who go on counting
+	c.steps = stepTimes{} // of requests that continue to be counted
 	c.latest = latest{values: slices.Clone(s.latest.values)}
 	for _, h := range c.histograms(nil) {
 		*h.histogram = h.clone()
@@ -148,8 +146,7 @@ func (s *Stats) Snapshot() *Stats {
 	return &c
 }
 
-// rates keeps what happened in each of the last seconds, for document 003's
-// metrics that are rates.
+// rates keeps the counts of each of the last seconds, for those of document 003's metrics that are rates.
 type rates struct {
 	seconds [rateWindow]rateSecond
 }
@@ -161,7 +158,7 @@ type rateSecond struct {
 	second               int64
 	generated, prefilled uint64
 	busy                 machine.Time
-	computed, moved      machine.Time // what the steps would have taken at peak arithmetic, at full memory bandwidth
+	computed, moved      machine.Time // times that the steps would take at peak arithmetic, and at full bandwidth
 }
 
 func (r *rates) at(now machine.Time) *rateSecond {
@@ -179,7 +176,7 @@ func (r *rates) add(at machine.Time, generated, prefilled uint64) {
 	s.prefilled += prefilled
 }
 
-// busySpan adds the span in which the engine had something to compute.
+// busySpan adds a span in which the engine computed.
 func (r *rates) busySpan(from, to machine.Time) {
 	for from < to {
 		next := min(to, (from/machine.Second+1)*machine.Second)
@@ -188,8 +185,7 @@ func (r *rates) busySpan(from, to machine.Time) {
 	}
 }
 
-// recent sums the last whole seconds before now; span is how many seconds that
-// is, at least one.
+// recent returns the sum of the last whole seconds before now. span is the number of these seconds, at least one.
 func (r *rates) recent(now machine.Time) (sum rateSecond, span float64) {
 	last := int64(now / machine.Second)
 	first := max(0, last-rateSpan)

@@ -10,18 +10,16 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// HTTP counts what passed a server's HTTP interface, under the names that
-// prometheus-fastapi-instrumentator gives them in vLLM
-// (vllm/entrypoints/serve/instrumentator/metrics.py). The zero value is ready.
-// Whoever uses it from several goroutines holds a lock of their own.
+// HTTP counts the traffic of a server's HTTP interface, under the names that prometheus-fastapi-instrumentator gives
+// the metrics in vLLM (vllm/entrypoints/serve/instrumentator/metrics.py). The zero value is ready. Several goroutines
+// need a lock of their own.
 type HTTP struct {
 	groups  map[group]*counts
-	all     histogram // durations, finely
+	all     histogram // durations, with fine buckets
 	version uint64
 }
 
-// group is what requests are counted by: as many kinds as there are routes,
-// methods and classes of statuses.
+// group is the key of the counts: there are as many groups as routes, methods and classes of statuses.
 type group struct {
 	handler, method string
 	class           int // 2 is 2xx
@@ -39,17 +37,16 @@ var (
 	httpFineBounds = []float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 7.5,
 		10, 30, 60}
 	httpBounds = []float64{0.1, 0.5, 1}
-	// unmeasured are the paths that vLLM does not count.
+	// unmeasured are the paths whose requests vLLM does not count.
 	unmeasured = []string{"/metrics", "/health", "/load", "/ping", "/version", "/server_info"}
 )
 
-// Exchange is one request and its answer.
+// Exchange is one request with its answer.
 type Exchange struct {
-	// Handler is the route's path, empty where there is none.
+	// Handler is the route's path, empty without a route.
 	Handler, Method string
 	Status          int
-	// Seconds is how long it took until the answer's last byte, In and Out the
-	// bytes of both bodies.
+	// Seconds is the time until the answer's last byte. In and Out are the bytes of both bodies.
 	Seconds float64
 	In, Out int64
 }
@@ -70,8 +67,8 @@ func (h *HTTP) Observe(e *Exchange) {
 	h.version++
 }
 
-// begin is what a request is counted in that is the first of its kind, or goes by
-// another name; nil where it is not counted.
+// begin returns the counts for the first request of a group, or for one that is counted under another name; nil if the
+// request is not counted.
 func (h *HTTP) begin(e *Exchange) *counts {
 	if slices.Contains(unmeasured, e.Handler) {
 		return nil
@@ -146,7 +143,7 @@ func (h *HTTP) size(w metrics.Writer, keys []group, name string, of func(*counts
 	w.Labels()
 }
 
-// grouped are the runs of keys that have one value of by.
+// grouped iterates over the runs of keys with equal values of by.
 func grouped(keys []group, by func(group) group) iter.Seq[[]group] {
 	return func(yield func([]group) bool) {
 		for first := 0; first < len(keys); {

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// latestKept is how many values percentiles are taken of.
+// latestKept is the number of values for percentiles.
 const latestKept = 512
 
-// latest is the newest values, of which percentiles are exact.
+// latest holds the newest values, for exact percentiles.
 type latest struct {
 	values []float64
 	next   int
@@ -23,8 +23,8 @@ func (l *latest) add(v float64) {
 	l.next = (l.next + 1) % latestKept
 }
 
-// quantile is the smallest value that the part q of all is not above. Of a high
-// one few values are greater: those alone are put in order.
+// quantile returns the smallest value that at least the part q of all values does not exceed. For a high q, it sorts
+// only the few values above.
 func (l *latest) quantile(q float64) float64 {
 	greatest := len(l.values) - max(1, int(math.Ceil(q*float64(len(l.values))))) + 1
 	var room [latestKept/64 + 1]float64
@@ -44,8 +44,8 @@ func (l *latest) quantile(q float64) float64 {
 	return top[0]
 }
 
-// latency is the time that the part q of the requests took at most, in seconds: of those that
-// ended, or where there are only made-up metrics, estimated from their histogram.
+// latency returns the latency that the part q of the requests does not exceed, in seconds. It is exact for requests
+// that ended. With fake metrics alone, it is estimated from their histogram.
 func (s *Stats) latency(q float64) float64 {
 	if len(s.latest.values) > 0 {
 		return s.latest.quantile(q)

@@ -11,68 +11,66 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// Server is what does not change of a model server.
+// Server holds the constant properties of a model server.
 type Server struct {
-	// Engine is its engine's configuration, with defaults.
+	// Engine is the engine's configuration, with its defaults filled in.
 	Engine engine.Config
 	// Model is the label model_name.
 	Model string
-	// MemoryBytes is how much of one accelerator is taken but for the KV cache,
-	// and TensorParallel over how many the cache is spread; 0 is 1.
+	// MemoryBytes is the memory that one accelerator uses besides the KV cache. TensorParallel is the number of
+	// accelerators that share the cache; 0 is 1.
 	MemoryBytes    int64
 	TensorParallel int
-	// SpeculativeTokens is the number of tokens drafted at once where the server
-	// is said to speculate.
+	// SpeculativeTokens is the number of tokens drafted at once, if the server is configured to speculate.
 	SpeculativeTokens int
-	// Transfers is what metrics call the connector by which KV caches travel
-	// (link.Profile.Metrics), and KVConsumer says that they may come here.
+	// Transfers is the name of the KV connector in metrics (link.Profile.Metrics). KVConsumer states that caches may be
+	// transferred to this server.
 	Transfers  string
 	KVConsumer bool
 	// SGLang is the label engine_type of SGLang's metrics, unified, prefill or decode. Empty means vLLM's metrics.
 	SGLang string
 
-	cache []metrics.Label // of cacheConfig; nil: not remembered
+	cache []metrics.Label // of cacheConfig; nil: not computed yet
 }
 
-// Remember has what every look tells of the configuration worked out once. Nothing of
-// it may change from then on.
+// Remember computes once the labels of the configuration that every look writes. The configuration must not change
+// afterwards.
 func (s *Server) Remember() { s.cache = s.cacheConfig() }
 
-// Look is a server at one moment.
+// Look is a view of a server at one time.
 type Look struct {
 	*Stats
 	Server *Server
 	Now    machine.Time
-	// Unix is the same moment in seconds since 1970; in virtual time, which has
-	// no date, since the run began.
+	// Unix is the same time in seconds since 1970. In virtual time, which has no date, it counts from the beginning of
+	// the run.
 	Unix     float64
 	Engine   engine.Stats
 	KVBlocks int // in use
-	// KVHeld are those that hold something, in use or cached; KVFindable can be
-	// found by the hash of their content.
+	// KVHeld is the number of blocks with content, in use or cached. KVFindable is the number that requests can find by
+	// the hash of their content.
 	KVHeld, KVFindable int
-	// Loads and Stores are what was moved from and to host memory.
+	// Loads and Stores are the moves from and to host memory.
 	Loads, Stores engine.Moves
-	// Adapters are those of running and of waiting requests; nil where the server
-	// has none.
+	// Adapters are those of running and of waiting requests; nil if the server has none.
 	Adapters *AdapterUse
-	// SleepLevel is 0 where the server is awake.
+	// SleepLevel is 0 if the server is awake.
 	SleepLevel int
-	// MediaQueries and MediaHits count the look-ups of images and the like.
+	// MediaQueries and MediaHits count the lookups of images and other media.
 	MediaQueries, MediaHits float64
 
-	usage     *float64 // of the KV cache, where it is made up
+	usage     *float64 // of the KV cache, if it is fake
 	pretended []FakeUse
 }
 
-// AdapterUse names the adapters of running and of waiting requests, each once,
-// with commas, and counts those in the accelerator's slots and in host memory.
+// AdapterUse names the adapters of running and of waiting requests, each once, separated by commas. It also counts the
+// adapters in the accelerator's slots and in host memory.
 type AdapterUse struct {
 	Running, Waiting string
 	GPU, CPU         int
 }
 
-// At looks at an engine that has played what was due.
+// At returns a view of an engine that has processed everything due.
 func (s *Stats) At(now machine.Time, server *Server, e *engine.Engine) Look {
 	x := Look{Stats: s, Server: server, Now: now, Engine: e.Stats(), KVBlocks: e.KVBlocksUsed()}
 	x.KVHeld, x.KVFindable = e.KVBlocksHeld()
@@ -80,7 +78,7 @@ func (s *Stats) At(now machine.Time, server *Server, e *engine.Engine) Look {
 	return x
 }
 
-// UseAdapters tells the look of the adapters that an engine's sequences use.
+// UseAdapters sets the adapters that an engine's sequences use.
 func (x *Look) UseAdapters(e *engine.Engine, sequences iter.Seq[*Sequence]) {
 	var running, waiting []string
 	for q := range sequences {
@@ -100,8 +98,7 @@ func (x *Look) UseAdapters(e *engine.Engine, sequences iter.Seq[*Sequence]) {
 		len(e.AdaptersInMemory(engine.TierCPU, nil))}
 }
 
-// WriteNow tells the families that say only how things stand at the moment, and
-// count nothing.
+// WriteNow writes the families that describe only the present state and count nothing.
 func (x *Look) WriteNow(w metrics.Writer) {
 	w.Labels(x.own()...)
 	x.writeState(w)
@@ -113,7 +110,7 @@ func (x *Look) own() []metrics.Label {
 	return []metrics.Label{{Name: "model_name", Value: x.Server.Model}, {Name: "engine", Value: "0"}}
 }
 
-// Write tells all families of metrics.
+// Write writes all families of metrics.
 func (x *Look) Write(w metrics.Writer) {
 	own := x.own()
 	if x.Server.SGLang != "" {
@@ -132,7 +129,7 @@ func (x *Look) Write(w metrics.Writer) {
 	x.writeDocument(w)
 }
 
-// KVUsage is the used fraction of the KV cache.
+// KVUsage returns the used fraction of the KV cache.
 func (x *Look) KVUsage() float64 {
 	c := &x.Server.Engine
 	switch {
@@ -144,14 +141,14 @@ func (x *Look) KVUsage() float64 {
 	return float64(x.KVBlocks) / float64(c.NumGPUBlocks)
 }
 
-// Recent are output tokens per second, and the part of the time in which the
-// engine computed, over the last ten seconds.
+// Recent returns the output tokens per second, and the share of the time in which the engine computed, over the last
+// ten seconds.
 func (x *Look) Recent() (tokens, busy float64) {
 	recent, span := x.rates.recent(x.Now)
 	return float64(recent.generated) / span, min(1, recent.busy.Seconds()/span)
 }
 
-// HitRate is the part of the prompt tokens that the prefix cache held.
+// HitRate returns the share of the prompt tokens that the prefix cache held.
 func (x *Look) HitRate() float64 {
 	if x.QueriedTokens == 0 {
 		return 0
@@ -159,15 +156,15 @@ func (x *Look) HitRate() float64 {
 	return float64(x.CachedTokens) / float64(x.QueriedTokens)
 }
 
-// Moment is all that a look depends on: of a server that has done nothing since,
-// another one says the same. Servers are asked twenty times a second.
+// Moment is the version of a look. Two looks at a server with equal Moments are the same, which saves work when clients
+// ask twenty times a second.
 type Moment struct {
 	version uint64
-	blocks  int   // in use: they grow with every step, and not every step is told
-	second  int64 // while something happened lately: rates change with time alone
+	blocks  int   // in use: they grow with every step, and not every step is reported
+	second  int64 // during recent activity: rates change with time alone
 }
 
-// Moment is that of a look at an engine that has played what was due.
+// Moment returns the Moment of an engine that has processed everything due.
 func (s *Stats) Moment(now machine.Time, e *engine.Engine) Moment {
 	m := Moment{s.version, e.KVBlocksUsed(), -1}
 	if e.InFlight() > 0 || now < s.active+2*rateSpan*machine.Second {
@@ -176,12 +173,12 @@ func (s *Stats) Moment(now machine.Time, e *engine.Engine) Moment {
 	return m
 }
 
-// familyTable has a line for each family of metrics: its name, its kind and its help text.
+// familyTable has a line for each family of metrics: its name, its type and its help text.
 //
 //go:embed families.txt
 var familyTable string
 
-// abouts are the kind and the help text of each family by its name.
+// abouts maps each family's name to its type and its help text.
 var abouts = func() map[string][2]string {
 	out := map[string][2]string{}
 	for line := range strings.Lines(familyTable) {
@@ -200,7 +197,7 @@ func family(w metrics.Writer, name string) bool {
 	return w.Family(name, about[0], about[1])
 }
 
-// one writes a family of one sample.
+// one writes a family with one sample.
 func one(w metrics.Writer, name string, value float64) {
 	if family(w, name) {
 		w.Sample(value)
@@ -213,7 +210,7 @@ func histogramOf(w metrics.Writer, name string, h *histogram) {
 	}
 }
 
-// series writes a family of several samples that differ in one label.
+// series writes a family with several samples that differ in one label.
 func series(w metrics.Writer, name, label string, samples ...value) {
 	if !family(w, name) {
 		return

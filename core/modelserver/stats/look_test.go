@@ -88,8 +88,8 @@ const families = 85
 
 var typeLine = regexp.MustCompile(`(?m)^# TYPE (\S+) `)
 
-// Every family says the same as text that is read back and as samples without
-// text, whatever happened at the server; and is told once.
+// Parsed text and samples without text have the same families, whatever happened at the server, and each family appears
+// once.
 func TestSamplesAsText(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}

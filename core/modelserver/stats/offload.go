@@ -8,8 +8,8 @@ import (
 )
 
 // The bounds of the histograms of vLLM's offloading connector
-// (vllm/distributed/kv_transfer/kv_connector/v1/offloading/metrics.py and
-// vllm/v1/kv_offload/cpu/spec.py), in bytes, seconds and chunks of blocks.
+// (vllm/distributed/kv_transfer/kv_connector/v1/offloading/metrics.py and vllm/v1/kv_offload/cpu/spec.py), in bytes,
+// seconds and chunks of blocks.
 var (
 	moveBounds       = []float64{1e6, 5e6, 10e6, 20e6, 40e6, 60e6, 80e6, 100e6, 150e6, 200e6}
 	lookupBounds     = []float64{0.00001, 0.00005, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1}
@@ -17,10 +17,9 @@ var (
 	allocationBounds = []float64{1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144}
 )
 
-// writeOffload writes what vLLM's offloading connector registers, where there is
-// host memory for KV blocks. A store is what one eviction moves there, a load what
-// one request gets back. Look-ups take no time here, and nothing is pinned: moving
-// is a part of the engine's steps.
+// writeOffload writes the metrics that vLLM's offloading connector registers, if there is host memory for KV blocks. A
+// store is the blocks that one eviction moves there, a load the blocks that one request gets back. Lookups take no time
+// in the simulation, and nothing is pinned: moving is a part of the engine's steps.
 func (x *Look) writeOffload(w metrics.Writer) {
 	c := &x.Server.Engine
 	if c.NumCPUBlocks == 0 || c.Batching == engine.BatchingIndependent {

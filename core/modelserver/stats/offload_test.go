@@ -10,9 +10,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// What is evicted to host memory and what comes back from there is told under the
-// offloading connector's names, and counts as a hit of a connector and not of the
-// accelerator's own cache.
+// Evictions to host memory and loads from there appear under the offloading connector's names. Loads count as hits of a
+// connector, and not of the accelerator's own cache.
 func TestOffloading(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, engine.Config{ReportSteps: true, BlockSize: 4, NumGPUBlocks: 6, NumCPUBlocks: 8,

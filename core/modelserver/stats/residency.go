@@ -6,25 +6,23 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// residency follows a sample of the cached blocks from when they are filled to
-// when they are evicted, as vLLM's --kv-cache-metrics does
-// (vllm/v1/core/kv_cache_metrics.py). Blocks are chosen by their hashes, so that
-// every run with one seed samples the same ones.
+// residency follows a sample of the cached blocks from when they are filled until they are evicted, as vLLM's
+// --kv-cache-metrics does (vllm/v1/core/kv_cache_metrics.py). It chooses blocks by their hashes, so that every run with
+// one seed samples the same blocks.
 type residency struct {
-	below  uint64 // blocks whose mixed hash is below are followed; 0 follows none
+	below  uint64 // follows blocks whose mixed hash is below this; 0 follows none
 	blocks map[uint64]*followed
 }
 
-// followed is one block's times.
+// followed holds the times of one block.
 type followed struct {
 	stored   machine.Time
 	accesses [4]machine.Time // the latest, oldest first
 	n        int
 }
 
-// SampleBlocks has this share of the KV blocks followed, 0 to 1, for the
-// vllm:kv_block_* histograms. The engine must report its blocks
-// (engine.Config.KVEvents), and sequences carry their Blocks.
+// SampleBlocks follows this share of the KV blocks, 0 to 1, for the vllm:kv_block_* histograms. The engine must report
+// its blocks (engine.Config.KVEvents), and sequences must carry their Blocks.
 func (s *Stats) SampleBlocks(share float64) {
 	if share > 0 {
 		s.residency = &residency{below: uint64(min(share, 1) * (1 << 63) * 2 * (1 - 1e-16)),
@@ -32,7 +30,7 @@ func (s *Stats) SampleBlocks(share float64) {
 	}
 }
 
-// SamplesBlocks tells whether any are.
+// SamplesBlocks reports whether any blocks are sampled.
 func (s *Stats) SamplesBlocks() bool { return s.residency != nil }
 
 func (r *residency) stored(at machine.Time, hashes []uint64) {
@@ -78,7 +76,7 @@ func (s *Stats) blocksGone(at machine.Time, hashes []uint64) {
 	}
 }
 
-// blockEffect hears what the engine did with its blocks.
+// blockEffect processes the engine's block events.
 func (s *Stats) blockEffect(fx *engine.Effects, f *engine.Effect) {
 	switch {
 	case s.residency == nil:

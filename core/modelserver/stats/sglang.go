@@ -6,9 +6,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// writeSGLang writes what SGLang says with --enable-metrics, under its names
-// (python/sglang/srt/metrics/collector.py). Histograms keep vLLM's bounds. Families of speculation, grammars' queues,
-// host memory and expert parallelism, which are not simulated, are missing.
+// writeSGLang writes the metrics of SGLang with --enable-metrics, under its names
+// (python/sglang/srt/metrics/collector.py). Histograms keep vLLM's bounds. It leaves out the families of features that
+// are not simulated: speculation, grammars' queues, host memory and expert parallelism.
 func (x *Look) writeSGLang(w metrics.Writer) {
 	c := &x.Server.Engine
 	model := metrics.Label{Name: "model_name", Value: x.Server.Model}

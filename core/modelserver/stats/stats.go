@@ -7,23 +7,22 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
 )
 
-// Stats are one server's counts and histograms. They hear effects in the order
-// in which things happened, so none is ever lost or negative.
+// Stats holds one server's counts and histograms. It processes effects in the order of events, so no count is ever lost
+// or negative.
 type Stats struct {
-	// Success counts requests by how they ended.
+	// Success counts requests by their finish reason.
 	Success [finishReasons]uint64
-	// QueriedTokens are the prompt tokens that were looked for in the prefix
-	// cache, CachedTokens those that were found.
+	// QueriedTokens is the number of prompt tokens looked up in the prefix cache, CachedTokens the number found.
 	QueriedTokens, CachedTokens uint64
 
 	version        uint64       // changes whenever the counts do
-	active         machine.Time // when they last did
-	heard          bool         // something, since Delivered
+	active         machine.Time // time of their last change
+	heard          bool         // an effect was processed since Delivered
 	preemptions    uint64
 	blockTokens    int
-	refused        uint64 // because too many waited
-	externalTokens uint64 // prompt tokens asked of other servers
-	externalHits   uint64 // of these, fetched
+	refused        uint64 // because the queue was full
+	externalTokens uint64 // prompt tokens requested from other servers
+	externalHits   uint64 // prompt tokens fetched from them
 
 	durations
 	sizes
@@ -32,34 +31,34 @@ type Stats struct {
 	latest   latest // of e2e
 	rates    rates
 	steps    stepTimes
-	hardware *hardware.Hardware // nil where none is simulated
-	noUsage  bool               // nobody reads how much of it the steps used
-	onlyNow  bool               // nothing of what has happened is counted
+	hardware *hardware.Hardware // nil if none is simulated
+	noUsage  bool               // no reader of the share of it that steps use
+	onlyNow  bool               // counts no past events
 }
 
-// durations are those of requests and of their tokens.
+// durations of requests and of their tokens.
 type durations struct{ ttft, itl, tpot, e2e, queue, inference, prefill, decode histogram }
 
-// sizes are those of requests and of steps, and how often each request that ended was preempted.
+// sizes of requests and of steps, and the number of preemptions of each finished request.
 type sizes struct {
 	promptTokens, generationTokens, maxGeneration, paramMaxTokens, paramN, iterationTokens, kvComputed,
 	preemptionsEach histogram
 }
 
-// transfers are KV caches that came from other servers.
+// transfers holds the counts of KV caches that came from other servers.
 type transfers struct {
 	transferSeconds, transferBytes  histogram
-	postSeconds, descriptors        histogram // until the holder has answered; blocks
+	postSeconds, descriptors        histogram // times until the holder's answer; blocks
 	failedTransfers, expiredHandles uint64
 }
 
-// blocks are those of the KV cache that are sampled.
+// blocks holds the times of the sampled KV blocks.
 type blocks struct {
-	residency                            *residency // nil where none are
+	residency                            *residency // nil if none are sampled
 	blockLifetime, blockIdle, blockReuse histogram
 }
 
-// New counts for a server with this engine.
+// New returns the Stats of a server with this engine.
 func New(c *engine.Config) *Stats {
 	s := new(Stats)
 	s.init(c.MaxModelLen)
@@ -70,41 +69,40 @@ func New(c *engine.Config) *Stats {
 	return s
 }
 
-// SkipUsage leaves out how much of the hardware each step uses, for a driver
-// whose readers want none of UsageFamilies: it costs time for every step.
+// SkipUsage leaves out the share of the hardware that each step uses, because it costs time at every step. It is for a
+// driver whose readers need none of UsageFamilies.
 func (s *Stats) SkipUsage() { s.noUsage = true }
 
-// OnlyNow leaves out all that has happened, for a driver whose readers want nothing but
-// what WriteNow tells.
+// OnlyNow leaves out all counts of past events, for a driver whose readers need only the families of WriteNow.
 func (s *Stats) OnlyNow() { s.onlyNow = true }
 
-// Hardware is what the engine runs on, nil where none is simulated.
+// Hardware returns the hardware of the engine, nil if none is simulated.
 func (s *Stats) Hardware() *hardware.Hardware { return s.hardware }
 
 // Sequence is one completion in the engine: the unit that it schedules.
 type Sequence struct {
 	PromptTokens int
-	// EveryToken says that the engine tells of each token.
+	// EveryToken states that the engine reports each token.
 	EveryToken bool
 	// N and MaxTokens are the request's parameters; N 0 is 1, MaxTokens 0 none.
 	N, MaxTokens int
 	// Adapter is the LoRA adapter's name, or empty.
 	Adapter string
-	// Blocks are the prompt's block hashes, where a sample of blocks is followed.
+	// Blocks are the prompt's block hashes, needed if a sample of blocks is followed.
 	Blocks []uint64
-	// Arrived is when the engine got it.
+	// Arrived is the time at which the engine received the completion.
 	Arrived machine.Time
 
 	scheduled, firstAt, lastAt machine.Time
 	begun, first               bool // scheduled and firstAt are known
 	cached                     int
 	preempted                  int
-	fetched                    int // tokens that came from another server
-	// steps that ended by its first token, by duration; where not every token is told
+	fetched                    int // tokens fetched from another server
+	// steps that ended by its first token, by duration, if the engine does not report every token
 	before [itlBuckets]uint32
 }
 
-// Scheduled says whether the engine has taken it up.
+// Scheduled reports whether the engine has scheduled the completion.
 func (q *Sequence) Scheduled() bool { return q.begun }
 
 // The values of the label finished_reason.
@@ -119,8 +117,7 @@ const (
 
 var finishedNames = [finishReasons]string{"stop", "length", "abort", "error", "repetition"}
 
-// Effect hears an effect of the engine's, and of which sequence: nil where it
-// concerns none.
+// Effect processes an effect of the engine. q is the effect's sequence; nil if it belongs to none.
 func (s *Stats) Effect(fx *engine.Effects, f *engine.Effect, q *Sequence) {
 	s.active, s.heard = f.At, true
 	if s.onlyNow {
@@ -153,7 +150,7 @@ func (s *Stats) Effect(fx *engine.Effects, f *engine.Effect, q *Sequence) {
 		if s.residency != nil && s.blockTokens > 0 {
 			s.residency.accessed(f.At, q.Blocks[:min(len(q.Blocks), int(f.Count)/s.blockTokens)])
 		}
-		if !q.begun { // it comes again after a preemption
+		if !q.begun { // a preempted request starts twice
 			q.begun, q.scheduled, q.cached = true, f.At, int(f.Count)
 			s.QueriedTokens += uint64(q.PromptTokens)
 			s.CachedTokens += uint64(max(0, int(f.Count)-q.fetched))
@@ -174,7 +171,7 @@ func (s *Stats) Effect(fx *engine.Effects, f *engine.Effect, q *Sequence) {
 	}
 }
 
-// Delivered is told when all effects of one call of the engine have been heard.
+// Delivered follows the last effect of one call of the engine.
 func (s *Stats) Delivered() {
 	if s.heard {
 		s.heard = false
@@ -183,17 +180,15 @@ func (s *Stats) Delivered() {
 	}
 }
 
-// Computed is told whether the engine had something to compute from one moment
-// to another.
+// Computed notes whether the engine computed during a period.
 func (s *Stats) Computed(from, to machine.Time, computing bool) {
 	if computing && !s.onlyNow {
 		s.rates.busySpan(from, to)
 	}
 }
 
-// Fetched counts a KV cache that came from another server for q: its tokens in blocks
-// of so many, its bytes, how long until the holder had answered and until it
-// was there, in seconds.
+// Fetched counts a KV cache that came from another server for q: its tokens, in blocks of blockTokens, its bytes, and
+// the times until the holder had answered and until the cache arrived, in seconds.
 func (s *Stats) Fetched(q *Sequence, tokens, blockTokens int, bytes int64, posted, took float64) {
 	q.fetched += tokens
 	s.externalHits += uint64(tokens)
@@ -203,11 +198,11 @@ func (s *Stats) Fetched(q *Sequence, tokens, blockTokens int, bytes int64, poste
 	s.transferBytes.observe(float64(bytes))
 }
 
-// FetchFailed counts KV caches that did not come.
+// FetchFailed counts KV caches that did not arrive.
 func (s *Stats) FetchFailed(n int) { s.failedTransfers += uint64(n) }
 
 func (s *Stats) firstToken(q *Sequence, f *engine.Effect) {
-	s.ttft.observe((f.At - q.Arrived).Seconds()) // from arrival: waiting counts
+	s.ttft.observe((f.At - q.Arrived).Seconds()) // from arrival, with the time in the queue
 	if !q.EveryToken {
 		s.steps.begin(q)
 	}
@@ -233,7 +228,7 @@ func (s *Stats) stepped(fx *engine.Effects, f *engine.Effect) {
 	}
 	for k := range int(f.Count) {
 		if f.At-f.Schedule.End(k+1) > rateSpan*machine.Second {
-			continue // too long ago for what is kept
+			continue // older than the seconds that are kept
 		}
 		step := fx.Step(f, k)
 		took := int64(f.Schedule.End(k+1) - f.Schedule.End(k))

@@ -7,16 +7,15 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 )
 
-// itlBuckets is how many buckets vLLM's histogram of inter-token latency has.
+// itlBuckets is the number of buckets in vLLM's histogram of inter-token latency.
 const itlBuckets = 20
 
-// stepTimes counts the engine's steps by their duration. A request of which
-// only the ends are told gets a token at the end of each step between its first
-// and its last, so what it waited for each is the steps that ended in between:
-// the true intervals, at the cost of one count per step and not per token.
+// stepTimes counts the engine's steps by their duration. If the engine reports only the ends of a request, the request
+// gets a token at the end of each step between its first and its last token. Its intervals are therefore the steps that
+// ended in between: the exact intervals, at the cost of one count per step and not per token.
 type stepTimes struct {
 	counts [itlBuckets]uint32 // since the start; wraps around
-	begun  []*Sequence        // had their first token, in this delivery
+	begun  []*Sequence        // sequences that had their first token in this delivery
 	ended  []endedSequence
 }
 
@@ -44,15 +43,15 @@ func (t *stepTimes) add(f *engine.Effect) {
 	}
 }
 
-// begin notes that a request's first token came with the step whose end is
-// about to be counted; end that its last did.
+// begin notes that a request's first token came with the step whose end is counted next; end notes the same of its last
+// token.
 func (t *stepTimes) begin(q *Sequence) { t.begun = append(t.begun, q) }
 
 func (t *stepTimes) end(q *Sequence, at machine.Time, intervals int) {
 	t.ended = append(t.ended, endedSequence{q, at, intervals})
 }
 
-// settle is called when steps were counted, and at the end of a delivery.
+// settle runs after steps were counted, and at the end of a delivery.
 func (s *Stats) settle() {
 	t := &s.steps
 	for i, q := range t.begun {
@@ -67,9 +66,8 @@ func (s *Stats) settle() {
 	t.ended = t.ended[:0]
 }
 
-// intervals puts a request's inter-token times into the histogram. Where they
-// are not the engine's steps (it was preempted in between, its last token was
-// dropped, or there are no common steps), their mean counts.
+// intervals adds a request's inter-token times to the histogram. If they are not the engine's steps (it was preempted
+// in between, its last token was dropped, or there are no common steps), their mean counts.
 func (s *Stats) intervals(e endedSequence) {
 	took := max(0, (e.at - e.q.firstAt).Seconds())
 	steps := 0

@@ -57,9 +57,8 @@ func (b *bench) run() {
 	}
 }
 
-// A request of which only the ends are told adds to the histogram of
-// inter-token latency exactly what one adds that is told token by token, also
-// where a long prompt comes in between.
+// A request with only its ends reported adds exactly the same to the histogram of inter-token latency as a request with
+// every token reported, even if a long prompt is computed in between.
 func TestIntervalsAreTheSameUntold(t *testing.T) {
 	t.Parallel()
 	var got [2]histogram

@@ -6,7 +6,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// writeState writes what vLLM's V1 engine says of the moment, under its own names
+// writeState writes the metrics of vLLM's V1 engine about its present state, under vLLM's names
 // (vllm/v1/metrics/loggers.py of vLLM 0.33).
 func (x *Look) writeState(w metrics.Writer) {
 	one(w, "vllm:num_requests_running", float64(x.Engine.Running))
@@ -22,9 +22,9 @@ func (x *Look) writeState(w metrics.Writer) {
 	one(w, "vllm:kv_cache_usage_perc", x.KVUsage())
 }
 
-// writeEngine writes what it counts and measures.
+// writeEngine writes the engine's counters and histograms.
 func (x *Look) writeEngine(w metrics.Writer) {
-	// What host memory gave back came from a connector, as vLLM sees it.
+	// To vLLM, blocks from host memory come from a connector.
 	host := min(x.CachedTokens, x.Engine.CPUCacheHits)
 	device, external, queried := x.CachedTokens-host, x.externalHits+host, x.externalTokens
 	if x.Server.Engine.NumCPUBlocks > 0 {
@@ -62,15 +62,14 @@ func (x *Look) writeEngine(w metrics.Writer) {
 	x.writeTransfers(w)
 	x.writeOffload(w)
 	x.writeSpeculation(w)
-	w.Labels(metrics.Label{Name: "model_name", Value: x.Server.Model}) // these alone have no engine
+	w.Labels(metrics.Label{Name: "model_name", Value: x.Server.Model}) // these families alone have no engine label
 	series(w, "vllm:admission_rejections_total", "reason",
 		value{"max_num_queued_reqs", float64(x.refused)}, value{"max_num_queued_tokens", 0})
 }
 
-// writeTransfers writes what the server's KV connector registers in vLLM: NIXL's
-// and Mooncake's do (nixl/stats.py and mooncake/stats.py below
-// vllm/distributed/kv_transfer/kv_connector/v1). Others register nothing there; here
-// they tell their transfers under NIXL's names.
+// writeTransfers writes the metrics that the server's KV connector registers in vLLM. NIXL's and Mooncake's do
+// (nixl/stats.py and mooncake/stats.py below vllm/distributed/kv_transfer/kv_connector/v1). Others register none in
+// vLLM; here their transfers appear under NIXL's names.
 func (x *Look) writeTransfers(w metrics.Writer) {
 	if x.Server.Transfers == "mooncake" {
 		histogramOf(w, "vllm:mooncake_xfer_time_seconds", &x.transferSeconds)
@@ -91,8 +90,8 @@ func (x *Look) writeTransfers(w metrics.Writer) {
 	one(w, "vllm:nixl_num_notifications_after_expiry_total", 0)
 }
 
-// writeSpeculation writes the counters of speculative decoding where the server
-// is said to have it. It is not simulated, so nothing is ever drafted.
+// writeSpeculation writes the counters of speculative decoding if the server is configured for it. It is not simulated,
+// so nothing is ever drafted.
 func (x *Look) writeSpeculation(w metrics.Writer) {
 	n := x.Server.SpeculativeTokens
 	if n == 0 {
@@ -116,8 +115,8 @@ func (x *Look) writeSleep(w metrics.Writer) {
 	series(w, "vllm:engine_sleep_state", "sleep_state", states...)
 }
 
-// writeInfo writes what vLLM tells as labels: the cache's configuration, and
-// which adapters run and wait.
+// writeInfo writes vLLM's metrics whose labels hold the data: the cache's configuration, and the adapters that run and
+// wait.
 func (x *Look) writeInfo(w metrics.Writer) {
 	c := &x.Server.Engine
 	if family(w, "vllm:cache_config_info") {
@@ -140,9 +139,8 @@ func (x *Look) writeInfo(w metrics.Writer) {
 	}
 }
 
-// cacheConfig are the fields of vLLM's CacheConfig (vllm/config/cache.py) as labels,
-// in its order, each as Python writes it. What the engine does not simulate has its
-// default.
+// cacheConfig returns the fields of vLLM's CacheConfig (vllm/config/cache.py) as labels, in its order, each as Python
+// prints it. Fields that the engine does not simulate have their defaults.
 func (s *Server) cacheConfig() []metrics.Label {
 	if s.cache != nil {
 		return s.cache
@@ -186,8 +184,7 @@ func (s *Server) cacheConfig() []metrics.Label {
 	return out
 }
 
-// writeAdapters writes what vLLM does not tell: where its adapters lie, and how
-// many were brought there.
+// writeAdapters writes metrics that vLLM does not have: the tiers of the adapters, and the number of loads.
 func (x *Look) writeAdapters(w metrics.Writer) {
 	if x.Adapters == nil {
 		return
