@@ -5,33 +5,28 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 )
 
-// Draws are what is random about a simulated request. Every draw is keyed by
-// the run's seed and the request's own id, so that a live and a virtual server
-// draw the same values whatever the order in which requests reach them.
+// Draws holds the distributions of a simulated request's random values. The run's seed and the request's own id key
+// every draw, so that a live and a virtual server draw the same values in whatever order requests arrive.
 type Draws struct {
 	Seed uint64
-	// Prefill and TokenTime are the request's own times where every request is
-	// alone on its server (document 000); unused under other batching. Nil leaves
-	// them to the engine.
+	// Prefill and TokenTime are the request's own times if requests do not share their server (document 000); other
+	// batching ignores them. Nil leaves them to the engine.
 	Prefill, TokenTime *dist.Dist
-	// OutputTokens is how many tokens an answer has if the request allows. Nil
-	// says nothing about it.
+	// OutputTokens is the length of an answer, if the request allows it. Nil leaves the length open.
 	OutputTokens *dist.Dist
 }
 
-// PrefillTime is how long the request's prefill takes; 0 leaves it to the engine.
+// PrefillTime returns the duration of the request's prefill; 0 leaves it to the engine.
 func (d *Draws) PrefillTime(request string) machine.Time {
 	return machine.Time(d.draw(d.Prefill, "prefill", request))
 }
 
-// InterTokenTime is the time from one token of the request to the next; 0 leaves
-// it to the engine.
+// InterTokenTime returns the time between two tokens of the request; 0 leaves it to the engine.
 func (d *Draws) InterTokenTime(request string) machine.Time {
 	return machine.Time(d.draw(d.TokenTime, "token_time", request))
 }
 
-// Tokens is how many tokens the model says before it stops by itself; 0 where
-// nothing is known of it.
+// Tokens returns the number of tokens that the model generates before it stops by itself; 0 if it is unknown.
 func (d *Draws) Tokens(request string) int {
 	return int(d.draw(d.OutputTokens, "output_tokens", request))
 }

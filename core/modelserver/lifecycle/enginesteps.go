@@ -7,32 +7,30 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// StepDetail is how much of an engine's steps goes into the record. Requests
-// share steps, so these events belong to none of them.
+// StepDetail selects the details of an engine's steps for the record. Requests share steps, so these events belong to
+// no request.
 type StepDetail uint8
 
-// The details.
+// The values of StepDetail.
 const (
 	NoSteps StepDetail = iota
-	// WholeSteps is one event per step: what it computed, and how its time is
-	// shared between computing and the wires of a tensor-parallel group.
+	// WholeSteps records one event per step: its work, and how its time is divided between computing and the wires of a
+	// tensor-parallel group.
 	WholeSteps
-	// StepPhases adds when each broadcast, computation, all-reduce and gather of
-	// the step began and how long it took.
+	// StepPhases adds the beginning and the duration of each broadcast, computation, all-reduce and gather of the step.
 	StepPhases
 )
 
-// EngineSteps reports the steps of one engine, live or virtual.
+// EngineSteps records the steps of one engine, live or virtual.
 type EngineSteps struct {
 	Recorder record.Recorder
 	Endpoint string
-	// Timer takes the steps apart; nil leaves that out.
+	// Timer divides the steps into phases; nil leaves the phases out.
 	Timer  *latency.Timer
 	Detail StepDetail
 }
 
-// Record reports the steps of an engine.Stepped. A run of steps is one event
-// each, at the step's end.
+// Record records the steps of an engine.Stepped: one event for each step of the run, at the step's end.
 func (r *EngineSteps) Record(fx *engine.Effects, f *engine.Effect) {
 	if r.Detail == NoSteps || r.Recorder == nil {
 		return
@@ -52,7 +50,7 @@ func (r *EngineSteps) Record(fx *engine.Effects, f *engine.Effect) {
 	}
 }
 
-// apart tells what a step of a tensor-parallel group consists of.
+// apart returns the parts of a step of a tensor-parallel group.
 func (r *EngineSteps) apart(s *engine.Step, took machine.Time) record.Details {
 	g := &r.Timer.Hardware().Group
 	if g.TP < 2 {

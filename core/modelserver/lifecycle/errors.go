@@ -5,8 +5,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// Rejection is what a client is told of a request that the engine did not take,
-// by a live server and a virtual one; model is what it asked for.
+// Rejection returns the error for a request that the engine did not take, from a live and from a virtual server. model
+// is the model that the request asked for.
 func Rejection(code engine.Code, model string) *openai.Error {
 	switch code {
 	case engine.CodeUnknownAdapter:
@@ -25,7 +25,7 @@ func Rejection(code engine.Code, model string) *openai.Error {
 	return openai.Errorf(400, "", "The engine does not take a request of these lengths.")
 }
 
-// Failure is what a client is told when the engine ends its request early.
+// Failure returns the error for a request that the engine ends early.
 func Failure(r engine.Reason) (status int, text string) {
 	switch r {
 	case engine.ReasonKVFailed:

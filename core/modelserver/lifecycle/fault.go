@@ -9,55 +9,53 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Fault is what goes wrong with one request at a model server, by the moment. The
-// zero Fault is none.
+// Fault holds the faults of one request at a model server, by their moment. The zero Fault is none.
 type Fault [moments]Strike
 
-// Moment is when a fault strikes.
+// Moment is the time in a request's life at which a fault strikes.
 type Moment uint8
 
-// The moments.
+// The values of Moment.
 const (
 	AtConnect    Moment = iota // before anything is read
-	AtBody                     // the body is here, and nobody has read it
-	AtAnswer                   // before anything is answered
+	AtBody                     // the body has arrived, and the server has not read it
+	AtAnswer                   // before the server answers anything
 	AtPrefill                  // the engine has begun the prompt
 	AtFirstToken               // a held-open request's first token has been sent
 	AtTokens                   // so many tokens have been sent
-	AtTransfer                 // blocks would be pulled
+	AtTransfer                 // before blocks are pulled
 	moments
 )
 
-// Strike is what a fault does at its moment; the zero Strike is nothing.
+// Strike is the effect of a fault at its moment; the zero Strike has none.
 type Strike struct {
 	Do Action
-	// N is Answer's status, and at AtTokens how many tokens are sent before.
+	// N is Answer's status and, at AtTokens, the number of tokens sent before.
 	N int
-	// Failure is the failure of openai.FailureTypes whose words an Answer has; empty is an answer of its own.
+	// Failure names one of openai.FailureTypes, whose text an Answer has; if empty, the Answer has a text of its own.
 	Failure string
-	// For is how long Wait waits.
+	// For is the duration of Wait.
 	For time.Duration
 }
 
-// Action is what a fault does.
+// Action is the kind of a fault's effect.
 type Action uint8
 
-// The actions. At a moment where one of them means nothing it does nothing.
+// The values of Action. An action without a meaning at a moment does nothing there.
 const (
 	_      Action = iota
 	Close         // closes the connection
-	Reset         // breaks it: TCP RST, or a stream reset on HTTP/2
-	Wait          // waits
-	Answer        // answers with a status; 204 and other bodiless ones have no body
+	Reset         // breaks the connection: TCP RST, or a stream reset on HTTP/2
+	Wait          // delays the request by Strike.For
+	Answer        // answers with a status; 204 and other statuses without a body have none
 	Empty         // answers 200 and ends without a byte of body
-	End           // ends the response as if all were said
+	End           // ends the response as if it were complete
 	Stall         // stops sending and keeps the connection
-	Lose          // fails
+	Lose          // fails the transfer
 )
 
-// faults are those that there are, in the order in which errors name them: how
-// each is written, when it strikes and what it does. What follows "=" is what it
-// needs.
+// faults lists all faults, in the order in which errors name them: the name, the moment, the effect, and the kind of
+// value after "=".
 var faults = []struct {
 	form string
 	at   Moment
@@ -76,7 +74,7 @@ var faults = []struct {
 	{"stall=N", AtTokens, Stall},
 }
 
-// read reads what a fault needs.
+// read parses the value that a fault needs.
 func (s *Strike) read(needs, arg string) (err error) {
 	switch needs {
 	case "N":
@@ -95,9 +93,8 @@ func (s *Strike) read(needs, arg string) (err error) {
 	return nil
 }
 
-// ParseFault reads "kind", "kind=value" or several of them separated by
-// semicolons; of two that strike at one moment the last counts. An empty text is
-// no fault.
+// ParseFault parses "kind", "kind=value" or several of them separated by semicolons. If two strike at one moment, the
+// last one counts. An empty text is no fault.
 func ParseFault(text string) (f Fault, err error) {
 	if strings.TrimSpace(text) == "" {
 		return f, nil
@@ -129,29 +126,28 @@ func (f *Fault) read(item string) error {
 	return fmt.Errorf("unknown fault %q, expected %s or %s", item, strings.Join(forms[:last], ", "), forms[last])
 }
 
-// FaultRule spoils some requests: those in Requests and the part Share of all
-// others, or every one where it has neither.
+// FaultRule injects faults into some requests: those in Requests and the part Share of all others, or all if it has
+// neither.
 type FaultRule struct {
 	Fault Fault
 	// Share is the part of all requests, 0 to 1, drawn by the request's id.
 	Share float64
 	// Requests are ids.
 	Requests map[string]bool
-	// Servers are the numbers of the servers, from 0, that do it; none is all.
+	// Servers are the numbers of the servers, from 0, that inject the faults; none is all.
 	Servers map[int]bool
 }
 
-// Faults are the rules of one run. The first that selects a request counts.
+// Faults holds the rules of one run. The first rule that selects a request counts.
 type Faults struct {
 	Seed  uint64
 	Rules []FaultRule
 }
 
-// Strike says whether they may strike anybody.
+// Strike reports whether there is any rule.
 func (f *Faults) Strike() bool { return len(f.Rules) > 0 }
 
-// Of is what goes wrong with a request at a server: the same in every run, at
-// every attempt, whatever else happens.
+// Of returns the faults of a request at a server. They are the same in every run and at every attempt.
 func (f *Faults) Of(request string, server int) Fault {
 	if len(f.Rules) == 0 {
 		return Fault{}
@@ -159,7 +155,7 @@ func (f *Faults) Of(request string, server int) Fault {
 	draw := machine.DrawFor(f.Seed, "server", "fault", request)
 	for i := range f.Rules {
 		r := &f.Rules[i]
-		drawn := draw.Float64() < r.Share // one for each rule, so that no rule eats another's share
+		drawn := draw.Float64() < r.Share // one draw for each rule, so that rules do not change each other's shares
 		all := r.Share == 0 && len(r.Requests) == 0
 		if (all || drawn || r.Requests[request]) && (len(r.Servers) == 0 || r.Servers[server]) {
 			return r.Fault

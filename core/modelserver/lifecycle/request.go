@@ -1,16 +1,13 @@
-// Package lifecycle is one request's life at a model server, plain or held-open,
-// as a pure machine between the wire and the engine.
+// Package lifecycle holds the state of one request, plain or held-open, at a model server: a pure state machine between
+// the wire and the engine.
 //
-// It knows what may happen in which order (document 000, docs/documents.md): part 1 is submitted
-// to the engine; the first token is sent while the request is still open; part
-// 2 lets the engine go on; the metadata is echoed at the end. Whatever breaks
-// that order is a violation, told to the client in the response. It also knows
-// which flow events the hop "server" reports, so that a live and a virtual
-// server report the same ones.
+// It enforces the order of events (document 000, docs/documents.md). The server submits part 1 to the engine, and sends
+// the first token while the request is still open. With part 2 the engine continues, and the server echoes the metadata
+// at the end. Any other order is a violation, which the response reports to the client. The package also reports the
+// flow events of the hop "server", so that a live and a virtual server report the same ones.
 //
-// A request has no timers. Every method takes the time and returns what to do;
-// tokens between the first and the last pass it by, since nothing is decided
-// about them.
+// A request has no timers. Every method takes the time and returns the server's next action. The server sends tokens
+// between the first and the last without it, because they need no decision.
 package lifecycle
 
 import (
@@ -18,36 +15,33 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// Do is what the server should do next.
+// Do is the server's next action.
 type Do uint8
 
-// The things to do.
+// The values of Do.
 const (
 	Nothing Do = iota
-	// Submit gives the request to the engine; a held one with the wish to
-	// pause after its first token.
+	// Submit gives the request to the engine. A held request asks the engine to pause after its first token.
 	Submit
 	// SendFirst sends 200 and the first token now, flushed.
 	SendFirst
 	// Resume lets the engine decode the rest of a held request.
 	Resume
-	// SendEnd sends the end of the response, with Echo where the request was
-	// held.
+	// SendEnd sends the end of the response, with Echo if the request was held.
 	SendEnd
-	// Refuse answers with an error status; no token has been sent. The engine
-	// must abort the request if it has it (Effect.AbortEngine).
+	// Refuse answers with an error status, before any token was sent. The engine must abort the request if it has
+	// received it (Effect.AbortEngine).
 	Refuse
-	// SendError ends a response that has already begun, telling Reason in the
-	// place of the echo.
+	// SendError ends a response that has already begun, with Reason in the place of the echo.
 	SendError
-	// Drop ends everything without a word: the peer is gone.
+	// Drop ends everything and sends nothing, because the peer is gone.
 	Drop
 )
 
-// Effect is one thing to do, with what is needed to do it.
+// Effect is one action, with the data that it needs.
 type Effect struct {
 	Do Do
-	// Echo is the metadata to send back (SendEnd of a held request).
+	// Echo is the metadata to return (SendEnd of a held request).
 	Echo string
 	// Status and Reason belong to Refuse and SendError.
 	Status int
@@ -56,7 +50,7 @@ type Effect struct {
 	AbortEngine bool
 }
 
-// Request is one request at one model server.
+// Request is the state of one request at one model server.
 type Request struct {
 	request  string
 	attempt  int
@@ -73,12 +67,12 @@ type state uint8
 const (
 	receiving state = iota
 	prefilling
-	holding // the first token is out, part 2 is not here
+	holding // the first token was sent, part 2 has not arrived
 	decoding
 	ended
 )
 
-// Options of one request.
+// Options of a Request.
 type Options struct {
 	Request  string
 	Attempt  int
@@ -87,13 +81,13 @@ type Options struct {
 	Recorder record.Recorder
 }
 
-// New begins a request when its headers are here.
+// New returns a request whose headers have arrived.
 func New(o Options) *Request {
 	return &Request{request: o.Request, attempt: o.Attempt, endpoint: o.Endpoint, held: o.Held, rec: o.Recorder}
 }
 
-// record reports a step. Callers that have details look for a recorder first,
-// so that a request without one builds none.
+// record adds a step to the record. Callers with details first check that there is a recorder, so that a request
+// without one builds no details.
 func (r *Request) record(now machine.Time, step record.Step, details ...record.Detail) {
 	if r.rec != nil {
 		r.rec.Record(record.Event{Time: now, Request: r.request, Attempt: r.attempt, Hop: record.Server, Step: step,
@@ -101,11 +95,11 @@ func (r *Request) record(now machine.Time, step record.Step, details ...record.D
 	}
 }
 
-// Held tells whether the request is held open.
+// Held reports whether the request is held open.
 func (r *Request) Held() bool { return r.held }
 
-// Received is told when part 1 of a held request, or the whole of a plain one,
-// is here and readable. Details name what a person wants to see of it.
+// Received notes that part 1 of a held request, or the whole of a plain one, has arrived and is readable. details are
+// for people who read the record.
 func (r *Request) Received(now machine.Time, payloadBytes int, details ...record.Detail) Effect {
 	if r.state != receiving {
 		return Effect{}
@@ -121,15 +115,14 @@ func (r *Request) Received(now machine.Time, payloadBytes int, details ...record
 	return Effect{Do: Submit}
 }
 
-// PrefillStarted is told when the engine first schedules the request.
+// PrefillStarted notes that the engine has scheduled the request for the first time.
 func (r *Request) PrefillStarted(now machine.Time, details ...record.Detail) {
 	if r.state == prefilling {
 		r.record(now, record.PrefillStarted, details...)
 	}
 }
 
-// FirstToken is told when the engine has computed the prompt and the first
-// token.
+// FirstToken notes that the engine has computed the prompt and the first token.
 func (r *Request) FirstToken(now machine.Time, token string) Effect {
 	if r.state != prefilling {
 		return Effect{}
@@ -147,8 +140,7 @@ func (r *Request) FirstToken(now machine.Time, token string) Effect {
 	return Effect{Do: SendFirst}
 }
 
-// Part2Begun is told at the first byte behind part 1. The EPP must have seen
-// the first token before it sends any.
+// Part2Begun notes the first byte after part 1. The EPP must receive the first token before it sends any.
 func (r *Request) Part2Begun(now machine.Time) Effect {
 	if r.state == receiving || r.state == prefilling {
 		return r.Violation(now, "part 2 began before the first token was sent")
@@ -156,7 +148,7 @@ func (r *Request) Part2Begun(now machine.Time) Effect {
 	return Effect{}
 }
 
-// Part2 is told when part 2 and the end of the request are here.
+// Part2 notes that part 2 and the end of the request have arrived.
 func (r *Request) Part2(now machine.Time, metadata string) Effect {
 	if r.state != holding {
 		return r.Part2Begun(now)
@@ -169,9 +161,8 @@ func (r *Request) Part2(now machine.Time, metadata string) Effect {
 	return Effect{Do: Resume}
 }
 
-// Violation is told when the request's body is not what docs/flow.md says. A
-// violation before the first token is answered with 400; a later one is told
-// at the end of the response. After the end it is of no interest.
+// Violation notes that the request's body does not follow docs/flow.md. Before the first token, the server answers a
+// violation with 400; later, it reports the violation at the end of the response. After the end it has no effect.
 func (r *Request) Violation(now machine.Time, reason string) Effect {
 	if r.state == ended {
 		return Effect{}
@@ -185,8 +176,7 @@ func (r *Request) Violation(now machine.Time, reason string) Effect {
 	return e
 }
 
-// Rejected is told when the request is refused before any token: a bad body,
-// or an engine that does not take it.
+// Rejected notes a refusal before any token: because of a bad body, or by the engine.
 func (r *Request) Rejected(now machine.Time, status int, reason string) Effect {
 	if r.state != receiving && r.state != prefilling {
 		return Effect{}
@@ -196,7 +186,7 @@ func (r *Request) Rejected(now machine.Time, status int, reason string) Effect {
 	return Effect{Do: Refuse, Status: status, Reason: reason}
 }
 
-// Generated is told when the engine has finished the request.
+// Generated notes that the engine has finished the request.
 func (r *Request) Generated(now machine.Time, tokens int, finishReason string) Effect {
 	if r.state != decoding {
 		return Effect{}
@@ -212,9 +202,8 @@ func (r *Request) Generated(now machine.Time, tokens int, finishReason string) E
 	return Effect{Do: SendEnd, Echo: r.metadata}
 }
 
-// Failed is told when the engine, or a fault, ends the request early: a crash,
-// a lost KV transfer. Before the first token it is a 5xx, afterwards an error
-// inside the response.
+// Failed notes that the engine, or a fault, ends the request early: a crash, a lost KV transfer. Before the first token
+// the answer is a 5xx, afterwards an error inside the response.
 func (r *Request) Failed(now machine.Time, status int, reason string) Effect {
 	if r.state == ended {
 		return Effect{}
@@ -228,7 +217,7 @@ func (r *Request) Failed(now machine.Time, status int, reason string) Effect {
 	return e
 }
 
-// PeerGone is told when the connection or the stream is cut.
+// PeerGone notes that the connection or the stream was cut.
 func (r *Request) PeerGone(now machine.Time, reason string) Effect {
 	if r.state == ended {
 		return Effect{}
