@@ -8,44 +8,43 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
 )
 
-// Distance is how far a table is from what it is made of, from other sources of the same
-// figures, and from what the hardware can do.
+// Distance measures the differences of a table from its own points, from other sources of the same figures, and from
+// the hardware's limit.
 type Distance struct {
 	Model   string `json:"model"`
 	System  string `json:"system"`
 	Backend string `json:"backend"`
 	TP      int    `json:"tp"`
 	Points  int    `json:"points"`
-	// Given is how far the table is off its own points: noise that falls with context is
-	// lifted.
+	// Given is the difference of the table from its own points: the table lifts noise that falls with context.
 	Given Off `json:"given"`
-	// Others are the other sources; none where the hardware is nobody's that is known.
+	// Others are the other sources; none if the hardware is unknown.
 	Others []Other `json:"others,omitempty"`
-	// Peak is the least of a point's time over the least that the hardware can take; 0
-	// where that is not known. Nearest is that point.
+	// Peak is the least ratio of a point's time to the hardware's least possible time; 0 if that is unknown. Nearest is
+	// the point of that ratio.
 	Peak    float64 `json:"peak,omitempty"`
 	Nearest string  `json:"nearest,omitempty"`
 }
 
-// Other is what another source says of a table's points, of prompts (time to first token) and of
-// decode steps (time per output token).
+// Other is the difference of another source at a table's points: for prompts (time to first token) and for decode steps
+// (time per output token).
 type Other struct {
 	Source string `json:"source"`
 	TTFT   Off    `json:"ttft"`
 	TPOT   Off    `json:"tpot"`
 }
 
-// Off is how far figures are off, as shares of what they are held against.
+// Off is the difference of figures from a reference, as shares of the reference.
 type Off struct {
-	// Moves is the median, with its sign: below 0 is faster than the table.
+	// Moves is the signed median: below 0 is faster than the table.
 	Moves float64 `json:"moves"`
-	// Median and Most are without it, and Worst is the point that is off the most.
+	// Median and Most are of absolute values, and Worst is the point with the largest.
 	Median float64 `json:"median"`
 	Most   float64 `json:"most"`
 	Worst  string  `json:"worst,omitempty"`
 }
 
-// offs collects how far points are off.
+// offs collects the differences of points.
 type offs struct {
 	list  []float64
 	most  float64
@@ -76,13 +75,13 @@ func (o *offs) off() (x Off) {
 	return x
 }
 
-// DistanceOf measures a table. The error says why it is none, or which point is faster
-// than the hardware.
+// DistanceOf measures a table. The error is the reason why it is not a table, or names the point that is faster than
+// the hardware.
 func DistanceOf(m *latency.Measured) (Distance, error) {
 	d := Distance{Model: m.Model, System: m.System, Backend: m.Backend, TP: m.TP, Points: len(m.Points)}
 	h, err := hardware.Names{Model: m.Model, Accelerator: m.System, TP: m.TP}.Resolve()
 	if err != nil {
-		h = nil // somebody's own
+		h = nil // a user's own hardware
 	}
 	timer, err := latency.New(latency.Config{Kind: latency.KindTable, Points: m.Points, Hardware: h})
 	if err != nil {
@@ -114,7 +113,7 @@ func DistanceOf(m *latency.Measured) (Distance, error) {
 			}
 			which.add(p, float64(took.Time())/float64(p.Nanoseconds)-1)
 		}
-		if !same { // else it is this table
+		if !same { // otherwise it is this table
 			d.Others = append(d.Others, Other{s.Name, prompts.off(), decode.off()})
 		}
 	}

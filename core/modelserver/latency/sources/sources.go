@@ -1,5 +1,5 @@
-// Package sources holds the published sources of step times for one hardware against each
-// other: what they say of the same step is how far any of them is to be trusted.
+// Package sources compares the published sources of step times for one hardware. Their differences on the same step
+// show how far any of them can be trusted.
 package sources
 
 import (
@@ -10,22 +10,21 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
 )
 
-// Source is one that says how long steps take on some hardware.
+// Source is a timer from one source for some hardware.
 type Source struct {
 	Name  string
 	Timer *latency.Timer
 }
 
-// Of lists the sources of a hardware: AIConfigurator's operator tables where there are some, the
-// roofline of the data sheets with what kernels reach of them, and inference-sim's with its utilisation
-// where it has one.
+// Of returns the sources of a hardware: AIConfigurator's operator tables where there are some, the roofline of the data
+// sheets with the rates that kernels reach, and inference-sim's roofline where it has a utilization.
 func Of(h *hardware.Hardware) (all []Source) {
 	for _, s := range []struct {
 		name string
 		kind latency.Kind
 	}{{"AIConfigurator", latency.KindTable}, {"roofline", latency.KindRoofline},
 		{"inference-sim", latency.KindInferenceSim}} {
-		// A source that knows nothing of the hardware is not one of its sources.
+		// A source without figures for the hardware is left out.
 		if timer, err := latency.New(latency.Config{Kind: s.kind, Hardware: h}); err == nil {
 			all = append(all, Source{s.name, timer})
 		}
@@ -33,9 +32,8 @@ func Of(h *hardware.Hardware) (all []Source) {
 	return all
 }
 
-// Range is how far a time would move with another source: as shares of the time that is used,
-// down to the fastest source and up to the slowest. Where the one that is used is the
-// fastest or the slowest, that side is 0 and has no name.
+// Range is the change of a time with another source: as shares of the used time, down to the fastest source and up to
+// the slowest. If the used source is the fastest or the slowest, that side is 0 and has no name.
 type Range struct {
 	Low     float64 `json:"low"`
 	Fastest string  `json:"fastest,omitempty"`
@@ -43,8 +41,7 @@ type Range struct {
 	Slowest string  `json:"slowest,omitempty"`
 }
 
-// RangeOf is the range of a step's time around the one that a run used. ok is false where there
-// is nothing to hold it against.
+// RangeOf returns the range of a step's time around the time that a run used. ok is false if there is no other source.
 func RangeOf(used engine.StepTimer, all []Source, s *engine.Step) (r Range, ok bool) {
 	t := float64(used.StepTime(s))
 	for _, x := range all {
@@ -59,8 +56,7 @@ func RangeOf(used engine.StepTimer, all []Source, s *engine.Step) (r Range, ok b
 	return r, len(all) > 0
 }
 
-// NameOf is the name of the source that a timer is, or what it says of itself where it is none of
-// them.
+// NameOf returns the name of the source of a timer, or the timer's own description if it is not one of the sources.
 func NameOf(t *latency.Timer, all []Source) string {
 	for _, x := range all {
 		if x.Timer.Source() == t.Source() {
@@ -70,5 +66,5 @@ func NameOf(t *latency.Timer, all []Source) string {
 	return t.Source()
 }
 
-// share rounds to a millionth, so that no processor's last bit shows.
+// share rounds to a millionth, so that the last bit does not depend on the processor.
 func share(v float64) float64 { return math.Round(v*1e6) / 1e6 }

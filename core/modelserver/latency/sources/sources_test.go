@@ -8,8 +8,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
 )
 
-// Each table that comes with windtunnel is what its own points say, and is told the distance from
-// each other source by the name of its worst point.
+// Each table that comes with windtunnel equals its own points, and its distance from each other source names the worst
+// point.
 func TestDistances(t *testing.T) {
 	for _, m := range latency.Builtin() {
 		d, err := DistanceOf(&m)
