@@ -1,4 +1,3 @@
-// Package modelshape has the models: how many layers, heads and experts they
-// have, in which types their weights are kept, and so how much memory and
-// arithmetic a token takes.
+// Package modelshape describes models: their layers, heads and experts, the types of their weights, and therefore the
+// memory and the arithmetic that a token takes.
 package modelshape

@@ -7,7 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// DType is the type of numbers that arithmetic or the KV cache uses.
+// DType is the number type of arithmetic or of the KV cache.
 type DType uint8
 
 // The number types that accelerators have rates for.
@@ -19,14 +19,13 @@ const (
 	FP32
 )
 
-// Bits is the width of one number.
+// Bits returns the width of one number.
 func (t DType) Bits() int { return [...]int{16, 8, 8, 4, 32}[t] }
 
-// String is the name in vLLM's spelling.
+// String returns the name in vLLM's spelling.
 func (t DType) String() string { return [...]string{"bfloat16", "fp8", "int8", "fp4", "float32"}[t] }
 
-// ParseDType reads the values of vLLM's --dtype and --kv-cache-dtype. auto and
-// the empty text are bfloat16.
+// ParseDType parses the values of vLLM's --dtype and --kv-cache-dtype. auto and the empty text are bfloat16.
 func ParseDType(text string) (DType, error) {
 	switch strings.ToLower(text) {
 	case "", "auto", "bfloat16", "bf16", "float16", "fp16", "half":
@@ -41,18 +40,16 @@ func ParseDType(text string) (DType, error) {
 	return 0, fmt.Errorf("dtype %q is unknown; expected auto, bfloat16, float16, float32, fp8 or int8", text)
 }
 
-// Quantization is how weights are stored and in which type they are
-// multiplied.
+// Quantization is the storage format of weights, and the type in which they are multiplied.
 type Quantization struct {
 	Name    string
 	Compute DType
-	// MilliBits are thousandths of a bit per weight, scales included.
+	// MilliBits is thousandths of a bit per weight, scales included.
 	MilliBits int64
 }
 
-// The quantizations that document 003's guide and vLLM's flags name. Four-bit
-// formats carry a 16-bit scale, and where asymmetric a 4-bit zero, for each
-// group of 128 weights (AWQ, GPTQ), or an 8-bit scale for each 32 (MXFP4).
+// The quantizations that document 003's guide and vLLM's flags name. Four-bit formats have a 16-bit scale and, if
+// asymmetric, a 4-bit zero for each group of 128 weights (AWQ, GPTQ), or an 8-bit scale for each 32 (MXFP4).
 var quantizations = []Quantization{
 	{"", BF16, 16_000},
 	{"fp8", FP8, 8_000},
@@ -67,7 +64,7 @@ var quantizationAliases = map[string]string{
 	"fbgemm_fp8": "fp8", "modelopt": "fp8",
 }
 
-// ParseQuantization reads the values of vLLM's --quantization.
+// ParseQuantization parses the values of vLLM's --quantization.
 func ParseQuantization(name string) (Quantization, error) {
 	name = strings.ToLower(name)
 	if alias, ok := quantizationAliases[name]; ok {
@@ -81,5 +78,5 @@ func ParseQuantization(name string) (Quantization, error) {
 	return Quantization{}, fmt.Errorf("quantization %q is unknown; expected none, fp8, int8, awq, gptq or mxfp4", name)
 }
 
-// Bytes is what n weights take.
+// Bytes returns the size of n weights.
 func (q Quantization) Bytes(n int64) int64 { return machine.MulDivUp(n, q.MilliBits, 8000) }

@@ -9,9 +9,8 @@ import (
 var mxfp4 = &Quantization{"mxfp4", BF16, 4_250}
 var fp8 = &Quantization{"fp8", FP8, 8_000}
 
-// The catalogue. Every row holds the figures of the model's public config.json
-// on the Hugging Face hub, under the name given; DeepSeek's attention size is
-// worked out from the ranks of its low-rank projections there.
+// The catalogue. Every row holds the figures of the model's public config.json on the Hugging Face hub, under the given
+// name. DeepSeek's attention size is computed from the ranks of its low-rank projections there.
 var models = []Shape{
 	// meta-llama: Llama 2 paper (arXiv 2307.09288), Llama 3 paper (2407.21783).
 	{Name: "meta-llama/Llama-2-7b-hf", Layers: 32, Hidden: 4096, Heads: 32, KVHeads: 32, HeadDim: 128, FFN: 11008,
@@ -118,9 +117,8 @@ var aliases = map[string]string{
 	"mistral-7b":       "mistral-7b-v0.3", "mixtral-8x7b": "mixtral-8x7b-v0.1",
 }
 
-// ModelShape looks a model up by its hub name. The organisation, upper case,
-// and the suffixes of an instruction-tuned or quantized variant do not matter
-// (a quantized one is returned with its Quantization).
+// Named returns the model with a hub name. It ignores the organization, upper case, and the suffixes of an
+// instruction-tuned or quantized variant (a quantized one is returned with its Quantization).
 func Named(name string) (Shape, error) {
 	key, quantization := quantizedSuffix(modelKey(name))
 	for _, try := range []string{key, trimSuffixes(key, "-instruct", "-chat-hf", "-chat", "-it", "-base", "-hf")} {
@@ -141,8 +139,7 @@ func Named(name string) (Shape, error) {
 			"kvHeads, headDim, ffn, vocab)", name, strings.Join(nearest(key), ", "))
 }
 
-// nearest are the three models whose names share most letters with a key, from
-// its beginning on.
+// nearest returns the three models whose names have the longest common prefix with a key.
 func nearest(key string) []string {
 	names := Names()
 	shared := func(name string) int {
@@ -163,7 +160,7 @@ func trimSuffixes(s string, suffixes ...string) string {
 	return s
 }
 
-// quantizedSuffix takes the quantization off a name as publishers write it.
+// quantizedSuffix removes the quantization from a name as publishers write it.
 func quantizedSuffix(key string) (string, *Quantization) {
 	for _, s := range []struct{ suffix, quantization string }{
 		{"-fp8-dynamic", "fp8"}, {"-fp8", "fp8"}, {"-quantized.w8a8", "int8"}, {"-quantized.w4a16", "gptq"},
@@ -187,7 +184,7 @@ func modelKey(name string) string {
 	return name
 }
 
-// ModelNames lists the catalogue in alphabetical order.
+// Names returns the names of the catalogue in alphabetical order.
 func Names() []string {
 	names := make([]string, len(models))
 	for i, m := range models {
@@ -197,7 +194,7 @@ func Names() []string {
 	return names
 }
 
-// architectures are the classes of transformers by the beginnings of models' names, longer ones first.
+// architectures maps prefixes of models' names to their classes in transformers, longer prefixes first.
 var architectures = [][2]string{{"meta-llama/Llama-4", "Llama4ForConditionalGeneration"},
 	{"meta-llama/", "LlamaForCausalLM"}, {"TinyLlama/", "LlamaForCausalLM"}, {"Qwen/Qwen2.5", "Qwen2ForCausalLM"},
 	{"Qwen/Qwen3-30B-A3B", "Qwen3MoeForCausalLM"}, {"Qwen/Qwen3-235B-A22B", "Qwen3MoeForCausalLM"},
@@ -207,7 +204,7 @@ var architectures = [][2]string{{"meta-llama/Llama-4", "Llama4ForConditionalGene
 	{"google/gemma-3", "Gemma3ForConditionalGeneration"}, {"microsoft/phi-4", "Phi3ForCausalLM"},
 	{"ibm-granite/granite-3", "GraniteForCausalLM"}}
 
-// Architecture returns the model's class as its config.json names it; "" outside the catalogue.
+// Architecture returns the model's class in its config.json; "" outside the catalogue.
 func (s *Shape) Architecture() string {
 	for _, a := range architectures {
 		if strings.HasPrefix(s.Name, a[0]) {

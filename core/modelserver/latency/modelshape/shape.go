@@ -2,8 +2,8 @@ package modelshape
 
 import "fmt"
 
-// Shape is the part of a model that decides how much memory and arithmetic it
-// takes: the fields of its config.json under shorter names.
+// Shape holds the properties of a model that decide its memory and its arithmetic: the fields of its config.json under
+// shorter names.
 type Shape struct {
 	Name    string // as on the Hugging Face hub
 	Layers  int
@@ -26,14 +26,13 @@ type Shape struct {
 	// not grow with the context.
 	WindowLayers, Window int
 
-	// KVElements, if set, is the cached elements per token and layer of an
-	// attention that is not grouped-query (576 in DeepSeek's MLA), which every
-	// tensor parallel rank keeps whole. AttentionParams is then the
-	// parameters of one attention layer.
+	// KVElements, if set, is the number of cached elements per token and layer of an attention that is not
+	// grouped-query (576 in DeepSeek's MLA). Every tensor parallel rank keeps all of them. AttentionParams is then the
+	// number of parameters of one attention layer.
 	KVElements      int
 	AttentionParams int64
 
-	// Quantization is how the published weights are stored; nil is bfloat16.
+	// Quantization is the storage format of the published weights; nil is bfloat16.
 	Quantization *Quantization
 }
 
@@ -45,11 +44,11 @@ func (s *Shape) attentionParams() int64 {
 	return int64(s.Hidden) * (2*q + 2*kv)
 }
 
-// ExpertParams are the matrix parameters of one expert of one layer.
+// ExpertParams returns the number of matrix parameters of one expert of one layer.
 func (s *Shape) ExpertParams() int64 { return 3 * int64(s.Hidden) * int64(s.ExpertFFN) }
 
-// DenseParams are the matrix parameters that every token visits, all layers,
-// without embedding and output head.
+// DenseParams returns the number of matrix parameters that every token visits, over all layers, without embedding and
+// output head.
 func (s *Shape) DenseParams() int64 {
 	n := int64(s.Layers) * s.attentionParams()
 	matrix := 3 * int64(s.Hidden)
@@ -60,7 +59,7 @@ func (s *Shape) DenseParams() int64 {
 	return n + s.ExpertLayers()*(matrix*int64(s.SharedFFN)+int64(s.Hidden)*int64(s.Experts))
 }
 
-// ExpertLayers is how many layers have experts.
+// ExpertLayers returns the number of layers with experts.
 func (s *Shape) ExpertLayers() int64 {
 	if s.Experts == 0 {
 		return 0
@@ -68,11 +67,11 @@ func (s *Shape) ExpertLayers() int64 {
 	return int64(s.Layers - s.DenseLayers)
 }
 
-// HeadParams are the parameters of the output head.
+// HeadParams returns the number of parameters of the output head.
 func (s *Shape) HeadParams() int64 { return int64(s.Hidden) * int64(s.Vocab) }
 
-// Params is the number of parameters, embedding and output head included.
-// Norms and biases (below 0.1 %) are left out.
+// Params returns the number of parameters, with embedding and output head. It leaves out norms and biases (below 0.1
+// %).
 func (s *Shape) Params() int64 {
 	n := s.DenseParams() + s.ExpertLayers()*int64(s.Experts)*s.ExpertParams() + s.HeadParams()
 	if !s.Tied {
@@ -81,22 +80,20 @@ func (s *Shape) Params() int64 {
 	return n
 }
 
-// TokenParams are the matrix parameters that one token is multiplied with in
-// the layers, output head excluded.
+// TokenParams returns the number of matrix parameters in the layers that one token is multiplied with, without the
+// output head.
 func (s *Shape) TokenParams() int64 {
 	return s.DenseParams() + s.ExpertLayers()*int64(s.ActiveExperts)*s.ExpertParams()
 }
 
-// PairFLOP is the arithmetic of attention for one query token and one key
-// token, all layers: a multiply and an add for the score, the same for the
-// value. Windowed layers are left out: their part does not grow.
+// PairFLOP returns the arithmetic of attention for one query token and one key token, over all layers: a multiply and
+// an add for the score, and the same for the value. It leaves out windowed layers, whose part does not grow.
 func (s *Shape) PairFLOP() int64 {
 	return 4 * int64(s.Layers-s.WindowLayers) * int64(s.Heads*s.HeadDim)
 }
 
-// KVBytesPerToken is what one token occupies in the KV cache over all ranks
-// together, keys and values of all layers: 320 KiB for a 70B Llama in 16 bits,
-// so 640 MiB for 2,048 tokens.
+// KVBytesPerToken returns the size of one token in the KV cache over all ranks together, keys and values of all layers:
+// 320 KiB for a 70B Llama in 16 bits, so 640 MiB for 2,048 tokens.
 func (s *Shape) KVBytesPerToken(kv DType) int64 {
 	layers := int64(s.Layers - s.WindowLayers)
 	if s.KVElements > 0 {
@@ -105,8 +102,7 @@ func (s *Shape) KVBytesPerToken(kv DType) int64 {
 	return layers * 2 * int64(s.KVHeads*s.HeadDim) * int64(kv.Bits()) / 8
 }
 
-// KVBytesPerTokenRank is one rank's share of KVBytesPerToken. Ranks beyond the
-// number of KV heads hold copies.
+// KVBytesPerTokenRank returns one rank's share of KVBytesPerToken. Ranks beyond the number of KV heads hold copies.
 func (s *Shape) KVBytesPerTokenRank(kv DType, tp int) int64 {
 	if s.KVElements > 0 {
 		return s.KVBytesPerToken(kv)
@@ -115,7 +111,7 @@ func (s *Shape) KVBytesPerTokenRank(kv DType, tp int) int64 {
 	return s.KVBytesPerToken(kv) / int64(s.KVHeads) * int64(heads)
 }
 
-// Check tells what is wrong with a shape that a user wrote.
+// Check returns an error about an invalid shape in a user's file.
 func (s *Shape) Check() error {
 	fields := []struct {
 		name      string
