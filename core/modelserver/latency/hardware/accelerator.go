@@ -7,30 +7,27 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/modelshape"
 )
 
-// Accelerator is one GPU: what it can hold, read and multiply.
+// Accelerator is one GPU: its memory, its bandwidth and its arithmetic rates.
 type Accelerator struct {
 	Name string
-	// MemoryBytes is what the driver reports, which is a little less than the
-	// figure on the box.
+	// MemoryBytes is the size that the driver reports, a little less than the advertised one.
 	MemoryBytes int64
-	// BandwidthBytes per second, from its own memory.
+	// BandwidthBytes is the rate of reads from its own memory, per second.
 	BandwidthBytes int64
-	// Peak rates in TFLOP (or TOP) per second, dense; 0 if it has none.
+	// Peak rates in TFLOP (or TOP) per second, dense; 0 if the part has none.
 	BF16TFLOPS, FP8TFLOPS, INT8TFLOPS, FP4TFLOPS int64
-	// Fabric joins the accelerators of one node.
+	// Fabric connects the accelerators of one node.
 	Fabric Fabric
-	// ComputePercent and BandwidthPercent are the part of the peaks that real
-	// kernels reach; the roofline uses them, the floor never does.
+	// ComputePercent and BandwidthPercent are the share of the peaks that real kernels reach. The roofline uses them,
+	// the floor never does.
 	ComputePercent, BandwidthPercent int64
 }
 
 const mib = 1 << 20
 
-// The catalogue. Rates are the dense figures of the vendors' data sheets
-// (NVIDIA H100, H200, A100, L40S, L4, A10, DGX B200, GB200; AMD MI300X);
-// memory is the total that nvidia-smi or amd-smi reports. The reached parts
-// are fitted to step-times.csv where it has the part (H100, H200, A100, L40S)
-// and taken from its nearest relative otherwise.
+// The catalogue. Rates are the dense figures of the vendors' data sheets (NVIDIA H100, H200, A100, L40S, L4, A10, DGX
+// B200, GB200; AMD MI300X). Memory is the total that nvidia-smi or amd-smi reports. The shares that kernels reach are
+// fitted to step-times.csv for the parts in it (H100, H200, A100, L40S), and otherwise taken from the nearest relative.
 var accelerators = []Accelerator{
 	{"A10", 23028 * mib, 600e9, 125, 0, 250, 0, PCIe4, 60, 82},
 	{"A100-40GB", 40960 * mib, 1555e9, 312, 0, 624, 0, NVLink3, 76, 68},
@@ -54,8 +51,8 @@ var acceleratorAliases = map[string]string{
 	"nvidia-a10g": "a10", "nvidia-b200": "b200",
 }
 
-// AcceleratorNamed looks an accelerator up. Case, underscores and the node
-// label values of NVIDIA's device plug-in are accepted.
+// AcceleratorNamed returns the accelerator with a name. It ignores case and underscores, and accepts the node label
+// values of NVIDIA's device plug-in.
 func AcceleratorNamed(name string) (Accelerator, error) {
 	key := strings.ReplaceAll(strings.ToLower(name), "_", "-")
 	if alias, ok := acceleratorAliases[key]; ok {
@@ -70,7 +67,7 @@ func AcceleratorNamed(name string) (Accelerator, error) {
 		strings.Join(AcceleratorNames(), ", "))
 }
 
-// AcceleratorNames lists the catalogue in its order.
+// AcceleratorNames returns the names of the catalogue, in its order.
 func AcceleratorNames() []string {
 	names := make([]string, len(accelerators))
 	for i, a := range accelerators {
@@ -79,8 +76,8 @@ func AcceleratorNames() []string {
 	return names
 }
 
-// FLOPS is the peak rate in FLOP per second for arithmetic in t. A part
-// without that type computes in 16 bits, as vLLM's weight-only kernels do.
+// FLOPS returns the peak rate in FLOP per second for arithmetic in t. A part without that type computes in 16 bits, as
+// vLLM's weight-only kernels do.
 func (a *Accelerator) FLOPS(t modelshape.DType) int64 {
 	rate := map[modelshape.DType]int64{modelshape.FP8: a.FP8TFLOPS, modelshape.INT8: a.INT8TFLOPS,
 		modelshape.FP4: a.FP4TFLOPS}[t]
@@ -90,7 +87,7 @@ func (a *Accelerator) FLOPS(t modelshape.DType) int64 {
 	return rate * 1e12
 }
 
-// Check tells what is wrong with an accelerator that a user wrote.
+// Check returns an error about an invalid accelerator in a user's file.
 func (a *Accelerator) Check() error {
 	switch {
 	case a.MemoryBytes < 1<<30 || a.MemoryBytes > 1<<44:

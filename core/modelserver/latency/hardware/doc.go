@@ -1,4 +1,3 @@
-// Package hardware has what models run on: accelerators, the fabric between the
-// ranks of a tensor parallel group, the memory that weights, activations and KV
-// cache take, and the floor below which no step can be.
+// Package hardware describes the hardware of models: accelerators, the fabric between the ranks of a tensor-parallel
+// group, the memory that weights, activations and KV cache take, and the floor of the duration of steps.
 package hardware

@@ -9,8 +9,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/modelshape"
 )
 
-// Hardware is a model on an accelerator in a tensor parallel group: what the
-// roofline computes from, and what tables are checked against.
+// Hardware is a model on an accelerator in a tensor-parallel group. The roofline computes from it, and tables are
+// checked against it.
 type Hardware struct {
 	Model       modelshape.Shape
 	Accelerator Accelerator
@@ -19,7 +19,7 @@ type Hardware struct {
 	KV          modelshape.DType
 }
 
-// Check tells what is wrong with any of its parts.
+// Check returns an error if any part is invalid.
 func (h *Hardware) Check() error {
 	if err := h.Model.Check(); err != nil {
 		return err
@@ -30,8 +30,7 @@ func (h *Hardware) Check() error {
 	return h.Group.Check()
 }
 
-// WeightBytes is what the weights of one rank take: matrices quantized,
-// embedding and output head in 16 bits.
+// WeightBytes returns the size of one rank's weights: matrices quantized, embedding and output head in 16 bits.
 func (h *Hardware) WeightBytes() int64 {
 	heads := h.Model.HeadParams()
 	total := h.Model.Params()
@@ -43,15 +42,13 @@ func (h *Hardware) WeightBytes() int64 {
 	return (bytes + tp - 1) / tp
 }
 
-// Bound is the least time that a step can take at the accelerator's peak, and
-// the arithmetic that says so.
+// Bound is the least duration of a step at the accelerator's peak, with the arithmetic that proves it.
 type Bound struct {
 	Nanoseconds int64
 	Why         string
 }
 
-// demand is what a step must compute and read at the very least, and the
-// nanoseconds that each takes at the peak.
+// demand is the least that a step must compute and read, with the nanoseconds that each takes at the peak.
 type demand struct {
 	tokens, attention, flop int64
 	weights, cache          int64 // bytes
@@ -74,8 +71,8 @@ func (h *Hardware) demand(s *engine.Step) demand {
 	return d
 }
 
-// Floor is the time of a step with every multiplier busy and every byte read
-// at full bandwidth, no overhead and no communication. Nothing real is faster.
+// Floor returns the time of a step with every multiplier busy and every byte read at full bandwidth, without overhead
+// or communication. No real step is faster.
 func (h *Hardware) Floor(s *engine.Step) Bound {
 	d := h.demand(s)
 	if d.compute >= d.memory {
@@ -91,17 +88,15 @@ func (h *Hardware) Floor(s *engine.Step) Bound {
 		h.Accelerator.Name, Round(d.memory))}
 }
 
-// Usage is how busy a step of that many nanoseconds keeps the accelerators, in
-// thousandths of their peak arithmetic and of their memory bandwidth (model
-// FLOP and bandwidth utilization, MFU and MBU).
+// Usage returns the utilization of the accelerators in a step of that many nanoseconds, in thousandths of their peak
+// arithmetic and of their memory bandwidth (model FLOP and bandwidth utilization, MFU and MBU).
 func (h *Hardware) Usage(s *engine.Step, nanoseconds int64) (compute, bandwidth int) {
 	d := h.demand(s)
 	return int(machine.MulDiv(d.compute, 1000, max(nanoseconds, 1))),
 		int(machine.MulDiv(d.memory, 1000, max(nanoseconds, 1)))
 }
 
-// touchedLeast is the least expert parameters that a batch can read: all
-// tokens may choose the same ones.
+// touchedLeast returns the least expert parameters that a batch can read: all tokens may choose the same experts.
 func (h *Hardware) touchedLeast(tokens int64) int64 {
 	if h.Model.Experts == 0 || tokens == 0 {
 		return 0
@@ -109,21 +104,21 @@ func (h *Hardware) touchedLeast(tokens int64) int64 {
 	return h.Model.ExpertLayers() * int64(h.Model.ActiveExperts) * h.Model.ExpertParams()
 }
 
-// TooFastError is a step time that the hardware cannot reach.
+// TooFastError reports a step time that the hardware cannot reach.
 type TooFastError struct {
-	What    string // which point or coefficient
+	What    string // the point or coefficient
 	Claimed int64  // nanoseconds
 	Bound   Bound
 }
 
-// Error shows the claim and the arithmetic against it.
+// Error returns the claim and the arithmetic against it.
 func (e *TooFastError) Error() string {
 	return fmt.Sprintf("%s takes %s, which is faster than the hardware: %s; correct the figure, the model, the "+
 		"accelerator or the tensor parallel size",
 		e.What, Round(e.Claimed), e.Bound.Why)
 }
 
-// RefuseFaster compares a claimed step time with the floor.
+// RefuseFaster returns an error if a claimed step time is below the floor.
 func (h *Hardware) RefuseFaster(what string, s *engine.Step, claimed int64) error {
 	if d := h.demand(s); claimed < max(d.compute, d.memory) {
 		return &TooFastError{what, claimed, h.Floor(s)}
@@ -131,17 +126,17 @@ func (h *Hardware) RefuseFaster(what string, s *engine.Step, claimed int64) erro
 	return nil
 }
 
-// PrefillStep is one whole prompt of n tokens alone in a step.
+// PrefillStep returns a step with one whole prompt of n tokens alone.
 func PrefillStep(n int64) *engine.Step {
 	return &engine.Step{PrefillSeqs: 1, PrefillFinished: 1, PrefillTokens: n, PrefillPairs: n * (n + 1) / 2}
 }
 
-// DecodeStep is a batch of sequences of equal context.
+// DecodeStep returns a step with a batch of sequences of equal context.
 func DecodeStep(batch, context int64) *engine.Step {
 	return &engine.Step{DecodeSeqs: int(batch), DecodeContext: batch * context}
 }
 
-// Round writes nanoseconds in as many digits as a reader wants.
+// Round formats nanoseconds with a readable number of digits.
 func Round(ns int64) string {
 	d := time.Duration(ns)
 	if d >= 10*time.Millisecond {

@@ -7,14 +7,12 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Fabric is a wire between accelerators: within a node or between nodes.
+// Fabric is a link between accelerators: within a node or between nodes.
 type Fabric struct {
 	Name string
-	// BytesPerSecond in one direction, for one accelerator (within a node) or
-	// one node (between nodes).
+	// BytesPerSecond is the rate in one direction, for one accelerator (within a node) or one node (between nodes).
 	BytesPerSecond int64
-	// HopNanoseconds is the fixed cost of one step of a collective over it,
-	// the software's part included.
+	// HopNanoseconds is the fixed cost of one step of a collective over the link, with the software's part.
 	HopNanoseconds int64
 }
 
@@ -40,8 +38,8 @@ var (
 var fabrics = []Fabric{NVLink3, NVLink4, NVLink5, PCIe4, PCIe5, InfinityFabric, InfiniBand200, InfiniBand400, RoCE100,
 	Ethernet10, Ethernet25, Ethernet100}
 
-// FabricNamed looks a fabric up by its name. infiniband, nvlink and ethernet
-// alone are document 003's 200 Gb/s, 300 GB/s and 100 Gb/s.
+// FabricNamed returns the fabric with a name. infiniband, nvlink and ethernet alone are document 003's 200 Gb/s, 300
+// GB/s and 100 Gb/s.
 func FabricNamed(name string) (Fabric, error) {
 	switch key := strings.ToLower(name); key {
 	case "infiniband", "ib":
@@ -62,7 +60,7 @@ func FabricNamed(name string) (Fabric, error) {
 	}
 }
 
-// Check tells what is wrong with a fabric that a user wrote.
+// Check returns an error about an invalid fabric in a user's file.
 func (f Fabric) Check() error {
 	if f.BytesPerSecond < 1e6 || f.BytesPerSecond > 1e14 {
 		return fmt.Errorf("interconnect %q: bandwidth is %d bytes/s; expected 1 MB/s to 100 TB/s", f.Name,
@@ -74,16 +72,16 @@ func (f Fabric) Check() error {
 	return nil
 }
 
-// Group is a tensor parallel group: its ranks, spread evenly over nodes, rank
-// 0 leading (document 003, LocalModel).
+// Group is a tensor-parallel group: its ranks, spread evenly over nodes, with rank 0 as the leader (document 003,
+// LocalModel).
 type Group struct {
 	TP    int // ranks
 	Nodes int
-	// Within joins the ranks of a node; Between joins nodes.
+	// Within connects the ranks of a node; Between connects nodes.
 	Within, Between Fabric
 }
 
-// Check tells what is wrong with a group.
+// Check returns an error if the ranks do not fit the nodes or a fabric is invalid.
 func (g *Group) Check() error {
 	switch {
 	case g.TP < 1 || g.TP > 1024:
@@ -101,8 +99,8 @@ func (g *Group) Check() error {
 	return nil
 }
 
-// slowest is the wire that a ring through all ranks waits for: a ring over
-// several nodes crosses between them and goes at that pace.
+// slowest returns the slowest link of a ring through all ranks. A ring over several nodes crosses between them, at that
+// rate.
 func (g *Group) slowest() Fabric {
 	if g.Nodes > 1 {
 		f := g.Between
@@ -115,8 +113,8 @@ func (g *Group) slowest() Fabric {
 	return g.Within
 }
 
-// AllReduce is the nanoseconds of one ring all-reduce of a tensor of that many
-// bytes: 2(N-1) steps, each moving an N-th (Patarasuk and Yuan, 2009).
+// AllReduce returns the nanoseconds of one ring all-reduce of a tensor of that many bytes: 2(N-1) steps, each moving an
+// N-th (Patarasuk and Yuan, 2009).
 func (g *Group) AllReduce(bytes int64) int64 {
 	if g.TP < 2 {
 		return 0
@@ -127,12 +125,12 @@ func (g *Group) AllReduce(bytes int64) int64 {
 		machine.MulDiv(machine.MulDiv(bytes, steps, int64(g.TP)), 1e9, wire.BytesPerSecond)
 }
 
-// AllGather is the nanoseconds until every rank has a tensor of that many
-// bytes of which each held an N-th: half an all-reduce.
+// AllGather returns the nanoseconds until every rank has the whole of a tensor of that many bytes, starting from an
+// N-th on each: half an all-reduce.
 func (g *Group) AllGather(bytes int64) int64 { return g.AllReduce(bytes) / 2 }
 
-// Broadcast is the nanoseconds for the leader's message to reach all ranks: a
-// binomial tree over the nodes, then one hop within each.
+// Broadcast returns the nanoseconds until the leader's message reaches all ranks: a binomial tree over the nodes, then
+// one hop within each.
 func (g *Group) Broadcast(bytes int64) int64 {
 	if g.TP < 2 {
 		return 0

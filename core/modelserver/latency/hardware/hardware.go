@@ -7,8 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/modelshape"
 )
 
-// HardwareNames is hardware as people write it: names to look up in the
-// catalogues, in the spelling of vLLM's flags where there is one.
+// Names is hardware as users write it: names from the catalogues, in the spelling of vLLM's flags where there is one.
 type Names struct {
 	Model       string
 	Accelerator string
@@ -16,16 +15,15 @@ type Names struct {
 	Nodes       int    // 0 is 1
 	Within      string // fabric within a node; empty is the accelerator's own
 	Between     string // fabric between nodes; empty is document 003's InfiniBand
-	// NCCLIBDisable is the environment variable NCCL_IB_DISABLE: InfiniBand is
-	// not used between nodes, Ethernet is.
+	// NCCLIBDisable is the environment variable NCCL_IB_DISABLE, which replaces InfiniBand between nodes by Ethernet.
 	NCCLIBDisable bool
 	Quantization  string // --quantization; empty is how the weights are published
 	KVCacheDType  string // --kv-cache-dtype
-	// Shape, if set, is used instead of looking Model up.
+	// Shape, if set, replaces the lookup of Model.
 	Shape *modelshape.Shape
 }
 
-// Resolve looks every name up.
+// Resolve looks up every name.
 func (n Names) Resolve() (*Hardware, error) {
 	h := &Hardware{}
 	var err error

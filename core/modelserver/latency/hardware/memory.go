@@ -7,53 +7,53 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// MemoryConfig is what decides how many KV blocks a model server gets, under
-// the names of vLLM's flags. Zero values are the defaults written beside them.
+// MemoryConfig holds the settings that decide the number of a model server's KV blocks, under the names of vLLM's
+// flags. A zero field takes the default in its comment.
 type MemoryConfig struct {
 	Hardware             *Hardware
 	BlockSize            int     // 16 tokens
 	GPUMemoryUtilization float64 // 0.9
 	MaxNumSeqs           int     // 256
 	MaxNumBatchedTokens  int     // 8192
-	MaxModelLen          int     // the model's
+	MaxModelLen          int     // the model's longest context
 	EnforceEager         bool    // no CUDA graphs
-	// KVBytes is the size of a rank's KV cache, in place of GPUMemoryUtilization.
+	// KVBytes is the size of a rank's KV cache. It replaces GPUMemoryUtilization.
 	KVBytes        int64
 	SwapSpaceBytes int64 // host memory per rank for KV blocks that are offloaded
-	// HostLimitBytes is the container's memory limit, 0 for none; RanksPerPod
-	// is how many ranks share it (those of one node).
+	// HostLimitBytes is the container's memory limit, 0 for none. RanksPerPod is the number of ranks that share it
+	// (those of one node).
 	HostLimitBytes int64
 	RanksPerPod    int
 }
 
-// MemoryPlan is where one rank's memory goes.
+// MemoryPlan is the division of one rank's memory.
 type MemoryPlan struct {
 	Total       int64 // bytes of the accelerator
-	Usable      int64 // of these by gpu_memory_utilization
+	Usable      int64 // part of Total that gpu_memory_utilization allows
 	Weights     int64
 	Activations int64 // the peak of a full batch
 	Runtime     int64 // driver context and communication buffers
 	Graphs      int64 // CUDA graphs, taken outside Usable
-	KV          int64 // what is left for the cache
+	KV          int64 // the rest, for the cache
 	BlockBytes  int64 // of one KV block on this rank
-	// NumGPUBlocks is KV in whole blocks, NumCPUBlocks SwapSpaceBytes.
+	// NumGPUBlocks is the number of whole blocks in KV, NumCPUBlocks the number in SwapSpaceBytes.
 	NumGPUBlocks, NumCPUBlocks int
 	HostBytes                  int64 // host memory of a pod
 }
 
-// OutOfMemoryError says that a model server does not fit. Its pod dies as
-// OOMKilled and restarts, again and again (document 003, troubleshooting 5).
+// OutOfMemoryError reports that a model server does not fit. Its pod is OOMKilled and restarts, again and again
+// (document 003, troubleshooting 5).
 type OutOfMemoryError struct {
 	// Where is "accelerator" or "host".
 	Where string
 	Plan  MemoryPlan
-	// Need and Have are bytes of whatever ran out; What names it.
+	// Need and Have are bytes of the exhausted memory; What names its use.
 	What       string
 	Need, Have int64
 	Remedy     string
 }
 
-// Error shows the arithmetic and what to change.
+// Error returns the arithmetic and the settings to change.
 func (e *OutOfMemoryError) Error() string {
 	return fmt.Sprintf("out of %s memory: %s %s, there are %s; %s", e.Where, e.What, gib(e.Need), gib(e.Have), e.Remedy)
 }
@@ -68,8 +68,8 @@ const (
 	hostProcessBytes = 5 << 30   // API server, engine core, a weight shard being loaded
 )
 
-// PlanMemory shares one rank's memory out as vLLM does when it starts: the
-// weights, the peak of a dummy full batch, and KV blocks from the rest.
+// PlanMemory divides one rank's memory as vLLM does when it starts: the weights, the peak of a dummy full batch, and KV
+// blocks from the rest.
 func PlanMemory(c MemoryConfig) (MemoryPlan, error) {
 	if err := c.fill(); err != nil {
 		return MemoryPlan{}, err
@@ -141,8 +141,7 @@ func (c *MemoryConfig) fits(p MemoryPlan) error {
 	return nil
 }
 
-// larger names the smallest tensor parallel size at which all fits, of those
-// that groups usually have; nothing where there is none.
+// larger returns the smallest usual tensor parallel size at which everything fits; nothing if there is none.
 func (c *MemoryConfig) larger() string {
 	for tp := 2 * c.Hardware.Group.TP; tp <= 64; tp *= 2 {
 		h, more := *c.Hardware, *c
@@ -154,7 +153,7 @@ func (c *MemoryConfig) larger() string {
 	return "use "
 }
 
-// fill sets defaults and refuses what cannot be.
+// fill sets defaults and refuses impossible values.
 func (c *MemoryConfig) fill() error {
 	if c.Hardware == nil {
 		return fmt.Errorf("memory: model and accelerator are missing; name them, or give num_gpu_blocks")

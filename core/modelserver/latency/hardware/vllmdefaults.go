@@ -1,8 +1,7 @@
 package hardware
 
-// VLLMDefaults are the scheduler's limits that vLLM's API server takes on this
-// accelerator when its command line names none: more on parts with 70 GiB or
-// more, of which the A100 is not counted (vllm/engine/arg_utils.py).
+// VLLMDefaults returns the scheduler's limits that vLLM's API server takes on this accelerator if its command line
+// names none. They are higher on parts with 70 GiB or more, except the A100 (vllm/engine/arg_utils.py).
 func (a *Accelerator) VLLMDefaults() (maxNumSeqs, maxNumBatchedTokens int) {
 	if a.MemoryBytes >= 70<<30 && a.Name != "A100-80GB" {
 		return 1024, 8192
