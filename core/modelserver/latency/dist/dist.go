@@ -11,7 +11,7 @@ import (
 // Family names the family of a Dist.
 type Family uint8
 
-// The families that ParseDist knows.
+// The families that ParseUnit knows.
 const (
 	FamilyConstant Family = iota
 	FamilyUniform
@@ -24,16 +24,14 @@ const (
 
 var familyNames = [...]string{"constant", "uniform", "normal", "lognormal", "exponential", "pareto", "empirical"}
 
-// String is the name that ParseDist reads.
+// String returns the name that ParseUnit accepts.
 func (f Family) String() string { return familyNames[f] }
 
-// Dist is a distribution of whole, never negative values: nanoseconds, counts
-// or millionths, as its Unit says. It is sampled through its quantile function
-// with one keyed draw per value, so a scenario's other draws never move.
+// Dist is a distribution of whole, never negative values: nanoseconds, counts or millionths, depending on its Unit.
+// Each value takes one keyed draw through the quantile function, so that other draws of a scenario do not change it.
 //
-// Limits cut the distribution, they do not clamp it: a value outside min and
-// max is not moved to the edge, the rest of the curve is drawn instead. A Dist
-// that this would bend out of recognition is refused when it is read.
+// Limits cut the distribution and do not clamp it: instead of moving a value outside min and max to the edge, Dist
+// draws from the rest of the curve. Parsing refuses limits that would distort the distribution too much.
 //
 // The zero value is the constant 0.
 type Dist struct {
@@ -43,8 +41,8 @@ type Dist struct {
 	mu     float64 // lognormal: mean and deviation of the logarithm
 	sigma  float64
 	lo, hi int64   // values are never outside
-	cutLow bool    // whether lo was asked for
-	cutTop bool    // whether hi was asked for
+	cutLow bool    // the text has a lower limit
+	cutTop bool    // the text has an upper limit
 	u0, du float64 // the part of the quantile function between lo and hi
 	values []weighted
 }
@@ -55,24 +53,23 @@ type weighted struct {
 	below  int64 // sum of the weights before it
 }
 
-// maxEmpirical is how many values an empirical distribution may list.
+// maxEmpirical limits the number of values of an empirical distribution.
 const maxEmpirical = 100_000
 
-// Fixed is the distribution that always gives d.
+// Fixed returns the distribution that always draws d.
 func Fixed(d machine.Time) Dist {
 	return Dist{family: FamilyConstant, a: float64(d), lo: int64(d), hi: int64(d)}
 }
 
-// Between is the uniform distribution of the spans from low to high, both
-// included.
+// Between returns the uniform distribution of the spans from low to high, both included.
 func Between(low, high machine.Time) Dist {
 	return Dist{family: FamilyUniform, a: float64(low), b: float64(high), lo: int64(low), hi: int64(high)}
 }
 
-// Family is the family that the distribution belongs to.
+// Family returns the family of the distribution.
 func (d Dist) Family() Family { return d.family }
 
-// Unit is what the distribution's values count.
+// Unit returns the unit of the values.
 func (d Dist) Unit() Unit { return d.unit }
 
 // IsConstant reports whether every draw gives the same value.
@@ -92,11 +89,10 @@ func (d *Dist) Sample(draw *machine.Draw) int64 {
 	return d.at(u)
 }
 
-// SampleTime is Sample of a distribution of spans.
+// SampleTime draws one value of a distribution of spans.
 func (d *Dist) SampleTime(draw *machine.Draw) machine.Time { return machine.Time(d.Sample(draw)) }
 
-// Quantile is the value below which a share p of the draws falls; p outside
-// 0..1 is taken as the nearer end.
+// Quantile returns the value below which a share p of the draws falls. If p is outside 0..1, it takes the nearer end.
 func (d *Dist) Quantile(p float64) int64 {
 	switch {
 	case !(p > 0):
@@ -115,8 +111,7 @@ func (d *Dist) Quantile(p float64) int64 {
 	return d.at(p)
 }
 
-// Mean is the average of the draws, limits included; for the curved families
-// it is integrated over 4,096 quantiles.
+// Mean returns the average of the draws, with limits. For the curved families it integrates over 4,096 quantiles.
 func (d *Dist) Mean() float64 {
 	switch d.family {
 	case FamilyConstant, FamilyUniform:
@@ -136,8 +131,8 @@ func (d *Dist) Mean() float64 {
 	return sum / n
 }
 
-// Moments are the mean and the standard deviation. Of the normal and the lognormal
-// family they are those that it was written with, before limits cut it.
+// Moments returns the mean and the standard deviation. For the normal and the lognormal family, they are the parameters
+// in the text, before limits cut the curve.
 func (d *Dist) Moments() (mean, deviation float64) {
 	switch d.family {
 	case FamilyConstant:
@@ -155,8 +150,7 @@ func (d *Dist) Moments() (mean, deviation float64) {
 	return mean, math.Sqrt(sum / n)
 }
 
-// at is the quantile within the limits. Rounding may overstep a limit by less
-// than one unit, which is taken back here.
+// at returns the quantile within the limits. Rounding may exceed a limit by less than one unit, which at corrects.
 func (d *Dist) at(u float64) int64 {
 	x := d.curve(d.u0 + mul(u, d.du))
 	if !(x < float64(d.hi)) {
@@ -190,8 +184,7 @@ func (d *Dist) pick(n int64) int64 {
 	return d.values[i-1].value
 }
 
-// limit keeps the part of the curve that lies between lo and hi, and refuses
-// limits that leave next to nothing of it.
+// limit keeps the part of the curve between lo and hi, and refuses limits that leave almost nothing of it.
 func (d *Dist) limit(lo, hi int64) error {
 	if lo > hi {
 		return fmt.Errorf("min %s is above max %s", d.unit.format(float64(lo)), d.unit.format(float64(hi)))
@@ -212,8 +205,8 @@ func (d *Dist) limit(lo, hi int64) error {
 	return nil
 }
 
-// below is the share of the uncut curve under x, by bisection: the same on
-// every processor, and one code for all families.
+// below returns the share of the uncut curve under x, by bisection, which is the same on every processor and for all
+// families.
 func (d *Dist) below(x float64) float64 {
 	low, high := 0.0, 1.0
 	for range 60 {

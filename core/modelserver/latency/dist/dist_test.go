@@ -79,8 +79,7 @@ var someDists = []string{"50ms", "100ms..30s", "50ms±10%", "normal(50ms, 5ms)",
 	"lognormal(50ms, 200ms)", "exponential(3ms, max=4ms)", "pareto(10ms, 1.2)", "pareto(10ms, 3, max=1s)",
 	"empirical(1ms*3, 2ms, 7ms)"}
 
-// Draws stay within the limits, quantiles never fall, and no mass piles up on
-// an edge (which is what clamping would do).
+// Draws stay within the limits, quantiles never fall, and no mass accumulates at an edge (as it would with clamping).
 func TestDistDraws(t *testing.T) {
 	for _, text := range someDists {
 		d, err := Parse(text)

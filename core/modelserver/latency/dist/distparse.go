@@ -11,13 +11,12 @@ import (
 	"strings"
 )
 
-// DistHelp is what a distribution may look like, for error messages and help
-// texts.
+// DistHelp lists the forms of a distribution, for error messages and help texts.
 const DistHelp = `"50ms", "100ms..30s" (uniform), "50ms±10%" or "50ms±5ms" (uniform), "normal(50ms, 5ms)", ` +
 	`"lognormal(50ms, 20ms)", "exponential(50ms)", "pareto(10ms, 2.5)", "empirical(10ms*3, 80ms)", each with min= ` +
 	`and max= if wanted`
 
-// help is DistHelp with examples of this unit.
+// help returns DistHelp with examples of this unit.
 func (u Unit) help() string {
 	switch u {
 	case Count:
@@ -30,17 +29,14 @@ func (u Unit) help() string {
 	return DistHelp
 }
 
-// ParseDist reads a distribution of spans, such as "100ms..30s" or
-// "normal(50ms, 5ms, max=80ms)". DistHelp lists the forms. Means and standard
-// deviations of the lognormal are those of the value itself, not of its
-// logarithm.
+// Parse parses a distribution of spans, such as "100ms..30s" or "normal(50ms, 5ms, max=80ms)". DistHelp lists the
+// forms. Means and standard deviations of the lognormal are those of the value itself, not of its logarithm.
 func Parse(text string) (Dist, error) { return ParseUnit(Nanoseconds, text) }
 
-// ParseCount reads a distribution of counts, such as "128", "16..512" or
-// "lognormal(200, 150, max=4096)".
+// ParseCount parses a distribution of counts, such as "128", "16..512" or "lognormal(200, 150, max=4096)".
 func ParseCount(text string) (Dist, error) { return ParseUnit(Count, text) }
 
-// ParseUnit reads a distribution whose values are written in the given unit.
+// ParseUnit parses a distribution whose values have the given unit.
 func ParseUnit(unit Unit, text string) (Dist, error) {
 	d, err := parseText(unit, text)
 	if err != nil {
@@ -56,7 +52,7 @@ func clip(text string) string {
 	return strconv.Quote(text)
 }
 
-// formError is about a text that has none of the forms.
+// formError reports a text that has none of the forms.
 type formError struct {
 	reason string
 	unit   Unit
@@ -112,8 +108,8 @@ func uniform(unit Unit, lowText, highText string) (Dist, error) {
 		hi: int64(math.Round(high))}, nil
 }
 
-// around reads centre±spread, the spread in the unit or in percent of the
-// centre. A bare ±10% is around a factor of one.
+// around parses centre±spread, with the spread in the unit or in percent of the centre. A bare ±10% is around a factor
+// of one.
 func around(unit Unit, centreText, spreadText string) (Dist, error) {
 	centre := 1e6
 	if unit != Millionths || strings.TrimSpace(centreText) != "" {
@@ -142,7 +138,7 @@ func around(unit Unit, centreText, spreadText string) (Dist, error) {
 	return Dist{unit: unit, family: FamilyUniform, a: low, b: high, lo: int64(low), hi: int64(high)}, nil
 }
 
-// positional are the parameters in the order in which a call gives them.
+// positional lists the parameters in the order of a call.
 var positional = map[string][]string{
 	"constant": {"mean"}, "uniform": {"min", "max"}, "normal": {"mean", "stddev"}, "lognormal": {"mean", "stddev"},
 	"exponential": {"mean"}, "pareto": {"min", "shape"}, "empirical": nil,
@@ -177,7 +173,7 @@ func parseCall(unit Unit, name, arguments string) (Dist, error) {
 	return build(unit, name, fields, values)
 }
 
-// build makes a distribution from named parameters.
+// build returns a distribution with named parameters.
 func build(unit Unit, name string, fields map[string]string, values []string) (Dist, error) {
 	order := positional[name]
 	allowed := append([]string{"min", "max"}, order...)
@@ -220,7 +216,7 @@ func parameterList(name string, order []string) string {
 	return strings.Join(order, ", ") + " and optionally min, max"
 }
 
-// curved builds normal, lognormal, exponential and pareto, and cuts them.
+// curved returns a normal, lognormal, exponential or pareto distribution within its limits.
 func curved(unit Unit, name string, fields map[string]string) (Dist, error) {
 	value := map[string]float64{}
 	for _, key := range []string{"mean", "stddev", "min", "max"} { // fixed order: errors must not depend on a map's
@@ -275,8 +271,7 @@ func curved(unit Unit, name string, fields map[string]string) (Dist, error) {
 	return d, d.limit(lo, hi)
 }
 
-// empirical reads values with optional weights: "10ms*3" is three times as
-// likely as "80ms".
+// empirical parses values with optional weights: "10ms*3" is three times as likely as "80ms".
 func empirical(unit Unit, list []string) (Dist, error) {
 	if len(list) == 0 || len(list) > maxEmpirical {
 		return Dist{}, fmt.Errorf("empirical needs 1 to %d values, got %d", maxEmpirical, len(list))

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// String writes the distribution so that ParseUnit reads the same one back.
+// String returns a text that ParseUnit parses to the same distribution.
 func (d Dist) String() string {
 	f := d.unit.format
 	var s string
@@ -42,11 +42,10 @@ func (d Dist) String() string {
 	return s + ")"
 }
 
-// MarshalText writes the textual form.
+// MarshalText returns the textual form.
 func (d Dist) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText reads the textual form in the unit that d already has. Its
-// error says what Expected does not.
+// UnmarshalText parses the textual form in the unit that d already has. Its error says only what Expected does not.
 func (d *Dist) UnmarshalText(text []byte) error {
 	parsed, err := parseText(d.unit, string(text))
 	if err == nil {
@@ -67,13 +66,13 @@ func (d *Dist) UnmarshalText(text []byte) error {
 	return errors.New(reason)
 }
 
-// SetUnit makes d a distribution of the unit "count" or "factor", of spans
-// otherwise. What it was before is lost.
+// SetUnit makes d a distribution of the unit "count" or "factor", and for any other name of spans. It discards the
+// previous value.
 func (d *Dist) SetUnit(name string) {
 	*d = Dist{unit: map[string]Unit{"count": Count, "factor": Millionths}[name]}
 }
 
-// Expected says in short what UnmarshalText takes.
+// Expected describes in short the texts that UnmarshalText accepts.
 func (d Dist) Expected() string {
 	switch d.unit {
 	case Count:
@@ -85,13 +84,13 @@ func (d Dist) Expected() string {
 		"20ms)"
 }
 
-// Range is the lowest and the highest value that may be drawn.
+// Range returns the lowest and the highest value that may be drawn.
 func (d Dist) Range() (low, high float64) {
 	return float64(d.Quantile(0)), float64(d.Quantile(1))
 }
 
-// InsteadOf is the text for what older files wrote as a mapping (kind, mean,
-// stddev, min, max, shape, values); "" for one that means nothing.
+// InsteadOf returns the text that replaces an older file's mapping (kind, mean, stddev, min, max, shape, values); ""
+// for an invalid mapping.
 func (d *Dist) InsteadOf(mapping map[string]any) string {
 	has := func(key string) bool { _, ok := mapping[key]; return ok }
 	kind, _ := mapping["kind"].(string)

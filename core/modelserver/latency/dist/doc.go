@@ -1,4 +1,3 @@
-// Package dist reads and draws distributions of spans, counts and factors: what
-// users write as "100ms..30s" or "50ms±10%". Whatever the processor, one draw
-// gives one value.
+// Package dist parses and samples distributions of spans, counts and factors, which users write as "100ms..30s" or
+// "50ms±10%". One draw gives the same value on every processor.
 package dist

@@ -2,11 +2,9 @@ package dist
 
 import "math"
 
-// Go may fuse x*y+z into one rounding on some processors and not on others,
-// and math.Exp and math.Log have assembly of their own here and there. A draw
-// must be the same nanosecond everywhere, so the few functions needed are
-// written out with every product rounded on its own: an explicit float64
-// conversion forbids fusing.
+// Go may fuse x*y+z into one rounding on some processors and not on others, and on some processors math.Exp and
+// math.Log have assembly of their own. A draw must be the same nanosecond everywhere. The few functions needed are
+// therefore written here with every product rounded on its own: an explicit float64 conversion prevents fusing.
 
 func mul(a, b float64) float64 { return float64(a * b) }
 
@@ -15,7 +13,7 @@ const (
 	ln2Low  = 1.90821492927058770002e-10
 )
 
-// exactExp is e to the x, to about 1e-15. Beyond ±700 it saturates.
+// exactExp returns e to the x, to about 1e-15. Beyond ±700 it saturates.
 func exactExp(x float64) float64 {
 	switch {
 	case x > 700:
@@ -35,11 +33,11 @@ func exactExp(x float64) float64 {
 	return math.Ldexp(sum, int(k))
 }
 
-// inverse are 1/n, as far as they matter.
+// inverse holds 1/n, as far as it matters.
 var inverse = [...]float64{0, 1, 1. / 2, 1. / 3, 1. / 4, 1. / 5, 1. / 6, 1. / 7, 1. / 8, 1. / 9, 1. / 10, 1. / 11,
 	1. / 12, 1. / 13, 1. / 14}
 
-// exactLog is the natural logarithm of a positive x, to about 1e-15.
+// exactLog returns the natural logarithm of a positive x, to about 1e-15.
 func exactLog(x float64) float64 {
 	m, e := math.Frexp(x)
 	if m < math.Sqrt2/2 {
@@ -66,8 +64,8 @@ var (
 		1}
 )
 
-// exactProbit is the value that a standard normal variable stays below with
-// probability u, for u strictly between 0 and 1.
+// exactProbit returns the value that a standard normal variable stays below with probability u, for u strictly between
+// 0 and 1.
 func exactProbit(u float64) float64 {
 	const tail = 0.02425
 	switch {
@@ -91,9 +89,9 @@ func horner(coefficients []float64, x float64) float64 {
 	return sum
 }
 
-// Exp, Log and Normal are for others who draw: e to the x, the natural logarithm
-// of a positive x, and the value that a standard normal variable stays below with
-// probability u (above 0, below 1), the same on every processor.
+// Exp, Log and Normal are for draws in other packages. They return e to the x, the natural logarithm of a positive x,
+// and the value that a standard normal variable stays below with probability u (above 0, below 1). The results are the
+// same on every processor.
 func Exp(x float64) float64    { return exactExp(x) }
 func Log(x float64) float64    { return exactLog(x) }
 func Normal(u float64) float64 { return exactProbit(u) }

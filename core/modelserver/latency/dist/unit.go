@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Unit says what the whole numbers of a Dist count.
+// Unit is the meaning of a Dist's whole numbers.
 type Unit uint8
 
 // The units of a Dist.
@@ -18,8 +18,7 @@ const (
 	Millionths              // a factor, written plainly or in percent: 1.2, 120%
 )
 
-// limit is the largest value that may be written: it keeps every sum of a run
-// far from overflow.
+// limit returns the largest value in a text. It keeps every sum of a run far from overflow.
 func (u Unit) limit() int64 {
 	switch u {
 	case Count:
@@ -40,8 +39,7 @@ func (u Unit) expected() string {
 	return "a duration such as 50ms, 1.5s or 200us"
 }
 
-// parse reads one value in the unit's base. It refuses what is negative or
-// absurdly large.
+// parse parses one value in the unit's base. It refuses negative and absurdly large values.
 func (u Unit) parse(text string) (float64, error) {
 	text = strings.TrimSpace(text)
 	var v float64
@@ -81,8 +79,8 @@ func (u Unit) parse(text string) (float64, error) {
 	return v, nil
 }
 
-// tooLong tells whether a text is a duration that only its size keeps from
-// being one: 9999999h is 1,141 years, more than a time.Duration holds.
+// tooLong reports whether a text is a duration except for its size: 9999999h is 1,141 years, more than a time.Duration
+// holds.
 func tooLong(text string) bool {
 	number := strings.TrimRight(text, "nuµmsh")
 	f, err := strconv.ParseFloat(number, 64)
