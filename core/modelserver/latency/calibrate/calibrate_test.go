@@ -209,7 +209,7 @@ func TestRecoversOurOwnTable(t *testing.T) {
 	}
 }
 
-// What does not fit into the server's KV cache goes on as what does, and is told.
+// A batch that does not fit into the server's KV cache continues the batches that do, and the result reports it.
 func TestBatchesThatDoNotFit(t *testing.T) {
 	for _, known := range []int{0, 2048 * 16} {
 		s, timer := ownServer(t, "H100", 2048, 1) // 32,768 tokens
@@ -242,8 +242,8 @@ func TestBatchesThatDoNotFit(t *testing.T) {
 	}
 }
 
-// What is measured until somebody stops it is a table, if there is enough of it; a server
-// that does not do as it is told is no basis for one.
+// A measurement that is stopped early gives a table, if it has enough points. A server that does not follow the
+// requests gives none.
 func TestStoppedAndStrange(t *testing.T) {
 	s, _ := ownServer(t, "H100", 65536, 1)
 	p, err := New(usualLimits(), 0)
@@ -282,7 +282,7 @@ func TestStoppedAndStrange(t *testing.T) {
 	}
 }
 
-// Mixed steps that a busy machine has made nonsense of are left out and told; what else was measured is a table.
+// Mixed steps that a busy machine has distorted are left out and reported. The other measurements still give a table.
 func TestMixedStepsLeftOut(t *testing.T) {
 	s, _ := ownServer(t, "H100", 65536, 1)
 	p, err := New(Limits{MaxPrompt: 2048, MaxBatch: 4, Repeats: 1, Contexts: []int{64, 256}}, 0)

@@ -1,10 +1,8 @@
-// Package calibrate works out a model server's step times from what a client sees of
-// it: which requests to send (a Plan), and the table that their times come to. It
-// sends nothing itself.
+// Package calibrate derives a model server's step times from a client's measurements: it returns the requests to send
+// (a Plan), and a table of their times. It sends nothing itself.
 //
-// The server is idle but for the probes. A prompt's time is that to its first token, less
-// what a request takes that computes nothing; a decode step's is the median gap
-// between tokens while all requests of a batch decode. What the server's own front end
-// takes for a request with a prompt is in the prompt's time, since a client cannot tell it
-// from the step.
+// The server is idle except for the probes. A prompt's time is the time to its first token, minus the time of a request
+// that computes nothing. A decode step's time is the median gap between tokens while all requests of a batch decode. A
+// prompt's time includes the time of the server's own front end for a request with a prompt, because a client cannot
+// separate it from the step.
 package calibrate

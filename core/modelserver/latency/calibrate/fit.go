@@ -17,25 +17,22 @@ import (
 
 // Fit is the result of the probes.
 type Fit struct {
-	// Points are the table's.
+	// Points are the points of the table.
 	Points []latency.Point
-	// Extrapolated are points, by their place among Points, that were not measured: a
-	// batch that did not fit, and goes on as those that did.
+	// Extrapolated holds the indexes among Points that were not measured: of batches that did not fit, and continue
+	// those that did.
 	Extrapolated map[int]bool
-	// Spread is how far the repeats of a prompt were off their median, as a share: the
-	// median of all.
+	// Spread is the deviation of a prompt's repeats from their median, as a share: the median over all.
 	Spread float64
-	// HeldOut are the probes that the table was not made of.
+	// HeldOut holds the probes that the table does not use.
 	HeldOut []HeldOut
-	// LeftOut is why the steps of prompts and tokens together are not among Points, "" where
-	// they are.
+	// LeftOut is the reason why Points has no steps with both prompts and tokens, or "" if it has them.
 	LeftOut string
-	// Prefix is what a prompt comes to that comes again; nil where that was not probed.
+	// Prefix is the result for a repeated prompt; nil if that was not probed.
 	Prefix *Prefix
 }
 
-// HeldOut is a probe that the table was not made of: what it took, and what the table
-// says.
+// HeldOut is a probe that the table does not use: its measured time and the table's prediction.
 type HeldOut struct {
 	Name            string
 	Of              Kind
@@ -53,13 +50,13 @@ const (
 	Traffic Kind = "Poisson traffic"
 )
 
-// Kinds are all of them.
+// Kinds returns all kinds of held-out probes.
 func Kinds() []Kind { return []Kind{Prompts, Decodes, Mixed, Traffic} }
 
-// Off is by how much the table is off, as a share of what it took.
+// Off returns the error of the prediction, as a share of the measured time.
 func (h *HeldOut) Off() float64 { return float64(h.Predicted-h.Took) / float64(h.Took) }
 
-// Fit makes a table of what was measured until now. The error says what is missing.
+// Fit returns a table of the measurements so far. The error names the missing ones.
 func (p *Plan) Fit() (*Fit, error) {
 	f := &Fit{Prefix: p.Prefix}
 	if f.Prefix != nil && f.Prefix.Warm == 0 {
@@ -102,8 +99,8 @@ func (p *Plan) Fit() (*Fit, error) {
 	return f, err
 }
 
-// fitted is the table of points, without its mixed steps where they do not go with the
-// rest: a prompt that waited on a busy machine says nothing of such steps.
+// fitted returns the table of points, without its mixed steps if they contradict the rest: a prompt that waited on a
+// busy machine gives no information about such steps.
 func (p *Plan) fitted(points []latency.Point) (t *latency.Table, used []latency.Point, leftOut string, err error) {
 	if t, err = latency.NewTable(points, nil); err != nil && len(p.mixes) > 0 {
 		bare := points[:len(points)-len(p.mixes)]
@@ -114,12 +111,12 @@ func (p *Plan) fitted(points []latency.Point) (t *latency.Table, used []latency.
 	return t, points, "", err
 }
 
-// table is the points that were measured until now, and which of them go on as others do.
+// table returns the points measured so far, and which of them are extrapolated.
 func (p *Plan) table() (points []latency.Point, extrapolated map[int]bool, err error) {
 	extrapolated = map[int]bool{}
 	longest := int64(0)
 	for _, n := range slices.Sorted(maps.Keys(p.prompts)) {
-		longest = max(longest, median(slices.Clone(p.prompts[n]))) // what falls is noise
+		longest = max(longest, median(slices.Clone(p.prompts[n]))) // a fall is noise
 		points = append(points, latency.Point{Batch: 1, Context: int64(n), Nanoseconds: longest})
 	}
 	if len(points) < 2 || len(p.steps) == 0 {
@@ -133,7 +130,7 @@ func (p *Plan) table() (points []latency.Point, extrapolated map[int]bool, err e
 		slices.SortFunc(list, func(x, y step) int { return int(math.Copysign(1, x.context-y.context)) })
 		last := int64(1)
 		for _, c := range contexts {
-			// What is measured at a context a little longer than asked for is led back to it.
+			// A context a little longer than the requested one was measured. Correct the time to the requested one.
 			took := int64(math.Round(at(list, float64(c), perToken*float64(b))))
 			last = max(last, took)
 			if most, known := p.full[b]; known && c >= most || float64(c) > list[len(list)-1].context {
@@ -149,8 +146,8 @@ func (p *Plan) table() (points []latency.Point, extrapolated map[int]bool, err e
 	return points, extrapolated, nil
 }
 
-// perToken returns what each token in the KV cache adds to a step, in nanoseconds: of the
-// largest batch that was measured at two contexts.
+// perToken returns the time that each token in the KV cache adds to a step, in nanoseconds, from the largest batch that
+// was measured at two contexts.
 func (p *Plan) perToken() float64 {
 	for _, b := range slices.Backward(slices.Sorted(maps.Keys(p.steps))) {
 		if list := p.steps[b]; len(list) > 1 {
@@ -163,8 +160,8 @@ func (p *Plan) perToken() float64 {
 	return 0
 }
 
-// at is a batch's step at a context: between two that were measured on the line between
-// them, before the first as the line goes on, and beyond the last by what tokens add.
+// at returns the duration of a batch's step at a context. Between two measured contexts it interpolates, before the
+// first it continues that line, and beyond the last it adds slope per token.
 func at(list []step, context, slope float64) float64 {
 	i := 0
 	for i+1 < len(list) && list[i+1].context <= context {
@@ -182,11 +179,11 @@ func at(list []step, context, slope float64) float64 {
 type About struct {
 	Model, System, Backend string
 	TP                     int
-	// Lines are comments at its beginning.
+	// Lines are comments at the beginning of the file.
 	Lines []string
 }
 
-// Write writes the file that a scenario's stepTimes names.
+// Write writes the file for a scenario's stepTimes.
 func (f *Fit) Write(w io.Writer, a *About) error {
 	var b strings.Builder
 	for _, line := range a.Lines {
@@ -202,7 +199,7 @@ func (f *Fit) Write(w io.Writer, a *About) error {
 			phase = fmt.Sprintf("mixed:%d", p.Prompt)
 		}
 		if f.Extrapolated[i] {
-			b.WriteString("# not measured, as so much does not fit; goes on as what does:\n")
+			b.WriteString("# not measured, because so much does not fit; continues the measured points:\n")
 		}
 		fmt.Fprintf(&b, "%s,%s,%s,%d,%s,%d,%d,%d.%06d\n", field(a.Model), field(a.System), field(a.Backend),
 			max(a.TP, 1), phase, p.Batch, p.Context, p.Nanoseconds/1e6, p.Nanoseconds%1e6)
@@ -211,7 +208,7 @@ func (f *Fit) Write(w io.Writer, a *About) error {
 	return err
 }
 
-// field is a text that may stand in a field of the file as it is.
+// field returns a text that the file can contain unchanged as a field.
 func field(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r == ',' || r == '"' || r < ' ' {
@@ -225,8 +222,7 @@ func field(text string) string {
 	return text
 }
 
-// Errors are the median and the greatest of how far the table is off, as shares, of
-// one kind of probe.
+// Errors returns the median and the largest error of the table, as shares, over one kind of probe.
 func (f *Fit) Errors(of Kind) (mid, most float64, err error) {
 	var list []float64
 	for i := range f.HeldOut {

@@ -7,8 +7,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// planMixed asks for steps in which a prompt is computed while others decode: what the table has of
-// them is how much of a prompt's time they take beside the tokens.
+// planMixed adds probes of steps in which a prompt is computed while others decode. From them, the table gets the share
+// of a prompt's time that it takes beside the tokens.
 func (p *Plan) planMixed() {
 	batches, lengths := p.limits.batches(), p.limits.prompts()
 	for _, b := range slices.Compact([]int{batches[0], batches[len(batches)/2], batches[len(batches)-1]}) {
@@ -22,10 +22,10 @@ func (p *Plan) planMixed() {
 	}
 }
 
-// mixed has a prompt of so many tokens join a batch that decodes.
+// mixed adds a prompt of a given length that joins a batch while it decodes.
 func (p *Plan) mixed(batch, prompt int, heldOut bool) {
 	context := p.limits.contexts()[0]
-	prompt = min(prompt, p.limits.MaxPrompt-batch) // both are one step's
+	prompt = min(prompt, p.limits.MaxPrompt-batch) // both share the token budget of one step
 	if prompt < leastPrompt {
 		return
 	}
@@ -36,15 +36,15 @@ func (p *Plan) mixed(batch, prompt int, heldOut bool) {
 	p.list = append(p.list, x)
 }
 
-// joined is the step that a prompt shared with a batch that decodes: the longest gap of each, which ends as the
-// prompt's first token comes. False where the prompt did not meet all of them decoding.
+// joined returns the step that a prompt shared with a decoding batch: the longest gap of each request, which ends when
+// the prompt's first token arrives. It returns false if not all of them were decoding when the prompt came.
 func joined(arrived [][]machine.Time, prompt int) (step, bool) {
 	batch, first := arrived[:len(arrived)-1], arrived[len(arrived)-1][0]
 	var gaps []float64
 	tokens := 0.0
 	for _, list := range batch {
 		at, _ := slices.BinarySearch(list, first)
-		// Tokens of one step come at about one time: the gap that ends nearest is the step's.
+		// The tokens of one step arrive at about the same time: the gap that ends nearest is the step's.
 		if at > 1 && (at == len(list) || first-list[at-1] < list[at]-first) {
 			at--
 		}

@@ -11,28 +11,28 @@ import (
 // Server holds the data that a server reports about itself.
 type Server struct {
 	Model, Version string
-	// ModelLen is how many tokens a prompt and its answer may have together. KVTokens is the KV cache's capacity in
-	// tokens. 0 means unknown.
+	// ModelLen is the most tokens of a prompt with its answer. KVTokens is the KV cache's capacity in tokens. 0 means
+	// unknown.
 	ModelLen, KVTokens int
-	// Busy is how many requests the server is serving.
+	// Busy is the number of requests that the server is serving.
 	Busy int
 	// Overhead is the duration of a request that computes nothing, as the median of 20.
 	Overhead time.Duration
 }
 
-// Limits say how far to probe.
+// Limits is the range of the probes.
 type Limits struct {
 	// MaxPrompt is the longest prompt in tokens, and MaxBatch the most requests at once.
 	MaxPrompt, MaxBatch int
 	// Contexts are the lengths of the prompts of decoding requests, ascending.
 	Contexts []int
-	// Repeats is how often a prompt's time is measured.
+	// Repeats is the number of measurements of a prompt's time.
 	Repeats int
-	// Traffic is how many requests come at random at each of the loads; 0 asks for none.
+	// Traffic is the number of random requests at each of the loads; 0 is none.
 	Traffic int
-	// KVTokens is how many tokens fit into the server's KV cache; 0 where nobody knows.
+	// KVTokens is the capacity of the server's KV cache; 0 is unknown.
 	KVTokens int
-	// ModelLen is how many tokens a prompt and its answer may have; 0 where nobody knows.
+	// ModelLen is the most tokens of a prompt with its answer; 0 is unknown.
 	ModelLen int
 }
 
@@ -45,7 +45,7 @@ const (
 	leastPrompt = 16
 )
 
-// Check says what is wrong with limits.
+// Check returns an error about invalid limits.
 func (l *Limits) Check() error {
 	switch {
 	case l.MaxPrompt < 2*leastPrompt || l.MaxPrompt > mostPrompt:
@@ -66,16 +66,15 @@ func (l *Limits) Check() error {
 	return nil
 }
 
-// Probe is some requests to send at once to an idle server, and to wait for.
+// Probe is a set of requests to send at once to an idle server, and to wait for.
 type Probe struct {
-	// Name says what it is for, in words.
+	// Name describes the purpose, in words.
 	Name string
-	// Requests is how many; each asks for Tokens tokens, no more and no less, of a prompt of
-	// Prompt tokens. Prompts that no other probe has are unlike in their first token already;
-	// Again asks for the prompts of the last probe once more.
+	// Requests is the number of requests. Each asks for exactly Tokens tokens, with a prompt of Prompt tokens. Prompts
+	// of different probes differ from their first token on. Again repeats the prompts of the last probe.
 	Requests, Prompt, Tokens int
 	Again                    bool
-	// Later are further requests, each sent on its own time.
+	// Later holds further requests, each sent at its own time.
 	Later []Send
 
 	kind    kind
@@ -83,8 +82,8 @@ type Probe struct {
 	load    int // percent, of traffic
 }
 
-// Send is one request that is sent at a time since the probe began, and asks for Tokens tokens of a
-// prompt of Prompt tokens that no other one has.
+// Send is one request that is sent at a time after the beginning of the probe. It asks for Tokens tokens, with a unique
+// prompt of Prompt tokens.
 type Send struct {
 	At             machine.Time
 	Prompt, Tokens int
@@ -100,19 +99,17 @@ const (
 	traffic
 )
 
-// Result is the result of a probe.
+// Result holds the measurements of a probe.
 type Result struct {
-	// Arrived are the times at which each request's tokens came, since the probe began: those of
-	// Requests, then those of Later. Sent is when those of Later were truly sent.
+	// Arrived holds the arrival times of each request's tokens, since the beginning of the probe: first of Requests,
+	// then of Later. Sent holds the actual times at which Later was sent.
 	Arrived [][]machine.Time
 	Sent    []machine.Time
-	// Cached is how many prompt tokens of the first request were cached, -1 where the
-	// server does not say.
+	// Cached is the number of cached prompt tokens of the first request, -1 if the server does not report it.
 	Cached int
 }
 
-// Plan is the probes of one server, one after the other: Next is asked for a probe, and
-// Took takes its result.
+// Plan holds the probes of one server, in order. Next returns a probe, and Took takes its result.
 type Plan struct {
 	limits   Limits
 	overhead machine.Time
@@ -122,14 +119,14 @@ type Plan struct {
 	prompts map[int][]int64      // times in nanoseconds by length
 	steps   map[int][]step       // by batch
 	full    map[int]int          // context from which on a batch does not fit
-	held    []comparison         // probes that the table was not made of
-	begin   map[int]machine.Time // when all of a batch of the shortest context decoded
+	held    []comparison         // probes that the table does not use
+	begin   map[int]machine.Time // time at which all of a batch of the shortest context decoded
 	mixes   []mix                // steps of prompts and tokens together
 	seen    []seen               // traffic
-	Prefix  *Prefix              // what a prompt is that comes again; nil until it was probed
+	Prefix  *Prefix              // result for a repeated prompt; nil until it was probed
 }
 
-// step is a measured decode step: of requests with so many tokens on average.
+// step is a measured decode step of requests with a mean context.
 type step struct {
 	context float64
 	took    float64 // nanoseconds
@@ -139,30 +136,29 @@ type step struct {
 type comparison struct {
 	probe   Probe
 	context float64
-	took    []float64 // each time
+	took    []float64 // each measured time
 }
 
-// mix is a measured step of a batch that decodes and a prompt.
+// mix is a measured step of a decoding batch and a prompt.
 type mix struct {
 	batch, prompt int
 	step
 }
 
-// seen is the result of traffic.
+// seen is the result of a traffic probe.
 type seen struct {
 	probe   Probe
 	sent    []machine.Time
 	figures figures
 }
 
-// Prefix is what a prompt comes to that was sent before.
+// Prefix is the result for a prompt that was sent before.
 type Prefix struct {
 	Tokens, Cached int
 	Cold, Warm     machine.Time
 }
 
-// New plans the probes of a server for which a request that computes nothing takes
-// overhead.
+// New returns the plan for a server that takes overhead for a request that computes nothing.
 func New(l Limits, overhead machine.Time) (*Plan, error) {
 	if err := l.Check(); err != nil {
 		return nil, err
@@ -177,7 +173,7 @@ func New(l Limits, overhead machine.Time) (*Plan, error) {
 			p.decode(b, c, false)
 		}
 	}
-	// What the table is held against: lengths and batches between those that it is made of.
+	// Held-out probes: lengths and batches between those of the table.
 	lengths := l.prompts()
 	for i := 2; i+1 < len(lengths); i += 2 {
 		p.prefill((lengths[i]+lengths[i+1])/2, true)
@@ -199,7 +195,7 @@ func New(l Limits, overhead machine.Time) (*Plan, error) {
 	return p, nil
 }
 
-// prompts are the lengths of which the table is made.
+// prompts returns the prompt lengths of the table.
 func (l *Limits) prompts() (out []int) {
 	for n := leastPrompt; n < l.MaxPrompt; n *= 2 {
 		out = append(out, n)
@@ -214,7 +210,7 @@ func (l *Limits) batches() (out []int) {
 	return append(out, l.MaxBatch)
 }
 
-// contexts are those that leave room for an answer.
+// contexts returns the contexts that leave space for an answer.
 func (l *Limits) contexts() (out []int) {
 	for _, c := range l.Contexts {
 		if c <= l.MaxPrompt {
@@ -234,18 +230,17 @@ func (p *Plan) prefill(n int, heldOut bool) {
 	}
 }
 
-// window is how many steps of a batch are looked at, at least and as planned.
+// leastWindow and window are the minimum and the planned number of measured steps of a batch.
 const leastWindow, window = 8, 32
 
 func (p *Plan) decode(batch, context int, heldOut bool) {
-	// The first to decode wait for the prompts of the others, which take steps of 2,048
-	// tokens, if not of more.
+	// The first requests to decode wait for the prompts of the others, in steps of at least 2,048 tokens.
 	tokens := window + 2 + (batch*context+2047)/2048
 	p.list = append(p.list, Probe{Name: fmt.Sprintf("%d at once of %d tokens", batch, context), Requests: batch,
 		Prompt: context, Tokens: tokens, kind: decode, heldOut: heldOut})
 }
 
-// Next is the next probe, false where there is none.
+// Next returns the next probe, or false if there is none.
 func (p *Plan) Next() (Probe, bool) {
 	for ; p.next < len(p.list); p.next++ {
 		x := p.list[p.next]
@@ -253,7 +248,7 @@ func (p *Plan) Next() (Probe, bool) {
 		case mixed:
 			begin, known := p.begin[x.Requests]
 			if !known {
-				// Between two batches: when the next larger one decoded.
+				// Between two batches: the time at which the next larger one decoded.
 				for _, b := range p.limits.batches() {
 					if at, ok := p.begin[b]; ok && b > x.Requests && !known {
 						begin, known = at, true
@@ -261,7 +256,7 @@ func (p *Plan) Next() (Probe, bool) {
 				}
 			}
 			if !known {
-				continue // so many did not decode at once
+				continue // fewer decoded at once
 			}
 			x.Later[0].At = begin + machine.Time(float64(window/4)*p.pace(x.Requests))
 		case traffic:
@@ -273,7 +268,7 @@ func (p *Plan) Next() (Probe, bool) {
 			return x, true
 		}
 		if most, known := p.full[x.Requests]; known && x.Prompt >= most {
-			continue // a batch of as many does not fit
+			continue // a batch of this size does not fit
 		}
 		if p.limits.ModelLen > 0 && x.Prompt+x.Tokens > p.limits.ModelLen {
 			continue
@@ -286,7 +281,7 @@ func (p *Plan) Next() (Probe, bool) {
 	return Probe{}, false
 }
 
-// Left is how many probes there are still, and of how many.
+// Left returns the number of remaining probes, and of all probes.
 func (p *Plan) Left() (left, of int) { return len(p.list) - p.next, len(p.list) }
 
 // Took takes the result of the last probe.
@@ -315,7 +310,7 @@ func (p *Plan) Took(r Result) error {
 		switch {
 		case !x.heldOut:
 			p.prompts[x.Prompt] = append(p.prompts[x.Prompt], ns)
-		case last >= 0 && p.held[last].probe.Name == x.Name: // once more
+		case last >= 0 && p.held[last].probe.Name == x.Name: // a repeat
 			p.held[last].took = append(p.held[last].took, float64(ns))
 		default:
 			p.held = append(p.held, comparison{x, float64(x.Prompt), []float64{float64(ns)}})
@@ -339,7 +334,7 @@ func (p *Plan) Took(r Result) error {
 	case mixed:
 		s, ok := joined(r.Arrived, x.Prompt)
 		switch {
-		case !ok: // it came too late or too early, and says nothing
+		case !ok: // too late or too early: it gives no information
 		case x.heldOut:
 			p.held = append(p.held, comparison{x, s.context, []float64{s.took}})
 		default:
@@ -361,8 +356,8 @@ func (p *Plan) Took(r Result) error {
 	return nil
 }
 
-// pace is what a step of a batch takes at the shortest context, in nanoseconds, of that batch or the next larger one
-// that was measured.
+// pace returns the duration of a batch's step at the shortest context, in nanoseconds: of that batch, or of the next
+// larger measured one.
 func (p *Plan) pace(batch int) float64 {
 	for _, b := range p.limits.batches() {
 		if list := p.steps[b]; b >= batch && len(list) > 0 {
@@ -372,8 +367,8 @@ func (p *Plan) pace(batch int) float64 {
 	return 0
 }
 
-// middle is the step in the middle of those in which all requests decode, by the median
-// of their gaps. False where there are too few.
+// middle returns the middle step among those in which all requests decode, with the median of their gaps. It returns
+// false if there are too few.
 func middle(arrived [][]machine.Time, prompt int) (step, bool) {
 	from, to := machine.Time(0), machine.Never
 	for _, list := range arrived {

@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 )
 
-// Quality returns sentences about how far the table is off what it is not made of.
+// Quality returns sentences about the errors of the table on held-out probes.
 func (f *Fit) Quality() (out []string) {
 	out = append(out, fmt.Sprintf("Repeats of a prompt were off their median by %.1f %% (median).", 100*f.Spread))
 	for _, of := range Kinds() {
@@ -73,7 +73,7 @@ func (f *Fit) WriteTable(to io.Writer) error {
 	return w.Flush()
 }
 
-// Sentences returns, a line each, what the table was held against, and what it does not hold.
+// Sentences returns, one per line, the comparisons with held-out probes, and the limits of the table.
 func (f *Fit) Sentences() string {
 	var b strings.Builder
 	for _, p := range f.Points {

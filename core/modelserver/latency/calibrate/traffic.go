@@ -11,10 +11,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
 )
 
-// Loads at which requests come at random, in percent of what the table says that the server takes.
+// Loads of random arrivals, in percent of the capacity that the table predicts.
 var loads = []int{30, 60, 80}
 
-// planTraffic asks for Poisson arrivals; what they ask for is known when there is a table.
+// planTraffic adds probes with Poisson arrivals. Their requests depend on the table, and are computed later.
 func (p *Plan) planTraffic() {
 	if p.limits.Traffic == 0 {
 		return
@@ -25,7 +25,7 @@ func (p *Plan) planTraffic() {
 	}
 }
 
-// arrivals are a traffic probe's requests. False where there is no table to say how many the server takes.
+// arrivals computes a traffic probe's requests. It returns false if there is no table to predict the server's capacity.
 func (p *Plan) arrivals(x *Probe) bool {
 	points, _, err := p.table()
 	if err != nil {
@@ -59,7 +59,7 @@ func (p *Plan) arrivals(x *Probe) bool {
 	return true
 }
 
-// figures are latencies of requests at their client, in nanoseconds.
+// figures holds latencies that clients measured, in nanoseconds.
 type figures struct{ ttft, itl, e2e []float64 }
 
 func (f *figures) add(sent machine.Time, arrived []machine.Time) {
@@ -70,7 +70,7 @@ func (f *figures) add(sent machine.Time, arrived []machine.Time) {
 	}
 }
 
-// predict plays a traffic probe's requests with the table.
+// predict simulates a traffic probe's requests with the table.
 func (p *Plan) predict(table *latency.Table, x *Probe, sent []machine.Time) (f figures, err error) {
 	blocks := 1 << 20
 	if p.limits.KVTokens > 0 {
@@ -96,7 +96,7 @@ func (p *Plan) predict(table *latency.Table, x *Probe, sent []machine.Time) (f f
 		}
 		fx.Reset()
 	}
-	// Whoever was sent later may overtake by a little: the engine takes them as they come.
+	// A request may slightly overtake one that was sent before: the engine takes them in order of arrival.
 	order := make([]int, len(sent))
 	for i := range order {
 		order[i] = i
@@ -121,7 +121,7 @@ func (p *Plan) predict(table *latency.Table, x *Probe, sent []machine.Time) (f f
 	return f, nil
 }
 
-// checkTraffic compares what clients saw with what the table says that they see.
+// checkTraffic compares the clients' measurements with the table's predictions.
 func (p *Plan) checkTraffic(table *latency.Table) (out []HeldOut, err error) {
 	for i := range p.seen {
 		x := &p.seen[i]
