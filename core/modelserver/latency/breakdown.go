@@ -7,22 +7,22 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 )
 
-// StepBreakdown is what the time of one step of a tensor parallel group
-// consists of. Whatever the timer, the parts add up to the step exactly.
+// StepBreakdown divides the time of one step of a tensor-parallel group into parts. With every timer, the sum of the
+// parts is exactly the time of the step.
 type StepBreakdown struct {
 	Total machine.Time
-	// Broadcast is the leader's word to its ranks, at the step's beginning.
+	// Broadcast is the leader's message to its ranks at the step's beginning.
 	Broadcast machine.Time
-	// AllReduce is each of AllReduces equal collectives, two per layer.
+	// AllReduce is the time of each of AllReduces equal collectives, two per layer.
 	AllReduce  machine.Time
 	AllReduces int
-	// Gather is the collecting of the logits on the leader, at the end.
+	// Gather is the time to collect the logits on the leader, at the end.
 	Gather machine.Time
-	// Compute is all the rest: every rank works on its slice.
+	// Compute is the rest: the time in which every rank works on its slice.
 	Compute machine.Time
 }
 
-// Phase is what a group does at one moment of a step.
+// Phase is the activity of a group at one time of a step.
 type Phase uint8
 
 // The phases of a step, in order; compute and all-reduce alternate.
@@ -33,14 +33,13 @@ const (
 	PhaseGather
 )
 
-// String is the name used in flow events.
+// String returns the name used in flow events.
 func (p Phase) String() string {
 	return [...]string{"broadcast", "compute", "all-reduce", "gather"}[p]
 }
 
-// SubEvent is one phase of a step: when it begins, counted from the step's
-// beginning, and how long it takes. Layer counts from 0; it is -1 before the
-// first and after the last.
+// SubEvent is one phase of a step: its beginning, counted from the step's beginning, and its duration. Layer counts
+// from 0; it is -1 before the first layer and after the last.
 type SubEvent struct {
 	Phase    Phase
 	Layer    int
@@ -48,10 +47,9 @@ type SubEvent struct {
 	Duration machine.Time
 }
 
-// Split takes a step apart that took total, which is more than the timer
-// says where an adapter or blocks had to be loaded. Communication is what the group's
-// wires cost by the ring formulas; a measured step that is too short for that keeps at
-// least a tenth of its time for computing.
+// Split divides a step that took total, which is longer than the timer's figure if the step loaded an adapter or
+// blocks. The ring formulas give the communication over the group's wires. A measured step that is too short for that
+// keeps at least a tenth of its time for computing.
 func (t *Timer) Split(s *engine.Step, total machine.Time) StepBreakdown {
 	b := StepBreakdown{Total: total}
 	if h := t.hardware; h != nil && h.Group.TP > 1 {
@@ -72,8 +70,7 @@ func (t *Timer) Split(s *engine.Step, total machine.Time) StepBreakdown {
 	return b
 }
 
-// Events walks through the phases in the order of time. A group of one has a
-// single compute phase.
+// Events iterates over the phases in the order of time. A group of one has a single compute phase.
 func (b StepBreakdown) Events() iter.Seq[SubEvent] {
 	return func(yield func(SubEvent) bool) {
 		var at machine.Time

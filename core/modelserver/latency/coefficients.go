@@ -9,13 +9,12 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 )
 
-// Coefficients is PerToken as people write it: spans such as "6.1ms", "20.5us"
-// or "44ps". Empty is 0.
+// Coefficients is PerToken as users write it: spans such as "6.1ms", "20.5us" or "44ps". Empty is 0.
 type Coefficients struct {
 	Step, PrefillOverhead, PrefillToken, DecodeSequence, ContextToken string
 }
 
-// PerToken reads every field; errors name the one that is wrong.
+// PerToken parses every field. An error names the invalid one.
 func (c Coefficients) PerToken() (p PerToken, err error) {
 	for _, f := range []struct {
 		name, text string
@@ -35,8 +34,8 @@ func (c Coefficients) PerToken() (p PerToken, err error) {
 	return p, nil
 }
 
-// ParseFixed reads a span that may be shorter than a nanosecond: what
-// time.ParseDuration reads, or picoseconds as in "44ps".
+// ParseFixed parses a span that may be shorter than a nanosecond: in the format of time.ParseDuration, or in
+// picoseconds as in "44ps".
 func ParseFixed(text string) (engine.Fixed, error) {
 	const expected = "expected a span such as 6.1ms, 20.5us, 9ns or 44ps, not negative and at most 1h"
 	text = strings.TrimSpace(text)
@@ -51,7 +50,7 @@ func ParseFixed(text string) (engine.Fixed, error) {
 	if err != nil || d < 0 || d > time.Hour {
 		return 0, fmt.Errorf("%q: %s", text, expected)
 	}
-	if d < 10*time.Microsecond { // ParseDuration drops what is below a nanosecond
+	if d < 10*time.Microsecond { // ParseDuration drops fractions of a nanosecond
 		if number, ok := strings.CutSuffix(text, "ns"); ok {
 			if ns, err := strconv.ParseFloat(number, 64); err == nil {
 				return engine.FixedNanos(ns), nil

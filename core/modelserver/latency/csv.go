@@ -17,8 +17,7 @@ import (
 //go:embed data/step-times.csv
 var builtinCSV string
 
-// Measured is the points of one model on one accelerator type and tensor
-// parallel size.
+// Measured holds the points of one model on one accelerator type and tensor parallel size.
 type Measured struct {
 	Model, System, Backend string
 	TP                     int
@@ -27,12 +26,12 @@ type Measured struct {
 
 var csvHeader = []string{"model", "system", "backend", "tp", "phase", "batch", "context_tokens", "ms"}
 
-// maxCSVBytes bounds a table that a user brings.
+// maxCSVBytes limits the size of a user's table.
 const maxCSVBytes = 16 << 20
 
-// ParseCSV reads measured points: a header line, then model, system, backend,
-// tp, phase (prefill, decode, or mixed:TOKENS of a decode step that computes a prompt of so many tokens, too), batch,
-// context_tokens and ms per line; lines that begin with # are comments. Errors name file and line.
+// ParseCSV parses measured points. After a header line, each line has model, system, backend, tp, phase (prefill,
+// decode, or mixed:TOKENS for a decode step that also computes a prompt of so many tokens), batch, context_tokens and
+// ms. Lines that begin with # are comments. Errors name file and line.
 func ParseCSV(file, text string) ([]Measured, error) {
 	if len(text) > maxCSVBytes {
 		return nil, fmt.Errorf("%s: %d bytes; at most %d are read", file, len(text), maxCSVBytes)
@@ -107,17 +106,16 @@ func parseRecord(f []string) (m Measured, p Point, err error) {
 	return m, p, err
 }
 
-// Builtin lists the measured tables that come with windtunnel.
+// Builtin returns the measured tables that come with windtunnel.
 var Builtin = sync.OnceValue(func() []Measured {
 	all, err := ParseCSV("step-times.csv", builtinCSV)
 	if err != nil {
-		panic(err) // embedded in this binary and read by a test
+		panic(err) // embedded in this binary and parsed by a test
 	}
 	return all
 })
 
-// builtinPoints finds the built-in table of a hardware, if there is one. They
-// were measured in bfloat16.
+// builtinPoints returns the built-in table of a hardware, if there is one. The points were measured in bfloat16.
 func builtinPoints(h *hardware.Hardware) ([]Point, string, bool) {
 	if h.Weights.Name != "" || h.KV != modelshape.BF16 {
 		return nil, "", false
@@ -136,11 +134,10 @@ func builtinPoints(h *hardware.Hardware) ([]Point, string, bool) {
 	return nil, "", false
 }
 
-// sameSize tells whether two models take the same steps, whatever they are
-// called.
+// sameSize reports whether two models take the same steps, whatever their names.
 func sameSize(a, b *modelshape.Shape) bool {
 	x, y := *a, *b
 	x.Name, y.Name, x.MaxModelLen, y.MaxModelLen = "", "", 0, 0
-	x.Quantization, y.Quantization = nil, nil // Hardware.Weights says how they are really stored
+	x.Quantization, y.Quantization = nil, nil // Hardware.Weights is the actual storage
 	return x == y
 }

@@ -11,10 +11,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
 )
 
-// Document003 is the step times that document 003 works its example of a request through with
-// (docs/documents.md): 200 ms for a prompt of 2,000 tokens, and 20 ms for a token of an answer, whatever
-// else is in the step. Nobody measured them, and some hardware cannot reach them: New
-// does not refuse them, but says so (Timer.Doubt).
+// Document003 is a timer with the step times of document 003's worked example of a request (docs/documents.md): 200 ms
+// for a prompt of 2,000 tokens, and 20 ms for a token of an answer, whatever else is in the step. They are not
+// measured, and some hardware cannot reach them. New does not refuse them, but reports it (Timer.Doubt).
 type Document003 struct{}
 
 const (
@@ -23,7 +22,7 @@ const (
 	documentToken   = 20 * machine.Millisecond
 )
 
-// StepTime implements engine.StepTimer. A step of prompts and tokens takes what both take.
+// StepTime implements engine.StepTimer. A step with prompts and tokens takes the sum of both times.
 func (d Document003) StepTime(s *engine.Step) engine.Fixed {
 	t := engine.ToFixed(documentPrefill/documentPrompt) * engine.Fixed(s.PrefillTokens)
 	if s.DecodeSeqs > 0 {
@@ -37,7 +36,7 @@ func (Document003) DecodeLine(int, int64) (engine.Line, bool) {
 	return engine.Line{Base: engine.ToFixed(documentToken), Until: engine.NoKnot}, true
 }
 
-// doubt says why nobody should believe these figures of a hardware, its own example first.
+// doubt returns the reason not to trust these figures on a hardware, the document's own example first.
 func (d Document003) doubt(h *hardware.Hardware) string {
 	told := fmt.Sprintf("step times are document 003's: %s for a prompt of %d tokens and %s for each token, which "+
 		"nobody measured", documentPrefill.Duration(), documentPrompt, documentToken.Duration())

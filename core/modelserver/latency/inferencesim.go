@@ -8,23 +8,22 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
 )
 
-// InferenceSim is the roofline of inference-sim (BLIS), at commit f90a1e3 of
-// github.com/inference-sim/inference-sim, with the utilisation of the arithmetic that its
-// hardware_config.json has for prompts and for decoding. A step takes the longer of its
-// arithmetic at that part of the peak and of its bytes at the full bandwidth, and nothing else: no
-// launches, no communication. Its model of a layer counts two matrices of the feed-forward part;
-// here all parameters are counted.
+// InferenceSim is the roofline of inference-sim (BLIS), at commit f90a1e3 of github.com/inference-sim/inference-sim,
+// with the utilization of the arithmetic units that its hardware_config.json has for prompts and for decoding. A step
+// takes the longer of two times: its arithmetic at that share of the peak, and its bytes at the full bandwidth. There
+// are no launches and no communication. inference-sim's model of a layer counts two matrices of the feed-forward part;
+// InferenceSim counts all parameters.
 type InferenceSim struct {
 	r               *Roofline
 	prefill, decode int64        // FLOP per second of one rank
 	bandwidth       int64        // bytes per second of one rank
-	multiply, read  engine.Fixed // per token of context that is decoded over
+	multiply, read  engine.Fixed // per token of context of a decode
 }
 
-// utilisation is the percentage of peak arithmetic that inference-sim assumes.
+// utilisation maps accelerators to the percentage of peak arithmetic that inference-sim assumes.
 var utilisation = map[string]struct{ prefill, decode int64 }{"H100": {45, 30}, "A100-80GB": {38, 18}, "L40S": {32, 8}}
 
-// NewInferenceSim prepares the rates. The error says that inference-sim has none for this accelerator.
+// NewInferenceSim computes the rates. It returns an error if inference-sim has none for this accelerator.
 func NewInferenceSim(h *hardware.Hardware) (*InferenceSim, error) {
 	part, ok := utilisation[h.Accelerator.Name]
 	if !ok {
@@ -49,7 +48,7 @@ func (t *InferenceSim) StepTime(s *engine.Step) engine.Fixed {
 	return max(compute, memory, oneNanosecond)
 }
 
-// parts are a step's arithmetic and its reading.
+// parts returns the times of a step's arithmetic and of its reads.
 func (t *InferenceSim) parts(s *engine.Step) (compute, memory engine.Fixed) {
 	batch := int64(s.DecodeSeqs)
 	sampled := batch + int64(s.PrefillFinished)
@@ -69,7 +68,7 @@ func (t *InferenceSim) parts(s *engine.Step) (compute, memory engine.Fixed) {
 		t.read*engine.Fixed(s.DecodeContext)
 }
 
-// DecodeLine implements engine.StepTimer: there is one knot, where arithmetic and reading take as long.
+// DecodeLine implements engine.StepTimer. It has one knot, where arithmetic and reads take equally long.
 func (t *InferenceSim) DecodeLine(batch int, context int64) (engine.Line, bool) {
 	compute, memory := t.parts(&engine.Step{DecodeSeqs: batch, DecodeContext: context})
 	line, other := engine.Line{Base: compute, Slope: t.multiply, Until: engine.NoKnot},
@@ -78,7 +77,7 @@ func (t *InferenceSim) DecodeLine(batch int, context int64) (engine.Line, bool) 
 		line, other = other, line
 	}
 	if other.Slope > line.Slope {
-		// The first context at which the other one takes longer.
+		// The first context at which the other time is longer.
 		line.Until = context + int64((line.Base-other.Base)/(other.Slope-line.Slope)) + 1
 	}
 	return line, true

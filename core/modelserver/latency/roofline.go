@@ -6,15 +6,13 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
 )
 
-// Roofline computes a step from the model's shape and the accelerator's rates
-// (Williams, Waterman and Patterson, 2009): matrices take the longer of their
-// arithmetic and the reading of their weights, attention the same of its own,
-// and to that come the all-reduces of tensor parallelism and a fixed cost per
-// layer. A test holds it within 25 % of every measured point, with medians below
-// 10 %; use a table where there is one.
+// Roofline computes a step from the model's shape and the accelerator's rates (Williams, Waterman and Patterson, 2009).
+// Matrices take the longer of their arithmetic and the reads of their weights, and attention likewise. Added to that
+// are the all-reduces of tensor parallelism and a fixed cost per layer. A test checks that it is within 25 % of every
+// measured point, with medians below 10 %. Use a table where there is one.
 type Roofline struct {
 	h hardware.Hardware
-	// Of one rank, per second: what kernels reach, not the peak.
+	// Of one rank, per second: the rates that kernels reach, not the peak.
 	flopRate, byteRate int64
 	tokenFLOP          int64 // per token, all layers
 	headFLOP           int64 // per sampled token
@@ -26,9 +24,8 @@ type Roofline struct {
 	contextToken       engine.Fixed // decode attention per token of context
 }
 
-// Fixed costs beside the roofline, fitted to step-times.csv: kernels of one
-// layer that are neither matrices nor attention, without CUDA graphs while
-// prompts are computed; and what a step costs once (sampling, scheduling that
+// Fixed costs beside the roofline, fitted to step-times.csv: the kernels of one layer that are neither matrices nor
+// attention, without CUDA graphs while prompts are computed; and the cost of a whole step (sampling, scheduling that
 // does not overlap).
 const (
 	layerNanoseconds        = 4_000
@@ -37,7 +34,7 @@ const (
 	sampleNanoseconds       = 6_000 // per sampled sequence
 )
 
-// NewRoofline checks the hardware and prepares its rates.
+// NewRoofline checks the hardware and computes its rates.
 func NewRoofline(h hardware.Hardware) (*Roofline, error) {
 	if err := h.Check(); err != nil {
 		return nil, err
@@ -75,7 +72,7 @@ func (r *Roofline) StepTime(s *engine.Step) engine.Fixed {
 	return engine.Fixed(ns)<<engine.FixedShift + r.contextToken*engine.Fixed(s.DecodeContext)
 }
 
-// DecodeLine implements engine.StepTimer: a straight line in the context.
+// DecodeLine implements engine.StepTimer: the time is linear in the context.
 func (r *Roofline) DecodeLine(batch int, context int64) (engine.Line, bool) {
 	return engine.Line{Base: r.decode(int64(batch)) + r.contextToken*engine.Fixed(context), Slope: r.contextToken,
 		Until: engine.NoKnot}, true
@@ -85,7 +82,7 @@ func (r *Roofline) decode(batch int64) engine.Fixed {
 	return engine.Fixed(r.batch(batch, batch)) << engine.FixedShift
 }
 
-// batch is everything but attention, in nanoseconds.
+// batch returns the time of everything but attention, in nanoseconds.
 func (r *Roofline) batch(tokens, sampled int64) int64 {
 	ns := int64(stepNanoseconds) + int64(r.h.Model.Layers)*layerNanoseconds + sampled*sampleNanoseconds
 	ns += overlap(machine.MulDiv(tokens, machine.MulDiv(r.tokenFLOP, 1e12, r.flopRate), 1000),
@@ -96,9 +93,8 @@ func (r *Roofline) batch(tokens, sampled int64) int64 {
 	return ns + r.communication(tokens, sampled)
 }
 
-// overlap is the time of arithmetic and reading that go on at once: the longer
-// of the two, and a third of the shorter where they are about equal, for no
-// kernel hides one behind the other perfectly.
+// overlap returns the time of simultaneous arithmetic and reads: the longer of the two, and a third of the shorter
+// where they are about equal, because no kernel hides one behind the other perfectly.
 func overlap(a, b int64) int64 {
 	if a < b {
 		a, b = b, a
@@ -106,8 +102,8 @@ func overlap(a, b int64) int64 {
 	return a + machine.MulDiv(b, b, 3*max(a, 1))
 }
 
-// communication is two all-reduces per layer (after attention and after the
-// feed-forward part) and the gathering of the logits.
+// communication returns the time of two all-reduces per layer (after attention and after the feed-forward part) and of
+// collecting the logits.
 func (r *Roofline) communication(tokens, sampled int64) int64 {
 	return communication(&r.h, &r.h.Group, tokens, sampled)
 }
@@ -120,12 +116,12 @@ func communication(h *hardware.Hardware, g *hardware.Group, tokens, sampled int6
 		g.AllGather(2*sampled*int64(h.Model.Vocab)) + g.Broadcast(broadcastBytes(tokens, sampled))
 }
 
-// broadcastBytes is the leader's word to its ranks: a token id for each token
-// and a scheduling record for each sequence.
+// broadcastBytes returns the size of the leader's message to its ranks: a token id for each token and a scheduling
+// record for each sequence.
 func broadcastBytes(tokens, sequences int64) int64 { return 8*tokens + 256*sequences + 512 }
 
-// expertsTouched is how many different experts of a layer a batch visits on
-// average when tokens choose independently: E·(1-(1-k/E)^tokens), in integers.
+// expertsTouched returns the average number of different experts of a layer that a batch visits when tokens choose
+// independently: E·(1-(1-k/E)^tokens), in integers.
 func (r *Roofline) expertsTouched(tokens int64) int64 {
 	experts, active := int64(r.h.Model.Experts), int64(r.h.Model.ActiveExperts)
 	if experts == 0 {

@@ -8,9 +8,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
 )
 
-// Constant is the simplest timer: a step that completes prompts takes
-// TimeToFirstToken, every other step InterTokenLatency, whatever the batch.
-// Of a prompt in chunks only the last one counts.
+// Constant is the simplest timer: a step that completes prompts takes TimeToFirstToken, every other step
+// InterTokenLatency, whatever the batch. Of a prompt in chunks, only the last chunk counts.
 type Constant struct {
 	TimeToFirstToken, InterTokenLatency machine.Time
 }
@@ -32,7 +31,7 @@ func (c Constant) DecodeLine(int, int64) (engine.Line, bool) {
 	return engine.Line{Base: engine.ToFixed(max(c.InterTokenLatency, 1)), Until: engine.NoKnot}, true
 }
 
-// PerToken is a linear timer: what a calibration from measurements gives.
+// PerToken is a linear timer, for coefficients calibrated from measurements.
 //
 //	step = Step + PrefillOverhead (if any prompt) + PrefillToken·new tokens
 //	     + DecodeSequence·sequences + ContextToken·(tokens attended to)
@@ -59,15 +58,14 @@ func (p PerToken) DecodeLine(batch int, context int64) (engine.Line, bool) {
 	base := p.StepTime(&engine.Step{DecodeSeqs: batch, DecodeContext: context})
 	slope := p.ContextToken
 	if base == oneNanosecond {
-		return engine.Line{Base: base, Until: context + 1}, true // under the least step: the line bends there
+		return engine.Line{Base: base, Until: context + 1}, true // below the least step: the line bends there
 	}
 	return engine.Line{Base: base, Slope: slope, Until: engine.NoKnot}, true
 }
 
 const oneNanosecond = engine.Fixed(1) << engine.FixedShift
 
-// check refuses coefficients that are negative, too large, or faster than the
-// hardware where that is known.
+// check refuses coefficients that are negative, too large, or faster than the hardware if that is known.
 func (p PerToken) check(h *hardware.Hardware) error {
 	for _, c := range []struct {
 		name  string
@@ -86,8 +84,8 @@ func (p PerToken) check(h *hardware.Hardware) error {
 	return checkAgainst(p, h, "the coefficient set")
 }
 
-// checkAgainst samples a timer over batches and lengths that people use and
-// refuses it if it beats the hardware anywhere.
+// checkAgainst samples a timer over common batches and lengths, and refuses it if it is faster than the hardware
+// anywhere.
 func checkAgainst(t engine.StepTimer, h *hardware.Hardware, what string) error {
 	if h == nil {
 		return nil

@@ -16,16 +16,15 @@ type Point struct {
 	Decode  bool
 	Batch   int64
 	Context int64
-	// Prompt is how many tokens of a whole prompt a decode step computes as well; 0 where none.
+	// Prompt is the length of a whole prompt that a decode step also computes; 0 is none.
 	Prompt      int64
 	Nanoseconds int64
 }
 
-// Table is a timer from measured points. It gives its points back exactly and
-// is bilinear in batch and mean context between them. What a prompt costs
-// beyond a straight line is attention, which grows with pairs of tokens: that
-// part is fitted from the two longest prompts and taken out before
-// interpolating, so that chunks and cached prefixes cost what they should.
+// Table is a timer from measured points. It returns its points exactly, and interpolates bilinearly in batch and mean
+// context between them. Attention makes a prompt's time grow faster than its length, with the pairs of tokens. Table
+// fits that part from the two longest prompts and removes it before it interpolates, so that chunks and cached prefixes
+// take the right time.
 type Table struct {
 	batches  []int64          // knots, ascending
 	contexts []int64          // knots of the mean context, ascending
@@ -34,7 +33,7 @@ type Table struct {
 	linear   []engine.Fixed   // a prompt's time without its pairs
 	pair     int64            // per pair, in 2^-36 ns
 	read     engine.Fixed     // reading one token of KV cache
-	mixed    engine.Fixed     // the share of a prompt's time that it takes beside decoding, 1<<FixedShift is all
+	mixed    engine.Fixed     // share of a prompt's time that a decode step adds, 1<<FixedShift is all
 	extra    func(tokens, sampled int64) engine.Fixed
 }
 
@@ -43,10 +42,9 @@ const (
 	pairShift = 36
 )
 
-// NewTable builds a table from points in any order. Decode points must form a
-// full grid of batches by contexts. Times that fall with longer contexts are
-// measuring noise and are lifted by up to 2 %; more is refused, as is any
-// point faster than the hardware, if that is given.
+// NewTable builds a table from points in any order. Decode points must form a full grid of batches by contexts. Times
+// that fall with longer contexts are measurement noise: NewTable raises them by up to 2 %, and refuses more. It also
+// refuses any point faster than the hardware, if that is given.
 func NewTable(points []Point, h *hardware.Hardware) (*Table, error) {
 	t := &Table{mixed: 1 << engine.FixedShift, extra: func(int64, int64) engine.Fixed { return 0 }}
 	if len(points) > maxPoints {
@@ -128,8 +126,8 @@ func ascending[V any](set map[int64]V) []int64 {
 	return keys
 }
 
-// lift makes a row rise, by at most 2 %, and returns the index of the point
-// before a deeper fall, or -1.
+// lift makes a row ascending. It raises values by at most 2 %, and returns the index of the point before a deeper fall,
+// or -1.
 func lift(row []engine.Fixed) int {
 	for i := 1; i < len(row); i++ {
 		if row[i] < row[i-1] {
@@ -142,12 +140,11 @@ func lift(row []engine.Fixed) int {
 	return -1
 }
 
-// fitPrefill splits prompt times into a line and pairs.
+// fitPrefill splits prompt times into a linear part and a part per pair.
 func (t *Table) fitPrefill(prefill map[int64]int64) error {
 	n := len(t.prompts)
 	short, long := t.prompts[n-2], t.prompts[n-1]
-	// If the rest is proportional to length, f(long) - f(short)·long/short is
-	// all pairs.
+	// If the rest is proportional to length, f(long) - f(short)·long/short consists of pairs alone.
 	bend := prefill[long] - machine.MulDiv(prefill[short], long, short)
 	if pairs := long*(long+1)/2 - machine.MulDiv(short*(short+1)/2, long, short); bend > 0 && pairs > 0 {
 		t.pair = machine.MulDiv(bend, 1<<pairShift, pairs)
@@ -167,11 +164,11 @@ func (t *Table) fitPrefill(prefill map[int64]int64) error {
 	return nil
 }
 
-// fitMixed finds the share of a prompt's time that it takes in a step that decodes, too: the one
-// with which the measured mixed steps are off the least in squares.
+// fitMixed finds the share of a prompt's time that it takes in a step that also decodes: the share with the least
+// square error over the measured mixed steps.
 func (t *Table) fitMixed(points []Point) error {
 	var product, square float64
-	// Where the prompt alone takes as long, decoding is hidden behind it, and the share is not told.
+	// If the prompt alone takes as long, it hides the decoding, and the point does not determine the share.
 	told := slices.DeleteFunc(slices.Clone(points), func(p Point) bool {
 		return p.Nanoseconds <= int64(t.StepTime(hardware.PrefillStep(p.Prompt)).Time())*201/200
 	})
@@ -200,8 +197,7 @@ func (t *Table) pairs(n int64) engine.Fixed {
 	return engine.Fixed(machine.MulDiv(n, t.pair, 1<<(pairShift-engine.FixedShift)))
 }
 
-// segment finds i with knots[i] <= x < knots[i+1]; -1 below the first and
-// len-1 from the last on.
+// segment returns i with knots[i] <= x < knots[i+1]; -1 below the first and len-1 from the last on.
 func segment(knots []int64, x int64) int {
 	low, high := -1, len(knots)-1
 	for low < high {
@@ -215,8 +211,8 @@ func segment(knots []int64, x int64) int {
 	return low
 }
 
-// between interpolates between knots i and i+1, holds the first value below
-// the first knot and goes on with the last slope beyond the last.
+// between interpolates between knots i and i+1. It returns the first value below the first knot, and continues with the
+// last slope beyond the last knot.
 func between(knots []int64, x int64, value func(i int) engine.Fixed) engine.Fixed {
 	i := segment(knots, x)
 	switch {
@@ -227,7 +223,7 @@ func between(knots []int64, x int64, value func(i int) engine.Fixed) engine.Fixe
 	}
 	i = min(i, len(knots)-2)
 	a, b := value(i), value(i+1)
-	if b <= a { // noise: fall to b, but not on beyond it
+	if b <= a { // noise: fall to b, but no further beyond it
 		return max(b, a-engine.Fixed(machine.MulDiv(int64(a-b), x-knots[i], knots[i+1]-knots[i])))
 	}
 	return a + engine.Fixed(machine.MulDiv(int64(b-a), x-knots[i], knots[i+1]-knots[i]))
@@ -255,7 +251,7 @@ func (t *Table) line(batch, context int64) engine.Line {
 	}
 	from := k
 	if k == last {
-		from = last - 1 // beyond the table: the last slope goes on
+		from = last - 1 // beyond the table, the last slope continues
 	} else {
 		line.Until = t.contexts[k+1] * batch
 	}
@@ -265,9 +261,9 @@ func (t *Table) line(batch, context int64) engine.Line {
 	return line
 }
 
-// StepTime implements engine.StepTimer. A mixed step takes what its decodes
-// take alone, plus what its prompt tokens add to a batch of that many tokens (or
-// the share of it that measured mixed steps take), and never less than its prompts alone.
+// StepTime implements engine.StepTimer. A mixed step takes the time of its decodes alone, plus the time that its prompt
+// tokens add to a batch of that many tokens (or the share of it that measured mixed steps take), and never less than
+// its prompts alone.
 func (t *Table) StepTime(s *engine.Step) engine.Fixed {
 	batch := int64(s.DecodeSeqs)
 	if s.PrefillTokens == 0 {
@@ -287,7 +283,7 @@ func (t *Table) StepTime(s *engine.Step) engine.Fixed {
 	return max(alone, decode+prompt)
 }
 
-// tokens is what prompt tokens take without their attention.
+// tokens returns the time of prompt tokens without their attention.
 func (t *Table) tokens(n int64) engine.Fixed {
 	return between(t.prompts, n, func(i int) engine.Fixed { return t.linear[i] })
 }
@@ -296,8 +292,8 @@ func (t *Table) attention(s *engine.Step) engine.Fixed {
 	return max(t.pairs(s.PrefillPairs), t.read*engine.Fixed(s.PrefillContext))
 }
 
-// parts of a mixed step are what its decodes take alone, and what its prompt tokens add to a batch
-// of that many tokens.
+// parts returns the two parts of a mixed step: the time of its decodes alone, and the time that its prompt tokens add
+// to a batch of that many tokens.
 func (t *Table) parts(s *engine.Step) (decode, prompt engine.Fixed) {
 	batch := int64(s.DecodeSeqs)
 	decode = t.line(batch, s.DecodeContext).Base - t.extra(batch, batch)
@@ -305,7 +301,7 @@ func (t *Table) parts(s *engine.Step) (decode, prompt engine.Fixed) {
 		t.extra(s.PrefillTokens+batch, batch+int64(s.PrefillFinished))
 }
 
-// Step is what the point measured.
+// Step returns the work of the measured step.
 func (p Point) Step() *engine.Step {
 	if p.Prompt > 0 {
 		s := hardware.PrefillStep(p.Prompt)
@@ -318,7 +314,7 @@ func (p Point) Step() *engine.Step {
 	return hardware.PrefillStep(p.Context)
 }
 
-// String names the point as errors do.
+// String returns the name of the point in errors.
 func (p Point) String() string {
 	if p.Prompt > 0 {
 		return fmt.Sprintf("prefill of %d tokens beside decode of %d sequences of %d tokens", p.Prompt, p.Batch,

@@ -9,11 +9,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
 )
 
-// Kind is how step times are made.
+// Kind is the method by which step times are computed.
 type Kind string
 
-// The kinds. Auto is the built-in table of the hardware if there is one, else
-// its roofline.
+// The values of Kind. Auto is the built-in table of the hardware if there is one, else its roofline.
 const (
 	KindAuto         Kind = ""
 	KindConstant     Kind = "constant"
@@ -24,14 +23,14 @@ const (
 	KindInferenceSim Kind = "inference-sim"
 )
 
-// Config asks for a timer.
+// Config holds the parameters of a Timer.
 type Config struct {
 	Kind     Kind
 	Constant Constant // for KindConstant
 	PerToken PerToken // for KindPerToken
 	Points   []Point  // for KindTable; nil is the built-in table of Hardware
-	// Hardware is needed by table, roofline and auto. Given to the other
-	// kinds, their figures are checked against it.
+	// Hardware is required by table, roofline and auto. With other kinds it is optional, and New checks their figures
+	// against it.
 	Hardware *hardware.Hardware
 
 	Jitter Jitter
@@ -40,12 +39,11 @@ type Config struct {
 	Component string
 }
 
-// Jitter makes a step longer or shorter than the timer says. It rules macro
-// steps out, so it is off unless asked for.
+// Jitter makes a step longer or shorter than the timer's figure. It excludes macro-steps, so it is off by default.
 type Jitter struct {
-	// Factor multiplies, in Millionths; the zero value is off.
+	// Factor is a factor, in Millionths; the zero value is off.
 	Factor dist.Dist
-	// Extra is added, in Nanoseconds: pauses of the host. The zero value is off.
+	// Extra is an additional time, in Nanoseconds, for pauses of the host. The zero value is off.
 	Extra dist.Dist
 }
 
@@ -57,8 +55,8 @@ func (j *Jitter) off() bool {
 // isZero reports whether every draw gives 0.
 func isZero(d dist.Dist) bool { return d.IsConstant() && d.Quantile(0) == 0 }
 
-// Timer is a checked engine.StepTimer that can also say where its figures come
-// from and what a step consists of. It is safe for concurrent use.
+// Timer is a checked engine.StepTimer that also reports the source of its figures and the parts of a step. It is safe
+// for concurrent use.
 type Timer struct {
 	inner    engine.StepTimer
 	hardware *hardware.Hardware
@@ -69,8 +67,7 @@ type Timer struct {
 	name     string
 }
 
-// New makes a timer, or says which figure is missing, malformed or faster than
-// the hardware.
+// New returns a timer, or an error that names the figure that is missing, malformed or faster than the hardware.
 func New(c Config) (*Timer, error) {
 	t := &Timer{hardware: c.Hardware, seed: c.Seed, name: c.Component}
 	if c.Hardware != nil {
@@ -139,7 +136,7 @@ func (t *Timer) choose(c Config) (err error) {
 			return err
 		}
 		if h != nil && h.Group.Nodes > 1 {
-			// Tables are of one node; the rest is what its wires would have cost.
+			// Tables are of one node. Add the extra time of communication over several nodes.
 			one := h.Group
 			one.Nodes, one.Within = 1, h.Accelerator.Fabric
 			table.extra = func(tokens, sampled int64) engine.Fixed {
@@ -163,8 +160,7 @@ func (t *Timer) roofline() error {
 	return err
 }
 
-// For is the timer of one engine among several: the same figures, with jitter
-// drawn on its own.
+// For returns the timer of one engine among several: with the same figures, and with jitter of its own.
 func (t *Timer) For(component string) *Timer {
 	if t.jitter == nil {
 		return t
@@ -174,14 +170,14 @@ func (t *Timer) For(component string) *Timer {
 	return &own
 }
 
-// Hardware is the model and accelerator that the timer computes from or was
-// checked against; nil where none was named.
+// Hardware returns the model and accelerator that the timer computes from or was checked against; nil if none was
+// named.
 func (t *Timer) Hardware() *hardware.Hardware { return t.hardware }
 
-// Source says where the figures come from, for reports.
+// Source returns the source of the figures, for reports.
 func (t *Timer) Source() string { return t.source }
 
-// Doubt is why nobody should believe the figures, where there is a reason to say so; else empty.
+// Doubt returns the reason not to trust the figures, or "".
 func (t *Timer) Doubt() string { return t.doubt }
 
 // StepTime implements engine.StepTimer.
