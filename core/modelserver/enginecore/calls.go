@@ -10,48 +10,48 @@ import (
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
 
-// call is something that this server has asked for.
+// call is a request of this server to another server or to the external cache.
 type call struct {
 	id    Call
 	what  errand
-	seq   *Sequence         // of all but greetings
+	seq   *Sequence         // of every call but greetings
 	to    *connector.Remote // nil: the external cache
 	timer machine.Handle
-	greet []*Sequence // who waits for the greeting
+	greet []*Sequence // completions that wait for the greeting
 
-	// Of a cache that is fetched.
+	// For a call that fetches a cache.
 	step     step
-	open     bool // there is a connection
+	open     bool // the connection is open
 	began    machine.Time
-	posted   machine.Time // how long it took until the holder had answered
-	granted  bool         // it has
+	posted   machine.Time // time from the request to the holder's answer
+	granted  bool         // the holder has answered
 	tokens   int
 	bytes    int64
-	told     bool   // the engine knows how it went, or wants to know no more
-	released bool   // the engine needs the holder's blocks no more
-	writer   string // the engine that the bytes come from
-	stored   bool   // they lie in the external cache, or will
+	told     bool   // the engine knows the result, or no longer needs it
+	released bool   // the engine no longer needs the holder's blocks
+	writer   string // the engine that sends the bytes
+	stored   bool   // the bytes are, or will be, in the external cache
 }
 
-// errand is what a call is for.
+// errand is the purpose of a call.
 type errand uint8
 
 const (
-	greeting errand = iota // somebody who has never answered
+	greeting errand = iota // a server that has never answered
 	finding                // how much of a prompt another server has
-	looking                // how much the external cache has
+	looking                // how much of a prompt the external cache has
 	fetching               // a cache
 	freeing                // a cache that was not fetched after all, so that its holder need not keep it
 )
 
-// step is how far a fetch or a freeing has come.
+// step is the progress of a fetch or a freeing.
 type step uint8
 
 const (
 	asking step = iota
 	moving
 	whole     // all has arrived, or nothing more will
-	releasing // the holder is told that it is needed no more
+	releasing // reporting to the holder that its cache is no longer needed
 )
 
 var errLost = errors.New("a fault was asked for: the transfer is lost")
@@ -66,7 +66,7 @@ func (s *Core) call(what errand, q *Sequence, to *connector.Remote) *call {
 	return c
 }
 
-// ask puts a question, and gives whom it is for the time for a first byte.
+// ask sends a question, and allows PeerTimeout for the first byte of the answer.
 func (s *Core) ask(c *call, q Question) {
 	c.open = true
 	s.after(s.c.PeerTimeout, &c.timer, timer{call: c})
@@ -83,9 +83,9 @@ func (s *Core) hangUp(c *call) {
 	delete(s.calls, c.id)
 }
 
-// A fetch holds blocks of the engine from its beginning, so a server that has
-// never answered is greeted first, without any: nobody who never answers holds
-// blocks, and who answers no more holds them for PeerTimeout.
+// A fetch holds blocks of the engine from its beginning. The Core therefore first greets a server that has never
+// answered, which takes no blocks. A server that never answers then holds no blocks, and one that stops answering holds
+// them for PeerTimeout.
 
 func (s *Core) greeted(r *connector.Remote) bool {
 	_, ok := s.known.Get(r.Address())
@@ -112,7 +112,7 @@ func (s *Core) greet(q *Sequence) {
 	s.ask(c, Question{Op: OpHello})
 }
 
-// leave takes a completion out of what it waits for before the engine has it.
+// leave ends the waits of a completion that has not entered the engine.
 func (s *Core) leave(q *Sequence) {
 	switch c := q.fetches; c.what {
 	case greeting:
@@ -131,7 +131,7 @@ func (s *Core) leave(q *Sequence) {
 	q.fetches = nil
 }
 
-// met is the end of a greeting.
+// met ends a greeting.
 func (s *Core) met(c *call, err error) {
 	s.hangUp(c)
 	for _, q := range c.greet {
@@ -150,9 +150,9 @@ func (s *Core) met(c *call, err error) {
 	}
 }
 
-// pull fetches the cache that the engine has reserved blocks for.
+// pull fetches the cache for which the engine has reserved blocks.
 func (s *Core) pull(f *engine.Effect, q *Sequence) {
-	found := q.fetches // what was found of the prompt, if it is not the request that says
+	found := q.fetches // the cached part of the prompt, if the request does not name it
 	c := s.call(fetching, q, q.Remote)
 	c.tokens, c.bytes = int(f.Count), f.Bytes
 	if q.Remote != nil {
@@ -171,7 +171,7 @@ func (s *Core) move(c *call) {
 func (s *Core) replied(id Call, a *Reply) {
 	c := s.calls[id]
 	if c == nil || !c.open || c.timer == 0 {
-		return // it came too late, or nobody has asked
+		return // too late, or unasked
 	}
 	s.timers.Remove(&c.timer)
 	s.note(c, true)
@@ -196,8 +196,7 @@ func (s *Core) replied(id Call, a *Reply) {
 	case err != nil:
 		s.failed(c, err)
 	case a.Waiting && c.what == fetching:
-		// The holder says when it is enough; one that says nothing more is waited
-		// for a little longer.
+		// The holder decides when it stops waiting. If it sends nothing more, wait a little longer than that.
 		s.after(s.cfg.KVHoldTimeout.Add(s.c.PeerTimeout), &c.timer, timer{call: c})
 	case a.Waiting:
 		s.after(s.c.PeerTimeout, &c.timer, timer{call: c})
@@ -210,7 +209,7 @@ func (s *Core) replied(id Call, a *Reply) {
 	}
 }
 
-// late is the end of the time for an answer.
+// late handles a missing answer at the end of its time.
 func (s *Core) late(c *call) {
 	s.lost(c, fmt.Errorf("%s has not answered in time", c.to.Address()))
 }
@@ -224,7 +223,7 @@ func (s *Core) broke(id Call, err error) {
 	s.lost(c, err)
 }
 
-// lost is a call whose connection is no good.
+// lost handles a call whose connection is broken.
 func (s *Core) lost(c *call, err error) {
 	s.note(c, false)
 	switch {
@@ -239,18 +238,18 @@ func (s *Core) lost(c *call, err error) {
 	case c.step == releasing:
 		s.do(c.seq, Kept{err})
 		s.hangUp(c)
-	default: // what moves goes on: the bytes travel another way
+	default: // a running transfer continues: its bytes take another path
 		s.do(c.seq, Kept{err})
 	}
 }
 
-// loses counts a cache that does not come.
+// loses counts a cache that does not arrive.
 func (s *Core) loses(q *Sequence, c *call, err error) {
 	s.stats.FetchFailed(1)
 	s.do(q, Lost{c.to, err})
 }
 
-// found is what the external cache has of a prompt.
+// found handles the external cache's answer about a prompt.
 func (s *Core) found(m *Found) {
 	if c := s.calls[m.Call]; c != nil && c.what == looking {
 		s.hangUp(c)
@@ -258,7 +257,7 @@ func (s *Core) found(m *Found) {
 	}
 }
 
-// nearby lets a completion begin with what was found of its prompt.
+// nearby starts a completion with the cached part of its prompt.
 func (s *Core) nearby(c *call, tokens int, writer string) {
 	if tokens > 0 {
 		c.writer = writer
@@ -267,10 +266,10 @@ func (s *Core) nearby(c *call, tokens int, writer string) {
 	s.begin(c.seq)
 }
 
-// failed tells the engine that a cache will not come.
+// failed reports to the engine that a cache will not arrive.
 func (s *Core) failed(c *call, err error) {
 	c.step = whole
-	if c.what == freeing { // it has let go by itself
+	if c.what == freeing { // the holder frees it by itself
 		s.hangUp(c)
 		return
 	}
@@ -282,7 +281,7 @@ func (s *Core) failed(c *call, err error) {
 	s.settle(c)
 }
 
-// moved takes what becomes of the bytes.
+// moved handles the progress of a transfer.
 func (s *Core) moved(m *Moved) {
 	c := s.calls[m.Call]
 	if c == nil || c.step != moving {
@@ -313,8 +312,8 @@ func (s *Core) moved(m *Moved) {
 	s.settle(c)
 }
 
-// settle ends a fetch that the engine and the network are through with. While
-// there is a connection its holder can be told that it is needed no more.
+// settle ends a fetch that needs nothing more from the engine or the network. While the connection is open, the Core
+// can still report to the holder that its cache is no longer needed.
 func (s *Core) settle(c *call) {
 	switch {
 	case c.step != whole || !c.released:
@@ -330,9 +329,8 @@ func (s *Core) giveBack(c *call) {
 	s.ask(c, Question{Op: OpRelease})
 }
 
-// release is the engine needing a holder's blocks no more. A transfer that
-// nobody waits for any more is broken off; of a pipelined one the rest still
-// comes out of the holder's blocks.
+// release notes that the engine no longer needs a holder's blocks. The Core cancels a transfer that no completion waits
+// for. The rest of a pipelined transfer still reads the holder's blocks.
 func (s *Core) release(q *Sequence) {
 	if q == nil {
 		return
@@ -340,8 +338,8 @@ func (s *Core) release(q *Sequence) {
 	c := q.fetches
 	switch {
 	case c == nil || c.what != fetching:
-		// Nothing was fetched: all of it was here already, or nobody waits for it
-		// any more. The holder need not keep it until its time is up.
+		// Nothing was fetched: this server had all of it already, or no completion waits for it any more. The holder
+		// need not keep it until its timeout.
 		if q.Remote != nil {
 			s.ask(s.call(freeing, q, q.Remote), fetch(q.Remote))
 		}
@@ -355,8 +353,7 @@ func (s *Core) release(q *Sequence) {
 	s.settle(c)
 }
 
-// drop ends what a completion fetches, after a crash: its connections are gone
-// with it.
+// drop ends a completion's fetch after a crash: its connections are gone too.
 func (s *Core) drop(q *Sequence) {
 	c := q.fetches
 	if c == nil || c.what != fetching || s.calls[c.id] == nil {

@@ -9,21 +9,21 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// life is whether a Core serves.
+// life is the Core's state of service.
 type life struct {
 	controls []*Control // not answered yet
 	dead     bool
 	sleeps   int
 }
 
-// Dead says that the server is not healthy: the engine has crashed, has lost a
-// rank, or never fitted into its memory.
+// Dead reports whether the server is unhealthy: the engine has crashed, has lost a rank, or never fitted into its
+// memory.
 func (s *Core) Dead() bool { return s.dead || s.c.OutOfMemory != nil }
 
-// SleepLevel is how deep it sleeps; 0 is awake.
+// SleepLevel returns the level of sleep; 0 is awake.
 func (l *life) SleepLevel() int { return l.sleeps }
 
-// CheckFailure says why a Control is no failure of this server.
+// CheckFailure returns the reason why a Control is not a valid failure of this server.
 func (c *Config) CheckFailure(f engine.Control) error {
 	if f.Op == engine.OpPace || f.Op == engine.OpCrash || f.Op == engine.OpFailRank && f.Rank >= 0 &&
 		f.Rank < max(1, c.Ranks) {
@@ -41,7 +41,7 @@ func (s *Core) control(m *Control) {
 	s.input(m.Control)
 }
 
-// controlled hands an answer to the oldest who waits for this operation.
+// controlled answers the oldest Control that waits for this operation.
 func (s *Core) controlled(f *engine.Effect) {
 	i := slices.IndexFunc(s.controls, func(m *Control) bool { return m.Op == f.Op })
 	if i < 0 {
@@ -64,16 +64,15 @@ func (s *Core) controlled(f *engine.Effect) {
 	s.do(nil, Controlled{m, done})
 }
 
-// A server that does not fit into its memory is killed while it starts, and
-// Kubernetes starts it again: at once, and then after pauses that double from
-// 10 s to 5 min (CrashLoopBackOff). It never serves.
+// A server that does not fit into its memory is killed while it starts, and Kubernetes restarts it: at once, and then
+// after pauses that double from 10 s to 5 min (CrashLoopBackOff). It never serves.
 const (
 	firstBackOff = 10 * machine.Second
 	lastBackOff  = 300 * machine.Second
 )
 
-// Kills is how often such a server was killed within a time after its first
-// start, and the pause that the last time was followed by.
+// Kills returns the number of times that such a server was killed within a time after its first start, and the pause
+// after the last time.
 func Kills(since machine.Time) (n int, backOff machine.Time) {
 	for at := machine.Time(0); at <= since; at += backOff {
 		n, backOff = n+1, min(max(firstBackOff, 2*backOff), lastBackOff)
@@ -81,8 +80,8 @@ func Kills(since machine.Time) (n int, backOff machine.Time) {
 	return n, backOff
 }
 
-// Refuses is what everybody is told who asks a server that was started at the
-// beginning of time and does not fit into its memory; nil where the server fits.
+// Refuses returns the answer to every request at a server that was started at the beginning of time and does not fit
+// into its memory; nil if the server fits.
 func (s *Core) Refuses(now machine.Time) *openai.Error {
 	if s.c.OutOfMemory == nil {
 		return nil

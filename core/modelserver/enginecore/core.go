@@ -8,33 +8,29 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 )
 
-// Config is what a Core is made of.
+// Config is the configuration of a Core.
 type Config struct {
 	Engine engine.Config
-	// Index is the server's number in its fleet, and EngineID by what others know
-	// it.
+	// Index is the server's number in its fleet, and EngineID its name for other servers.
 	Index    int
 	EngineID string
-	// ViaStore: prompts are looked for in the external cache, and put into it.
+	// ViaStore makes the Core look prompts up in the external cache, and write them to it.
 	ViaStore bool
-	// PeerTimeout is how long another server may take for the first byte of its
-	// answer; then the transfer has failed, and its blocks are free. Zero is
-	// DefaultPeerTimeout.
+	// PeerTimeout is the time that another server may take for the first byte of its answer. After that the transfer
+	// has failed, and its blocks are free. Zero is DefaultPeerTimeout.
 	PeerTimeout machine.Time
-	// Ranks is how many accelerators the engine runs on; zero is 1.
+	// Ranks is the number of accelerators of the engine; zero is 1.
 	Ranks int
-	// Publish has KV events told (Event).
+	// Publish makes the Core report KV events (Event).
 	Publish bool
-	// OutOfMemory is why the server does not fit into its memory; it never serves
-	// then. Nil: it fits.
+	// OutOfMemory is the reason why the server does not fit into its memory, so that it never serves. Nil: it fits.
 	OutOfMemory error
-	// SampleBlocks is the share of the KV blocks whose times are counted, 0 to 1;
-	// the engine must report its blocks.
+	// SampleBlocks is the sampled share of the KV blocks, 0 to 1, whose times are counted. The engine must report its
+	// blocks.
 	SampleBlocks float64
 }
 
-// Core is the part of a model server that all its requests share. It is a
-// machine.Machine[Message, *Effects].
+// Core is the part of a model server that all its requests share. It is a machine.Machine[Message, *Effects].
 type Core struct {
 	c   Config
 	cfg engine.Config // with defaults
@@ -45,36 +41,36 @@ type Core struct {
 	fx    *Effects // the caller's, during a call
 
 	sequences machine.Few[engine.RequestID, *Sequence] // in the engine
-	over      []engine.RequestID                       // of these, ended in the effects that are being heard
+	over      []engine.RequestID                       // sequences that ended in the effects being processed
 
-	// As holder.
+	// As holder of caches.
 	holds     map[uint64]*Hold // by the engine's handle
 	byBlock   map[int]*Hold    // by the first block
 	named     map[string]*Hold
 	inquiries map[Inquiry]*inquiry
-	waiting   map[string][]*inquiry // for a cache that is to be computed, by its key
+	waiting   map[string][]*inquiry // for a cache that is still to be computed, by its key
 	block     int                   // the last block's number
 
-	// As asker.
+	// As client of other servers.
 	calls   map[Call]*call
 	serial  Call
 	known   *bounded.Store[string, struct{}] // addresses that have answered
 	timers  machine.Heap[timer]
-	timings uint64 // how many timers were set
+	timings uint64 // number of timers set so far
 
 	life
 }
 
-// timer is what is due at a time: the end of a wait.
+// timer is a wait that ends at a time.
 type timer struct {
 	call    *call
 	inquiry *inquiry
 }
 
-// maxKnown is how many servers are remembered to have answered.
+// maxKnown is the number of servers whose answers the Core remembers.
 const maxKnown = 4096
 
-// New makes a Core that is idle.
+// New returns an idle Core.
 func New(c Config) (*Core, error) {
 	eng, err := engine.New(c.Engine)
 	if err != nil {
@@ -93,22 +89,22 @@ func New(c Config) (*Core, error) {
 		calls: map[Call]*call{}, known: bounded.New[string, struct{}](bounded.Limits{Entries: maxKnown}, nil)}, nil
 }
 
-// Config is the configuration with defaults.
+// Config returns the configuration with its defaults filled in.
 func (s *Core) Config() *Config { return &s.c }
 
-// Direct says whether requests may be direct, of which so many are under way at most:
-// the Core takes each, and of what becomes of one nobody hears but who asked.
+// Direct reports whether requests may be direct, with at most so many in flight. The Core accepts each of them, and no
+// component but the caller needs to know how one ends.
 func (s *Core) Direct(most int) bool {
 	return s.cfg.MaxInFlight >= most && !s.c.ViaStore && !s.c.Publish && s.c.OutOfMemory == nil
 }
 
-// Engine is the engine, to be looked at.
+// Engine returns the engine, for reading only.
 func (s *Core) Engine() *engine.Engine { return s.eng }
 
-// Stats are the counts of all that has happened.
+// Stats returns the counters and histograms of the server.
 func (s *Core) Stats() *stats.Stats { return s.stats }
 
-// Counted goes through what is counted of the completions in the engine.
+// Counted iterates over the counts of the completions in the engine.
 func (s *Core) Counted(yield func(*stats.Sequence) bool) {
 	for _, q := range s.sequences.All {
 		if !yield(&q.Counted) {
@@ -117,10 +113,10 @@ func (s *Core) Counted(yield func(*stats.Sequence) bool) {
 	}
 }
 
-// Holds is how many caches are kept for other servers.
+// Holds returns the number of caches kept for other servers.
 func (s *Core) Holds() int { return len(s.holds) }
 
-// Awaited is how many others wait for caches that are still to be computed.
+// Awaited returns the number of other servers that wait for caches that are still to be computed.
 func (s *Core) Awaited() int {
 	n := 0
 	for _, list := range s.waiting {
@@ -129,19 +125,19 @@ func (s *Core) Awaited() int {
 	return n
 }
 
-// Busy is how much has not ended: completions, caches kept, and calls.
+// Busy returns the number of completions, kept caches and calls that have not ended.
 func (s *Core) Busy() int {
 	return s.sequences.Len() + len(s.holds) + len(s.inquiries) + len(s.calls) + s.timers.Len()
 }
 
-// Cached are the engine's own names for the blocks in its KV cache, on any tier.
+// Cached returns the engine's own names of the blocks in its KV cache, on any tier.
 func (s *Core) Cached() []kv.EngineHash {
 	var out []kv.EngineHash
 	s.eng.Cached(func(hash uint64, _ engine.Tier) { out = append(out, kv.EngineHash(hash)) })
 	return out
 }
 
-// Next is when the Core wants to be woken.
+// Next returns the time of the next Advance.
 func (s *Core) Next() (machine.Time, bool) {
 	at, _ := s.eng.Next()
 	at = min(at, s.nextTimer())
@@ -156,24 +152,24 @@ func (s *Core) nextTimer() machine.Time {
 	return machine.Time(k.First)
 }
 
-// Advance plays everything due by now.
+// Advance processes everything that is due by now.
 func (s *Core) Advance(now machine.Time, fx *Effects) {
 	s.fx = fx
 	s.advance(now)
 	s.fx = nil
 }
 
-// advance lets the engine go ahead of the timers by less than what it does can
-// set one for: what is due in between must be played there.
+// advance lets the engine run ahead of the timers, but by less than the shortest timer that its effects can set: events
+// in between must be processed in order.
 func (s *Core) advance(now machine.Time) {
 	now = max(now, s.now)
 	for {
 		to := min(now, s.nextTimer())
 		if at, ok := s.eng.Next(); ok && at < to {
-			// effects may be a moment older than their call
+			// effects may be slightly older than their call
 			to = min(to, max(at, s.now).Add(min(s.c.PeerTimeout, s.cfg.KVHoldTimeout)-1))
 		}
-		s.stats.Computed(s.now, to, s.eng.Computing()) // somebody comes at every step's end
+		s.stats.Computed(s.now, to, s.eng.Computing()) // the driver calls at the end of every step
 		s.eng.Advance(to, &s.fx.Engine)
 		s.hear()
 		s.now = to
@@ -202,7 +198,7 @@ func (s *Core) after(wait machine.Time, h *machine.Handle, t timer) {
 	s.timers.Put(h, machine.Key{First: int64(s.now.Add(wait)), Second: s.timings}, t)
 }
 
-// Input plays what is due, and takes a message.
+// Input processes everything that is due, and then a message.
 func (s *Core) Input(now machine.Time, m Message, fx *Effects) {
 	s.fx = fx
 	s.advance(now)
@@ -235,7 +231,7 @@ func (s *Core) Input(now machine.Time, m Message, fx *Effects) {
 	s.fx = nil
 }
 
-// do has something done, now.
+// do adds an action, due now.
 func (s *Core) do(q *Sequence, a Action) {
 	s.fx.List = append(s.fx.List, Effect{At: s.now, Engine: -1, Sequence: q, Do: a})
 }
@@ -246,7 +242,7 @@ func (s *Core) input(m engine.Message) {
 	s.hear()
 }
 
-// hear takes what the engine has said, each at its time.
+// hear processes the engine's effects, each at its time.
 func (s *Core) hear() {
 	x := s.fx
 	if x.heard == len(x.Engine.List) {
@@ -286,7 +282,7 @@ func (s *Core) hear() {
 			s.controlled(f)
 		}
 	}
-	for _, id := range s.over { // of its blocks nothing more is told
+	for _, id := range s.over { // their blocks cause no further reports
 		s.sequences.Delete(id)
 	}
 	s.over = s.over[:0]
@@ -301,7 +297,7 @@ func (s *Core) count(f *engine.Effect, q *Sequence) {
 	}
 }
 
-// ends notes that the engine has a completion no more.
+// ends notes that the engine no longer has a completion.
 func (s *Core) ends(f *engine.Effect, q *Sequence) {
 	if q == nil {
 		return

@@ -5,9 +5,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 )
 
-// event tells what the engine has done with its blocks. As in vLLM blocks that
-// were moved to host memory, long after their request, have no tokens; of others
-// nothing is told where nobody knows them.
+// event reports the engine's changes of its blocks as KV events. As in vLLM, blocks that moved to host memory, long
+// after their request, have no tokens. The Core reports no event about other blocks with unknown tokens.
 func (s *Core) event(number int32, q *Sequence) {
 	f := &s.fx.Engine.List[number]
 	told := Effect{At: f.At, Engine: number, Sequence: q}

@@ -9,15 +9,15 @@ import (
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
 
-// inquiry is somebody who asks here.
+// inquiry is the state of a server that asks this one.
 type inquiry struct {
 	number Inquiry
-	hold   *Hold  // what it has asked for, and not given back
-	key    string // what it waits for
+	hold   *Hold  // the cache that the server asked for and has not given back
+	key    string // the key of the cache that the server waits for
 	timer  machine.Handle
 }
 
-// hold keeps a cache for others, and hands it to those who wait for it.
+// hold keeps a cache for other servers, and answers those that wait for it.
 func (s *Core) hold(f *engine.Effect, q *Sequence) {
 	h := &Hold{handle: f.Handle,
 		Blocks: connector.Blocks{First: (s.block + 1) % connector.BlockNumbers, Count: max(1, int(f.Count))}}
@@ -27,7 +27,7 @@ func (s *Core) hold(f *engine.Effect, q *Sequence) {
 		return
 	}
 	q.Hold, h.Tokens = h, q.Submit.PromptTokens
-	if q.Key == "" || s.named[q.Key] != nil { // of several completions the first
+	if q.Key == "" || s.named[q.Key] != nil { // the first of several completions
 		return
 	}
 	h.key, s.named[q.Key] = q.Key, h
@@ -39,7 +39,7 @@ func (s *Core) hold(f *engine.Effect, q *Sequence) {
 	delete(s.waiting, q.Key)
 }
 
-// freed forgets a cache that was given back, or that nobody fetched in time.
+// freed forgets a cache that was given back, or that no server fetched in time.
 func (s *Core) freed(f *engine.Effect) {
 	h := s.holds[f.Handle]
 	if h == nil {
@@ -52,8 +52,8 @@ func (s *Core) freed(f *engine.Effect) {
 	}
 }
 
-// asked answers a question, or has the asker wait: for a cache that is still to
-// be computed as long as one that is computed would be kept.
+// asked answers a question, or makes the asker wait. It waits for a cache that is still to be computed for as long as
+// the server would keep a computed one.
 func (s *Core) asked(number Inquiry, q *Question) {
 	i := s.inquiries[number]
 	if i == nil {
@@ -105,14 +105,14 @@ func (s *Core) answer(i *inquiry, a Reply, last bool) {
 	s.do(nil, Answer{i.number, a, last})
 }
 
-// inVain ends a wait for a cache that nobody has computed.
+// inVain ends a wait for a cache that the server has not computed.
 func (s *Core) inVain(i *inquiry) {
 	s.unwait(i)
 	s.answer(i, Reply{Err: "nobody has prefilled this request here in time"}, true)
 }
 
-// left forgets somebody who has hung up. What it asked for is kept for its time:
-// another may come for it.
+// left forgets a server that has hung up. The cache that it asked for is kept until its timeout, because another server
+// may ask for it.
 func (s *Core) left(number Inquiry) {
 	if i := s.inquiries[number]; i != nil {
 		s.unwait(i)

@@ -7,39 +7,37 @@ import (
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
 
-// Message is something that enters a Core.
+// Message is an input of a Core.
 type Message interface{ message() }
 
 // Messages about completions.
 type (
-	// Submit begins a Sequence. An effect of the engine says how it ends, exactly
-	// once: engine.Finished, Rejected or Aborted.
+	// Submit begins a Sequence. Exactly one effect of the engine ends it: engine.Finished, Rejected or Aborted.
 	Submit struct{ *Sequence }
-	// Abort ends a Sequence at any moment of its life; of one that is over it is
-	// nothing.
+	// Abort ends a Sequence at any time. The Core ignores it after the end.
 	Abort struct{ *Sequence }
-	// Resume lets a Sequence go on that pauses after its first token.
+	// Resume continues a Sequence that pauses after its first token.
 	Resume struct{ *Sequence }
-	// Look asks that the steps under way be reported (engine.Look).
+	// Look makes the engine report the running steps (engine.Look).
 	Look struct{}
 )
 
 // Messages of other servers.
 type (
-	// Asked is somebody's question. Answer follows, now or later; until then the
-	// same Inquiry asks nothing else.
+	// Asked is a question from another server. Answer follows, now or later. Until then, the same Inquiry asks nothing
+	// else.
 	Asked struct {
 		Inquiry  Inquiry
 		Question Question
 	}
-	// Left says that somebody who asked has hung up.
+	// Left reports that a server which asked has hung up.
 	Left struct{ Inquiry Inquiry }
-	// Replied is what came back of an Ask.
+	// Replied is the answer to an Ask.
 	Replied struct {
 		Call  Call
 		Reply Reply
 	}
-	// Broke says that there is no connection to whom was asked.
+	// Broke reports that the connection of a call failed.
 	Broke struct {
 		Call Call
 		Err  error
@@ -48,29 +46,28 @@ type (
 
 // Messages of the Network.
 type (
-	// Moved tells what became of a Move.
+	// Moved reports the progress of a Move.
 	Moved struct {
 		Call Call
 		How  Progress
-		// Bytes are those on the wire, all of them.
+		// Bytes is the number of all bytes on the wire.
 		Bytes int64
 	}
-	// Found is the answer to a LookUp: the external cache has that many of the
-	// blocks. Writer is the engine that has still to write some of them.
+	// Found is the answer to a LookUp: the number of the blocks in the external cache. Writer is the engine that has
+	// still to write some of them.
 	Found struct {
 		Call   Call
 		Blocks int
 		Writer string
 	}
-	// Sending says that a connector which blocks this server begins (By is 1) or
-	// ends (-1) to read from it.
+	// Sending reports that a connector which blocks this server begins (By is 1) or ends (-1) to read from it.
 	Sending struct{ By int }
 )
 
 // Control changes the whole server. Controlled answers.
 type Control struct {
 	engine.Control
-	// Level is that of engine.OpSleep, 1 or 2.
+	// Level is the level of engine.OpSleep, 1 or 2.
 	Level int
 }
 
@@ -87,48 +84,46 @@ func (Found) message()    {}
 func (Sending) message()  {}
 func (*Control) message() {}
 
-// Effect is one thing that should be done, or that happened. Where Do is nil it
-// is the engine's own effect number Engine (Effects.OfEngine).
+// Effect is one action for the driver, or one event. If Do is nil, it is the engine's effect number Engine
+// (Effects.OfEngine).
 type Effect struct {
 	At       machine.Time
 	Engine   int32
-	Sequence *Sequence // whose it is, if anybody's
+	Sequence *Sequence // the sequence that it belongs to, if there is one
 	Do       Action
 }
 
-// Due is when the effect was due.
+// Due returns the time at which the effect was due.
 func (e Effect) Due() machine.Time { return e.At }
 
-// Action is what an Effect is about where it is not the engine's.
+// Action is the content of an Effect that is not the engine's.
 type Action interface{ action() }
 
-// Actions. Those of a Network are messages to it.
+// Actions. Actions of a Network are messages to it.
 type (
-	// Ask puts a question to another server. The first of a Call opens a
-	// connection, which stays open until HangUp. Replied or Broke answers.
+	// Ask sends a question to another server. The first question of a Call opens a connection, which stays open until
+	// HangUp. Replied or Broke answers.
 	Ask struct {
 		Call     Call
 		To       *connector.Remote
 		Question Question
 	}
-	// HangUp ends a Call. No more is heard of it.
+	// HangUp ends a Call. No message about it follows.
 	HangUp struct{ Call Call }
-	// Answer answers whom Asked. After the Last there is nothing left to ask:
-	// the Inquiry is over.
+	// Answer answers an Asked. With Last, the Inquiry is over.
 	Answer struct {
 		Inquiry Inquiry
 		Reply   Reply
 		Last    bool
 	}
-	// Event tells of KV blocks. Blocks is how many.
+	// Event reports a change of KV blocks. Blocks is their number.
 	Event struct{ kv.Event }
-	// Fetched says that a cache is here. Lost says that one cannot be fetched, and
-	// Kept that its holder could not be told that it is needed no more. They are for
-	// logs.
+	// Fetched reports that a cache has arrived, Lost that one cannot be fetched, and Kept that the report to its holder
+	// that it is no longer needed failed. They are for logs.
 	Fetched struct {
 		Tokens int
 		Bytes  int64
-		// Took is the whole time, Posted that until the holder had answered.
+		// Took is the whole duration, Posted the time until the holder had answered.
 		Took, Posted machine.Time
 	}
 	Lost struct {
@@ -152,25 +147,24 @@ func (Lost) action()       {}
 func (Kept) action()       {}
 func (Controlled) action() {}
 
-// Effects is a Core's buffer.
+// Effects collects a Core's effects.
 type Effects struct {
 	List []Effect
-	// Engine are the engine's effects; those that concern nobody outside are not
-	// in List.
+	// Engine holds the engine's effects. List leaves out those that only the Core needs.
 	Engine engine.Effects
-	heard  int // of Engine
+	heard  int // number of Engine's effects processed
 }
 
-// OfEngine is the engine's effect that an Effect without an Action stands for.
+// OfEngine returns the engine's effect that an Effect without an Action refers to.
 func (x *Effects) OfEngine(e *Effect) *engine.Effect { return &x.Engine.List[e.Engine] }
 
-// Len is the number of effects.
+// Len returns the number of effects.
 func (x *Effects) Len() int { return len(x.List) }
 
-// DueAt is the time at which effect number i was due.
+// DueAt returns the time at which effect number i was due.
 func (x *Effects) DueAt(i int) machine.Time { return x.List[i].At }
 
-// Reset empties the buffer and keeps its memory.
+// Reset removes all effects and keeps the memory.
 func (x *Effects) Reset() {
 	clear(x.List)
 	x.List, x.heard = x.List[:0], 0

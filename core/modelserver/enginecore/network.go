@@ -9,24 +9,23 @@ import (
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
 
-// NetworkConfig says what joins the servers of a fleet.
+// NetworkConfig describes the network between the servers of a fleet.
 type NetworkConfig struct {
 	// Profile is the connector; the zero value is NIXL v2's.
 	Profile link.Profile
-	// NIC joins each server to the network; the zero value is infiniband-200.
+	// NIC is each server's link to the network; the zero value is infiniband-200.
 	NIC link.Wire
-	// Store joins the external cache; the zero value is a wire like NIC.
+	// Store is the external cache's link; the zero value is a link like NIC.
 	Store link.Wire
-	// Deviation is the standard deviation of a transfer's time, drawn with Seed; 0 is none.
+	// Deviation is the standard deviation of a transfer's duration, drawn with Seed; 0 is none.
 	Deviation machine.Time
 	Seed      uint64
-	// Engines are the servers, by their EngineID, in the order of their Index.
+	// Engines lists the EngineIDs of the servers, in the order of their Index.
 	Engines []string
 }
 
-// Network moves KV caches between a fleet's servers, and from servers that are
-// not of the fleet, over shared links (core/kv/link), and has the external cache
-// beside them. It is a machine.Machine[NetworkMessage, *NetworkEffects].
+// Network moves KV caches between a fleet's servers, and from servers outside the fleet, over shared links
+// (core/kv/link). It also contains the external cache. It is a machine.Machine[NetworkMessage, *NetworkEffects].
 type Network struct {
 	c        NetworkConfig
 	topology *link.Topology
@@ -45,15 +44,15 @@ type mover struct {
 	call Call
 }
 
-// move is a cache on its way.
+// move is a running transfer of a cache.
 type move struct {
 	mover
-	from    int // -1: nobody of the fleet
+	from    int // -1: a server outside the fleet
 	bytes   int64
-	blocked bool // the sender is
+	blocked bool // the transfer blocks the sender
 }
 
-// NewNetwork makes one on which nothing moves.
+// NewNetwork returns a network without transfers.
 func NewNetwork(c NetworkConfig) (*Network, error) {
 	if c.Profile.Name == "" {
 		c.Profile = connector.NIXLv2.Profile
@@ -67,7 +66,7 @@ func NewNetwork(c NetworkConfig) (*Network, error) {
 	if c.Store.BytesPerSecond == 0 {
 		c.Store = c.NIC
 	}
-	// The last node stands for every server that is not of the fleet.
+	// The last node stands for all servers outside the fleet.
 	t, err := link.NewTopology(link.TopologyConfig{Nodes: len(c.Engines) + 1, NIC: c.NIC, Store: c.Store})
 	if err != nil {
 		return nil, err
@@ -83,11 +82,11 @@ func NewNetwork(c NetworkConfig) (*Network, error) {
 // Profile is the connector.
 func (n *Network) Profile() *link.Profile { return &n.c.Profile }
 
-// InFlight is how many caches are on their way.
+// InFlight returns the number of running transfers.
 func (n *Network) InFlight() int { return len(n.moves) }
 
-// Busiest is how much of what can be reached of its bandwidth the link used until now that used
-// the most of it, from 0 to 1.
+// Busiest returns the utilization until now of the link with the highest one, as a share of its reachable bandwidth,
+// from 0 to 1.
 func (n *Network) Busiest(now machine.Time) (share float64) {
 	for i := range n.topology.Links() {
 		l := n.net.Link(link.LinkID(i))
@@ -98,48 +97,45 @@ func (n *Network) Busiest(now machine.Time) (share float64) {
 	return min(share, 1)
 }
 
-// NetworkMessage is something that enters a Network. Cores say all of them, as
-// effects.
+// NetworkMessage is an input of a Network. Cores send all of them, as effects.
 type NetworkMessage interface {
 	Action
 	network()
 }
 
 type (
-	// Move has a cache moved to server number To. Moved follows, until all of it
-	// has arrived or it has failed.
+	// Move transfers a cache to server number To. Moved follows, until all of it has arrived or the transfer has
+	// failed.
 	Move struct {
 		To   int
 		Call Call
-		// From is the engine that has it. Empty and Stored, it lies in the external
-		// cache.
+		// From is the engine that holds the cache. If From is empty and Stored is set, the external cache holds it.
 		From   string
 		Stored bool
 		Bytes  int64 // of the cache
 	}
-	// Cancel ends a Move; it then has Failed.
+	// Cancel ends a Move, which then reports Failed.
 	Cancel struct {
 		To   int
 		Call Call
 	}
-	// LookUp asks how many of these blocks the external cache has. Found answers.
+	// LookUp asks for the number of these blocks that the external cache has. Found answers.
 	LookUp struct {
 		To     int
 		Call   Call
 		Hashes []uint64
 	}
-	// Put writes the blocks of a prompt into the external cache.
+	// Put writes the blocks of a prompt to the external cache.
 	Put struct {
 		From   int
 		Hashes []uint64
 	}
-	// Break has all that is on its way to or from server number Of be lost: those
-	// Moves have Failed. With Stay so have all that begin until Mend.
+	// Break fails all transfers to and from server number Of. With Stay it also fails all that begin until Mend.
 	Break struct {
 		Of   int
 		Stay bool
 	}
-	// Mend has nothing more of server number Of be lost.
+	// Mend ends the losses of server number Of.
 	Mend struct{ Of int }
 )
 
@@ -156,15 +152,15 @@ func (Put) network()    {}
 func (Break) network()  {}
 func (Mend) network()   {}
 
-// Progress is what became of a Move.
+// Progress is the state of a Move.
 type Progress uint8
 
 const (
-	// Usable: of a pipelined connector enough has arrived to begin decoding.
+	// Usable: enough of a pipelined transfer has arrived to begin decoding.
 	Usable Progress = iota
-	// Arrived: all has.
+	// Arrived: all of the cache has arrived.
 	Arrived
-	// Failed: no more will come.
+	// Failed: the rest will not arrive.
 	Failed
 )
 
@@ -175,23 +171,23 @@ type Delivery struct {
 	Message Message
 }
 
-// Due is when the effect was due.
+// Due returns the time at which the effect was due.
 func (d Delivery) Due() machine.Time { return d.At }
 
-// NetworkEffects is a Network's buffer.
+// NetworkEffects collects a Network's effects.
 type NetworkEffects = machine.Effects[Delivery]
 
-// Next is when something arrives.
+// Next returns the time of the next arrival.
 func (n *Network) Next() (machine.Time, bool) { return n.net.Next() }
 
-// Advance plays everything due by now.
+// Advance processes everything that is due by now.
 func (n *Network) Advance(now machine.Time, fx *NetworkEffects) {
 	n.now = max(n.now, now)
 	n.net.Advance(n.now, &n.fx)
 	n.deliver(fx)
 }
 
-// Input plays what is due, and takes a message.
+// Input processes everything that is due, and then a message.
 func (n *Network) Input(now machine.Time, m NetworkMessage, fx *NetworkEffects) {
 	n.Advance(now, fx)
 	now = n.now
@@ -248,7 +244,7 @@ func (n *Network) move(now machine.Time, m *Move, fx *NetworkEffects) {
 	n.net.Input(now, start, &n.fx)
 }
 
-// deliver tells servers what became of their transfers.
+// deliver reports to servers the progress of their transfers.
 func (n *Network) deliver(fx *NetworkEffects) {
 	for i := range n.fx.List {
 		f := &n.fx.List[i]
@@ -276,7 +272,7 @@ func (n *Network) deliver(fx *NetworkEffects) {
 	n.fx.Reset()
 }
 
-// block keeps the sender's engine from its next step, or lets it go on.
+// block blocks the next step of the sender's engine, or unblocks it.
 func (n *Network) block(at machine.Time, x *move, on bool, fx *NetworkEffects) {
 	if x.blocked == on || x.from < 0 {
 		return

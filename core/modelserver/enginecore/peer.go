@@ -5,7 +5,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
 
-// fetch is how the cache is asked for.
+// fetch returns the question that asks for a cache.
 func fetch(r *connector.Remote) Question {
 	if r.Key != "" {
 		return Question{Op: OpAwait, EngineID: r.EngineID, Key: r.Key}
@@ -13,26 +13,25 @@ func fetch(r *connector.Remote) Question {
 	return Question{Op: OpGet, EngineID: r.EngineID, Blocks: r.Blocks}
 }
 
-// Op is what one server asks of another.
+// Op is the kind of a question between servers.
 type Op string
 
 const (
-	// OpHello asks who is there.
+	// OpHello asks for the server's EngineID.
 	OpHello Op = "hello"
-	// OpGet asks for a cache by its blocks, and OpAwait by its key: the answer
-	// comes when it is computed.
+	// OpGet asks for a cache by its blocks, and OpAwait by its key: the answer follows when the cache is computed.
 	OpGet   Op = "get"
 	OpAwait Op = "await"
 	// OpFind asks how much of a prompt's beginning is in the prefix cache.
 	OpFind Op = "find"
-	// OpRelease gives the cache back that was asked for before.
+	// OpRelease gives back the cache that the connection asked for before.
 	OpRelease Op = "release"
 )
 
-// Question is what one server asks of another, with the fields of its Op.
+// Question is a request from one server to another. Op decides which fields it has.
 type Question struct {
 	Op       Op
-	EngineID string // whom it is meant for
+	EngineID string // the engine that the question is for
 	Blocks   connector.Blocks
 	Key      string
 	Hashes   []uint64 // of the prompt's blocks
@@ -40,25 +39,25 @@ type Question struct {
 
 // Reply is the answer to a Question.
 type Reply struct {
-	// Err is why there is none, or empty.
+	// Err is the reason for a failure, or empty.
 	Err string
-	// Tokens is how many there are.
+	// Tokens is the number of cached tokens.
 	Tokens int
-	// Waiting says that the cache is still to be computed; another Reply follows.
+	// Waiting states that the cache is still to be computed. Another Reply follows.
 	Waiting bool
-	// EngineID is the server that answers.
+	// EngineID is the engine that answers.
 	EngineID string
 }
 
-// Call is the number of something that a Core has asked for, and Inquiry the
-// driver's number of somebody who asks a Core. Neither comes again.
+// Call is a Core's number of one of its calls, and Inquiry the driver's number of a server that asks the Core. Numbers
+// are never reused.
 type (
 	Call    uint64
 	Inquiry uint64
 )
 
-// MaxKey bounds a Question's key, in bytes.
+// MaxKey limits a Question's key, in bytes.
 const MaxKey = 1024
 
-// DefaultPeerTimeout bounds the wait for another server's first byte.
+// DefaultPeerTimeout limits the wait for another server's first byte.
 const DefaultPeerTimeout = 2 * machine.Second

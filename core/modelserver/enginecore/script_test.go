@@ -17,11 +17,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
 
-// The scripts under testdata play a fleet of servers s0, s1 … that ask each other
-// over connections that take no time. A command is what comes from outside;
-// below the line stands all that the servers say, with the time at which it was
-// due. Names of hosts that are no server answer nothing, but "nobody", who
-// refuses connections.
+// The scripts under testdata run a fleet of servers s0, s1 … that ask each other over connections that take no time. A
+// command is an input from outside. The output below the line lists all effects of the servers, with the times at which
+// they were due. Host names without a server never answer, except "nobody", which refuses connections.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		f := &fleet{t: t}
@@ -351,7 +349,7 @@ func (f *fleet) command(d *datadriven.TestData) {
 		op := map[string]engine.Op{"crash": engine.OpCrash, "restart": engine.OpRestart, "fail-rank": engine.OpFailRank,
 			"sleep": engine.OpSleep, "wake": engine.OpWake, "drain": engine.OpDrain}[f.arg(d, "op", "")]
 		s.input(&Control{Control: engine.Control{Op: op, Rank: number("rank", "0")}, Level: number("level", "0")})
-	case "ask": // by somebody who is no server
+	case "ask": // by a client that is not a server
 		f.inquiry = 100
 		var quest Question
 		quest.Op, quest.Key, quest.EngineID = Op(f.arg(d, "op", "")), f.arg(d, "key", ""), f.arg(d, "engine", "")

@@ -8,69 +8,64 @@ import (
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
 
-// Sequence is one completion: the unit that the engine schedules. Who makes it
-// fills in the fields before Submit, and changes none afterwards.
+// Sequence is one completion: the unit that the engine schedules. The caller fills in the fields before Submit, and
+// changes none afterwards.
 type Sequence struct {
-	// Submit is what the engine is asked for. Its ID is made of the request's;
-	// the Core sees to it that no two in flight have the same, and fills in
-	// Remote.
+	// Submit is the submission to the engine. Its ID depends on the request's. The Core makes it unique among those in
+	// flight, and fills in Remote.
 	Submit engine.Submit
-	// Counted is what is counted of it; its Arrived is filled in.
+	// Counted holds the completion's counts. The Core fills in Arrived.
 	Counted stats.Sequence
-	// Owner is the driver's.
+	// Owner belongs to the driver.
 	Owner any
 
-	// Remote, if not nil, has the prompt's KV cache.
+	// Remote, if not nil, is the server that holds the prompt's KV cache.
 	Remote *connector.Remote
-	// Source, if not nil, may have the KV of the prompt's beginning in its prefix
-	// cache.
+	// Source, if not nil, is a server that may have the KV of the prompt's beginning in its prefix cache.
 	Source *connector.Remote
-	// Prefix are the hashes of the prompt's whole blocks, where Submit.Hashes does
-	// not begin with them.
+	// Prefix holds the hashes of the prompt's full blocks, if Submit.Hashes does not begin with them.
 	Prefix []uint64
-	// Key is what another server asks by for this one's KV cache, where it is told
+	// Key is the key by which another server asks for this completion's KV cache, if the servers agree on one
 	// beforehand.
 	Key string
-	// LoseKV is a fault: what is fetched arrives, and is no good.
+	// LoseKV is a fault: the fetched cache arrives, but is unusable.
 	LoseKV bool
 
-	// Tokens are the ids of the prompt's tokens and of the answer's behind them,
-	// for KV events.
+	// Tokens returns the ids of the prompt's tokens and then of the answer's, for KV events.
 	Tokens func(first, count int) []uint32
 
-	// Hold are the blocks that are kept for another server, from the engine's
-	// KVHeld on.
+	// Hold describes the blocks kept for another server, from the engine's KVHeld on.
 	Hold *Hold
 
 	state   sequenceState
-	entered bool  // the engine was given it
-	fetches *call // what it waits for before it is in the engine, or the cache that it fetches
-	stores  bool  // its blocks are to be put into the external cache
+	entered bool  // the engine has received it
+	fetches *call // the call that it waits for before it enters the engine, or its fetch
+	stores  bool  // the Core writes its blocks to the external cache
 }
 
 type sequenceState uint8
 
 const (
 	unknown  sequenceState = iota
-	arriving               // somebody is asked before the engine has it
+	arriving               // a call is open before the engine gets it
 	inEngine
 	ended
 )
 
-// Hold is a KV cache that is kept for another server.
+// Hold is a KV cache kept for another server.
 type Hold struct {
 	Blocks connector.Blocks
-	Tokens int // of the prompt
+	Tokens int // length of the prompt
 	handle uint64
 	key    string
 }
 
-// Entered says whether the engine was given the sequence. One that is over before
-// that is none that it has ended.
+// Entered reports whether the engine has received the sequence. A sequence that ends before that never counts as ended
+// in the engine.
 func (q *Sequence) Entered() bool { return q.entered }
 
-// Forgotten says whether the sequence has ended and the Core, which asked nobody else
-// about it, has no more to do with it once the effects at hand are carried out.
+// Forgotten reports whether the sequence has ended and the Core, which made no calls for it, does not need it after the
+// present effects are carried out.
 func (q *Sequence) Forgotten() bool {
 	return q.state == ended && q.fetches == nil && q.Hold == nil && q.Remote == nil && q.Source == nil
 }
@@ -84,18 +79,16 @@ func (s *Core) submit(q *Sequence) {
 	s.lookAround(q)
 }
 
-// otherEngine is the engine's name for every other server: which one it is says
-// the Sequence.
+// otherEngine is the engine's id of every other server. The Sequence says which server it is.
 const otherEngine = 1
 
-// fetch has the engine fetch the beginning of a prompt.
+// fetch makes the engine fetch the beginning of a prompt.
 func (q *Sequence) fetch(tokens int) {
 	n := q.Submit.PromptTokens
 	q.Submit.Remote = engine.RemoteKV{From: otherEngine, Tokens: min(cmp.Or(tokens, n), n)}
 }
 
-// lookAround lets a prompt begin with what is elsewhere, before the engine is
-// asked to compute it.
+// lookAround looks for the beginning of a prompt in other caches, before the engine computes it.
 func (s *Core) lookAround(q *Sequence) {
 	prefix := s.prefix(q)
 	switch {
@@ -114,7 +107,7 @@ func (s *Core) lookAround(q *Sequence) {
 	s.begin(q)
 }
 
-// prefix are the hashes of a prompt's whole blocks, as far as they are known.
+// prefix returns the hashes of a prompt's full blocks, as far as they are known.
 func (s *Core) prefix(q *Sequence) []uint64 {
 	list, blocks := q.Submit.Hashes, q.Submit.PromptTokens/s.cfg.BlockSize
 	if len(list) < blocks {
@@ -125,8 +118,7 @@ func (s *Core) prefix(q *Sequence) []uint64 {
 
 // begin gives a completion to the engine.
 func (s *Core) begin(q *Sequence) {
-	// Ids are made from request ids; two requests that are called the same and
-	// are in flight at once must still differ.
+	// Ids depend on request ids. Two requests in flight with the same id must still get different ones.
 	for s.has(q.Submit.ID) || s.holds[uint64(q.Submit.ID)] != nil {
 		q.Submit.ID++
 	}
@@ -139,8 +131,7 @@ func (s *Core) begin(q *Sequence) {
 	s.input(&q.Submit)
 }
 
-// Replace has another Sequence stand for one from now on, which it becomes like but for
-// its Owner.
+// Replace replaces a Sequence in the Core with a copy that differs only in its Owner.
 func (s *Core) Replace(q, by *Sequence) {
 	owner := by.Owner
 	*by = *q
@@ -160,8 +151,8 @@ func (s *Core) Replace(q, by *Sequence) {
 	}
 }
 
-// Left says whether the sequence has ended and nothing under way is for it: its memory may
-// be used again once the effects at hand are carried out.
+// Left reports whether the sequence has ended and no call for it is open. Its memory may be reused after the present
+// effects are carried out.
 func (s *Core) Left(q *Sequence) bool {
 	return q.state == ended && (q.fetches == nil || s.calls[q.fetches.id] != q.fetches)
 }
@@ -171,7 +162,7 @@ func (s *Core) has(id engine.RequestID) bool {
 	return ok
 }
 
-// end says that a completion is over which the engine does not have.
+// end reports the end of a completion that the engine does not have.
 func (s *Core) end(q *Sequence, kind engine.Kind, why engine.Reason) {
 	q.state, q.fetches = ended, nil
 	s.fx.Engine.List = append(s.fx.Engine.List, engine.Effect{At: s.now, Kind: kind, Request: q.Submit.ID, Reason: why})
@@ -198,8 +189,7 @@ func (s *Core) resume(q *Sequence) {
 	}
 }
 
-// computed puts the blocks of a prompt that has been computed into the external
-// cache.
+// computed writes the blocks of a computed prompt to the external cache.
 func (s *Core) computed(q *Sequence) {
 	if q != nil && q.stores {
 		q.stores = false
