@@ -1,11 +1,9 @@
 package engine
 
-// admit gives waiting requests a place in the batch, in order, as long as there
-// is room, budget and blocks for the whole prompt, whatever part of it this step
-// computes (vLLM: scheduler_reserve_full_isl). The first that finds no blocks stops the queue,
-// so that nobody overtakes it, except those whose blocks are reserved already;
-// one that only waits for an adapter slot, or whose prompt is one long one too
-// many, is passed over.
+// admit moves waiting requests into the batch, in order, while there are places, budget and blocks for the whole
+// prompt, whatever part of it this step computes (vLLM: scheduler_reserve_full_isl). The first request without enough
+// blocks stops the queue, so that no request overtakes it, except those that have blocks reserved already. admit skips
+// a request that only waits for an adapter slot, and one whose long prompt exceeds MaxLongPartialPrefills.
 func (e *Engine) admit(budget int, fx *Effects) {
 	partial, long := 0, 0
 	for _, s := range e.fills {
@@ -76,9 +74,8 @@ func (e *Engine) admit(budget int, fx *Effects) {
 	}
 }
 
-// reclaim takes the blocks from a waiting request that has some, the last one,
-// because otherwise nobody could go on. It will compute its prompt here. vLLM
-// would wait for ever.
+// reclaim takes the blocks of the last waiting request that has some, because otherwise no request could proceed. That
+// request will compute its prompt here. vLLM would wait forever.
 func (e *Engine) reclaim(fx *Effects) bool {
 	for i := e.queue.len() - 1; i >= 0 && e.ready > 0; i-- {
 		r := &e.reqs[e.queue.at(i)]
@@ -102,8 +99,8 @@ func (e *Engine) unready(r *request) {
 	}
 }
 
-// find looks a request's content up in the prefix cache. The last token is
-// always computed, because somebody has to say what comes after it.
+// find looks up a request's content in the prefix cache. The engine always computes the last token, because its output
+// is the next token.
 func (e *Engine) find(r *request) hit {
 	if r.uncached || len(r.hashes) == 0 && !r.again {
 		return hit{}
@@ -111,7 +108,7 @@ func (e *Engine) find(r *request) hit {
 	return e.pool.lookup(&r.chain, (r.prompt+r.made-1)/e.pool.blockSize)
 }
 
-// reuse gives a request what was found, and counts it.
+// reuse gives a request the blocks found in the cache, and counts them.
 func (e *Engine) reuse(r *request, found hit) {
 	e.pool.share(&r.holding, found, r.id)
 	e.loading += e.cpuBlock * Fixed(found.cold)
@@ -126,14 +123,13 @@ func (e *Engine) reuse(r *request, found hit) {
 	}
 }
 
-// isLong is whether a prompt counts as long for MaxLongPartialPrefills.
+// isLong reports whether a prompt counts as long for MaxLongPartialPrefills.
 func (e *Engine) isLong(r *request) bool {
 	t := int32(e.cfg.LongPrefillTokenThreshold)
 	return t > 0 && r.prompt+r.made > t
 }
 
-// countPartial counts a request whose prompt will still be incomplete after the
-// step being composed.
+// countPartial counts a request whose prompt is still incomplete after the step being composed.
 func (e *Engine) countPartial(r *request, partial, long *int) {
 	if r.computed+r.take < r.prompt+r.made {
 		*partial++

@@ -6,24 +6,22 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// The batch is the requests that have a place (MaxNumSeqs): those that compute
-// their prompt, those that decode, and those that pause. They are a list in
-// order of admission, linked through their slots; the decoding ones share a
-// clock: every step that all of them take moves it by one, and a member's own
-// counts are that clock plus a constant. A thousand steps of a hundred members
-// are then one addition.
+// The batch holds the requests that have a place (MaxNumSeqs): those that compute their prompt, those that decode, and
+// those that pause. They are a list in order of admission, linked through their slots. The decoding ones share a clock:
+// every step that all of them take advances it by one, and a member's own counts are that clock plus a constant. A
+// thousand steps of a hundred members are then one addition.
 
 const none int32 = -1
 
-// batch is what the engine keeps of it.
+// batch holds the batch's list and the counts of its members.
 type batch struct {
 	first, last int32 // by admission
 	size        int
 	admissions  uint64
 
 	clock    int64                // steps that the decoding members took
-	decoding int                  // members that decode
-	kv       int64                // KV tokens that these hold
+	decoding int                  // members of the batch that decode
+	kv       int64                // KV tokens that the decoding members hold
 	bucket   []int32              // decoding members by the clock, modulo block size, at which they need a new block
 	finish   machine.Heap[ticket] // by when they make their last token, then by admission
 
@@ -31,7 +29,7 @@ type batch struct {
 	filling []int32 // members that compute their prompt, by admission
 }
 
-// enter gives a request a place at the end of the batch.
+// enter gives a request the last place in the batch.
 func (e *Engine) enter(s int32) {
 	b, r := &e.batch, &e.reqs[s]
 	b.admissions++
@@ -47,8 +45,7 @@ func (e *Engine) enter(s int32) {
 	e.useAdapter(r)
 }
 
-// leave takes a request out of the batch, whatever it was doing there; its
-// blocks stay with it.
+// leave removes a request from the batch, in whatever phase. The request keeps its blocks.
 func (e *Engine) leave(s int32) {
 	b, r := &e.batch, &e.reqs[s]
 	switch r.phase {
@@ -82,8 +79,7 @@ func removeOrdered(list []int32, s int32) []int32 {
 	return list
 }
 
-// startDecode makes a member of the batch decode. Its KV so far is r.computed
-// tokens.
+// startDecode makes a member of the batch decode, with the KV of r.computed tokens.
 func (e *Engine) startDecode(s int32) {
 	b, r := &e.batch, &e.reqs[s]
 	r.phase = phaseDecode
@@ -102,7 +98,7 @@ func (e *Engine) startDecode(s int32) {
 	}
 }
 
-// stopDecode ends that, and settles the member's counts.
+// stopDecode ends a member's decoding, and fixes its counts.
 func (e *Engine) stopDecode(s int32) {
 	b, r := &e.batch, &e.reqs[s]
 	b.bucket[e.bucketOf(r)]--
@@ -119,8 +115,7 @@ func (e *Engine) stopDecode(s int32) {
 	}
 }
 
-// bucketOf is the clock, modulo block size, at which a decoding request needs a
-// new block.
+// bucketOf returns the clock, modulo block size, at which a decoding request needs a new block.
 func (e *Engine) bucketOf(r *request) int {
 	size := int64(e.cfg.BlockSize)
 	m := -r.kvOffset % size
@@ -130,13 +125,12 @@ func (e *Engine) bucketOf(r *request) int {
 	return int(m)
 }
 
-// needAt is how many blocks the decoding members need for the step that the
-// clock will count after ahead more.
+// needAt returns the number of blocks that the decoding members need for the step after ahead more steps.
 func (e *Engine) needAt(ahead int64) int {
 	return int(e.batch.bucket[(e.batch.clock+ahead)%int64(e.cfg.BlockSize)])
 }
 
-// need is how many blocks they need for the next n steps.
+// need returns the number of blocks that the decoding members need for the next n steps.
 func (e *Engine) need(n int64) int {
 	size := int64(e.cfg.BlockSize)
 	blocks := int(n/size) * e.batch.decoding
@@ -146,7 +140,7 @@ func (e *Engine) need(n int64) int {
 	return blocks
 }
 
-// affordable is for how many of the next steps, at most n, free blocks suffice.
+// affordable returns the number of next steps, at most n, for which the free blocks suffice.
 func (e *Engine) affordable(n int64, free int) int64 {
 	size := int64(e.cfg.BlockSize)
 	if d := e.batch.decoding; d > 0 && (n/size+1)*int64(d) > int64(free) {
@@ -172,9 +166,8 @@ func (e *Engine) stillDue(k machine.Key, t *ticket) bool {
 	return r.generation == t.generation && r.phase == phaseDecode && r.madeOffset+int64(r.total) == k.First
 }
 
-// nextFinish is when the first decoding request makes its last token, by the
-// clock, and which that is; far away if nobody decodes. Entries of requests that
-// left earlier stay until they come to the top.
+// nextFinish returns the clock at which the first decoding request makes its last token, and that request's slot. The
+// clock is very large if no request decodes. Entries of requests that left earlier stay until they reach the top.
 func (e *Engine) nextFinish() (at int64, slot int32) {
 	for h := &e.batch.finish; h.Len() > 0; h.Pop() {
 		if k, t := h.Peek(); e.stillDue(k, t) {

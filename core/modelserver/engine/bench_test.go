@@ -74,8 +74,8 @@ func BenchmarkOverload(b *testing.B) {
 	benchmark(b, 4, 200, 128, false, false, true, false)
 }
 
-// BenchmarkStreams is what a live server asks of its engine: 1,000 requests that
-// want every token, woken at every step. One operation is one token.
+// BenchmarkStreams measures the load of a live server on its engine: 1,000 requests that report every token, with a
+// wake-up at every step. One operation is one token.
 func BenchmarkStreams(b *testing.B) {
 	const streams = 1000
 	e, err := New(Config{Timer: benchTimer, MaxNumSeqs: streams, NumGPUBlocks: 1 << 20, MaxModelLen: 1 << 20})

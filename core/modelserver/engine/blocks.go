@@ -1,54 +1,50 @@
 package engine
 
-// pool is the KV cache. Blocks are counted and not numbered: what can be told
-// apart is only content, and content lives in nodes, each a run of consecutive
-// blocks of one chain. Nodes form a tree (prefix.go), and a node that nobody
-// refers to stands in the free queue. A request thus costs a few nodes, however
-// many blocks it fills.
+// pool is the KV cache. It counts blocks and does not number them. Only content distinguishes blocks, and content lives
+// in nodes, each a run of consecutive blocks of one chain. Nodes form a tree (prefix.go). A node that no request refers
+// to is in the free queue. A request thus costs a few nodes, however many blocks it fills.
 //
-// The free queue is in order of last use, as in vLLM. A request gives back its
-// blocks last block first, so a node is evicted from its end, and a node's
-// children are always evicted before it.
+// The free queue is in order of last use, as in vLLM. A request gives back its last block first, so the pool evicts a
+// node from its end, and a node's children always before the node.
 type pool struct {
 	blockSize int32
 	total     int
-	free      int // blocks in the free queue,
-	blank     int // and of these those without content that can be asked for
-	named     int // blocks whose content can be asked for
+	free      int // blocks in the free queue
+	blank     int // blocks in the free queue without content that a request can look up
+	named     int // blocks with content that a request can look up
 	caching   bool
-	forgets   bool // blocks that nobody can ask for any more count as blank
+	forgets   bool // blocks whose content no request can look up any more count as blank
 
 	nodes  []node // nodes[0] stands for none, and for the root of the tree
 	unused []int32
-	head   int32 // of the free queue: evicted next
+	head   int32 // of the free queue: the next to evict
 	tail   int32
 	index  map[uint64]int32 // first block of a node, under its parent
 
 	offload offload
-	log     *kvLog // nil: nobody wants events
+	log     *kvLog // nil: no consumer of events
 }
 
-// node is a run of blocks. Without a chain (anonymous) it is free blocks whose
-// content nobody can ask for.
+// node is a run of blocks. A node without a chain (anonymous) holds free blocks whose content no request can look up.
 type node struct {
 	chain
-	start    int32 // number of the first block within the chain; -1 is anonymous
+	start    int32 // index of the first block within the chain; -1 is anonymous
 	count    int32
-	cold     int32 // further blocks of the chain, which are in host memory
-	refs     int32 // holdings whose chain includes it
+	cold     int32 // further blocks of the chain, in host memory
+	refs     int32 // holdings whose chain includes the node
 	parent   int32
 	children int32
 	prev     int32 // free queue
 	next     int32
-	blanks   int32 // blocks without content right before it in the free queue, where the pool forgets
+	blanks   int32 // blocks without content just before it in the free queue, if the pool forgets
 }
 
-// nobodys is an anonymous node of so many blocks.
+// nobodys returns an anonymous node with a number of blocks.
 func nobodys(count int32) node { return node{start: -1, count: count} }
 
 func (x *node) anonymous() bool { return x.start < 0 }
 
-// blocks is how many blocks of its chain the node has anywhere.
+// blocks returns the number of blocks of the node in all tiers.
 func (x *node) blocks() int32 { return x.count + x.cold }
 
 func newPool(c *Config) *pool {
@@ -75,7 +71,7 @@ func (p *pool) clear() {
 
 func (p *pool) used() int { return p.total - p.free }
 
-// blocksFor is how many blocks hold that many tokens.
+// blocksFor returns the number of blocks that hold a number of tokens.
 func (p *pool) blocksFor(tokens int32) int32 { return (tokens + p.blockSize - 1) / p.blockSize }
 
 func (p *pool) newNode() int32 {
@@ -93,8 +89,8 @@ func (p *pool) dropNode(i int32) {
 	p.unused = append(p.unused, i)
 }
 
-// take removes n blocks from the free queue for new content, evicting what they
-// held. The caller has checked that there are enough.
+// take removes n blocks from the free queue for new content, and evicts their old content. The caller has checked that
+// there are enough.
 func (p *pool) take(n int) {
 	p.free -= n
 	for n > 0 {
@@ -128,10 +124,11 @@ func (p *pool) take(n int) {
 	p.overflow()
 }
 
-// evicted says where the k blocks after the remaining ones of a node go.
+// evicted handles the k evicted blocks after the remaining ones of a node. It moves them to host memory, if there is
+// any, and logs their removal.
 func (p *pool) evicted(i, k int32) {
 	if p.offload.total > 0 {
-		p.chill(i, k) // told first, so that the blocks are somewhere all the while
+		p.chill(i, k) // reported first, so that the blocks are always in some tier
 	}
 	if x := &p.nodes[i]; p.log != nil {
 		p.log.removed(&x.chain, x.start+x.count, k, TierGPU)
@@ -154,7 +151,7 @@ func (p *pool) giveAnonymous(n int32) {
 	p.link(i)
 }
 
-// give appends a node that nobody refers to any more to the free queue.
+// give appends a node that no request refers to any more to the free queue.
 func (p *pool) give(i int32) {
 	p.free += int(p.nodes[i].count)
 	p.link(i)
@@ -162,7 +159,7 @@ func (p *pool) give(i int32) {
 
 func (p *pool) link(i int32) {
 	x := &p.nodes[i]
-	if t := p.tail; p.forgets && t != 0 && p.nodes[t].anonymous() { // one node less
+	if t := p.tail; p.forgets && t != 0 && p.nodes[t].anonymous() { // merges with the last node
 		x.blanks = p.nodes[t].blanks + p.nodes[t].count
 		p.nodes[t].blanks = 0
 		p.unlink(t)
@@ -177,7 +174,7 @@ func (p *pool) link(i int32) {
 	p.tail = i
 }
 
-// linkBehind puts node j into the free queue right behind node i.
+// linkBehind inserts node j into the free queue right after node i.
 func (p *pool) linkBehind(i, j int32) {
 	x, y := &p.nodes[i], &p.nodes[j]
 	y.prev, y.next = i, x.next
@@ -213,14 +210,13 @@ func (p *pool) unlink(i int32) {
 	}
 }
 
-// grow adds n new blocks to a holding. The caller has checked that there are
-// enough.
+// grow adds n new blocks to a holding. The caller has checked that there are enough.
 func (p *pool) grow(h *holding, n int32) {
 	p.take(int(n))
 	h.blocks += n
 }
 
-// drop gives back all blocks of a holding, last block first.
+// drop gives back all blocks of a holding, the last block first.
 func (p *pool) drop(h *holding) {
 	p.giveAnonymous(h.blocks - h.indexed)
 	for i := h.leaf; i != 0; {
@@ -235,8 +231,8 @@ func (p *pool) drop(h *holding) {
 	h.leaf, h.indexed, h.announced, h.blocks = 0, 0, 0, 0
 }
 
-// leave is drop for a request that is over and looks for its content no more: what
-// nobody else can ask for is forgotten, where nobody counts it either.
+// leave is drop for a finished request that never looks up its content again. Content that no other request can look up
+// is forgotten, if the pool forgets.
 func (p *pool) leave(h *holding) {
 	known := int32(len(h.hashes))
 	x := &p.nodes[h.leaf]
@@ -245,7 +241,7 @@ func (p *pool) leave(h *holding) {
 		return
 	}
 	p.giveAnonymous(h.blocks - h.indexed)
-	x = &p.nodes[h.leaf] // they may have moved
+	x = &p.nodes[h.leaf] // giveAnonymous may have moved the nodes
 	n := x.count
 	if x.start < known { // the rest of the node stays
 		n = x.start + x.count - known

@@ -11,16 +11,16 @@ import (
 type Batching uint8
 
 const (
-	// BatchingContinuous composes every step anew, as vLLM does.
+	// BatchingContinuous composes every step from the current requests, as vLLM does.
 	BatchingContinuous Batching = iota
-	// BatchingStatic takes a batch, runs it until its longest request is done,
-	// and only then takes the next (document 003's comparison).
+	// BatchingStatic takes a batch, runs it until its longest request ends, and only then takes the next (document
+	// 003's comparison).
 	BatchingStatic
 	// BatchingNone runs one request at a time.
 	BatchingNone
-	// BatchingIndependent gives every request its own timeline: it sleeps its
-	// prefill time, then makes one token per token time; any number at once, no
-	// interference, no KV accounting. The mock server of document 000.
+	// BatchingIndependent gives every request its own timeline: it sleeps for its prefill time, then makes one token
+	// per token time. Any number of requests run at once, with no interference and no KV accounting. It is the mock
+	// server of document 000.
 	BatchingIndependent
 )
 
@@ -28,7 +28,7 @@ var batchingNames = []string{"continuous", "static", "none", "independent"}
 
 func (b Batching) String() string { return name(batchingNames, int(b)) }
 
-// ParseBatching reads continuous, static, none or independent.
+// ParseBatching parses continuous, static, none or independent.
 func ParseBatching(s string) (Batching, error) {
 	i, err := parse("batching", batchingNames, s)
 	return Batching(i), err
@@ -38,10 +38,9 @@ func ParseBatching(s string) (Batching, error) {
 type Policy uint8
 
 const (
-	// PolicyFCFS serves in order of arrival.
+	// PolicyFCFS serves requests in order of arrival.
 	PolicyFCFS Policy = iota
-	// PolicyPriority serves lower Submit.Priority first, then by arrival, and
-	// preempts the highest first.
+	// PolicyPriority serves the lowest Submit.Priority first, then by arrival, and preempts the highest first.
 	PolicyPriority
 )
 
@@ -49,20 +48,20 @@ var policyNames = []string{"fcfs", "priority"}
 
 func (p Policy) String() string { return name(policyNames, int(p)) }
 
-// ParsePolicy reads fcfs or priority.
+// ParsePolicy parses fcfs or priority.
 func ParsePolicy(s string) (Policy, error) {
 	i, err := parse("scheduling policy", policyNames, s)
 	return Policy(i), err
 }
 
-// KVLoadFailure is what becomes of a request whose KV could not be fetched
-// (vLLM: kv_load_failure_policy).
+// KVLoadFailure decides what the engine does with a request whose KV could not be fetched (vLLM:
+// kv_load_failure_policy).
 type KVLoadFailure uint8
 
 const (
-	// KVLoadFail finishes it with ReasonKVFailed, vLLM's default.
+	// KVLoadFail finishes the request with ReasonKVFailed, vLLM's default.
 	KVLoadFail KVLoadFailure = iota
-	// KVLoadRecompute computes the prompt here instead.
+	// KVLoadRecompute computes the request's prompt in this engine instead.
 	KVLoadRecompute
 )
 
@@ -70,7 +69,7 @@ var kvLoadNames = []string{"fail", "recompute"}
 
 func (p KVLoadFailure) String() string { return name(kvLoadNames, int(p)) }
 
-// ParseKVLoadFailure reads fail or recompute.
+// ParseKVLoadFailure parses fail or recompute.
 func ParseKVLoadFailure(s string) (KVLoadFailure, error) {
 	i, err := parse("kv_load_failure_policy", kvLoadNames, s)
 	return KVLoadFailure(i), err
@@ -92,46 +91,44 @@ func parse(what string, names []string, s string) (int, error) {
 	return 0, fmt.Errorf("%s %q is unknown: use one of %v", what, s, names)
 }
 
-// Span is a range of times to draw from, uniformly, both ends included. A High
-// at or below Low is always Low.
+// Span is a range of times to draw from, uniformly, both ends included. If High is at or below Low, every draw is Low.
 type Span struct{ Low, High machine.Time }
 
-// Config is an engine's configuration. The zero value of a field is the default
-// written beside it; New says what is wrong with the rest.
+// Config is an engine's configuration. A zero field takes the default in its comment. New returns an error for other
+// invalid values.
 type Config struct {
-	// Seed is the run's seed; Index is the engine's number in the run. Together
-	// with the request's id they key every draw.
+	// Seed is the run's seed; Index is the engine's number in the run. Together with the request's id they key every
+	// draw.
 	Seed  uint64
 	Index uint64
 
 	Batching Batching
 
-	// Timer says how long a step takes. Needed unless BatchingIndependent.
+	// Timer returns the duration of steps. Every Batching except BatchingIndependent needs it.
 	Timer StepTimer
 
-	// Prefill and TokenTime are the times of a request under
-	// BatchingIndependent that does not bring its own. Each request draws once.
+	// Prefill and TokenTime are the times of a request under BatchingIndependent that has none of its own. Each request
+	// draws once.
 	Prefill   Span // default 100 ms to 30 s, document 000
 	TokenTime Span // default 20 ms
 
 	// The scheduler, under vLLM's names. The defaults are document 003's.
 	MaxNumSeqs                int  // 256
 	MaxNumBatchedTokens       int  // 8192
-	MaxModelLen               int  // 8192 tokens, or what the KV cache holds if that is less
+	MaxModelLen               int  // 8192 tokens, or the KV cache's capacity if that is less
 	MaxNewTokens              int  // 0: no limit. The most tokens of an answer, whatever its request asks for
-	DisableChunkedPrefill     bool // a prompt is then computed in one step
+	DisableChunkedPrefill     bool // each prompt is then computed in one step
 	LongPrefillTokenThreshold int  // 0: off. A longer prompt takes at most this many tokens per step
 	MaxNumPartialPrefills     int  // 0: no limit. Requests with a half-computed prompt at one time
-	MaxLongPartialPrefills    int  // 0: no limit. Of these, longer than LongPrefillTokenThreshold
+	MaxLongPartialPrefills    int  // 0: no limit. Half-computed prompts longer than LongPrefillTokenThreshold
 	Policy                    Policy
 
 	// The KV cache.
 	BlockSize            int // 16 tokens
 	NumGPUBlocks         int // 8192
 	DisablePrefixCaching bool
-	// NumCPUBlocks is how many evicted blocks host memory keeps (0: none), and
-	// CPUBandwidth how fast they come back, which lengthens the step that needs
-	// them (25 GB/s, one direction of PCIe 4.0 x16 in practice).
+	// NumCPUBlocks is the number of evicted blocks that host memory keeps (0: none). CPUBandwidth is the rate at which
+	// they return, which lengthens the step that needs them (25 GB/s, one direction of PCIe 4.0 x16 in practice).
 	NumCPUBlocks int
 	CPUBandwidth int64 // bytes per second
 
@@ -142,33 +139,30 @@ type Config struct {
 	KVHoldTimeout   machine.Time // 480 s, vLLM's VLLM_NIXL_ABORT_REQUEST_TIMEOUT
 	KVLoadFailure   KVLoadFailure
 
-	// Adapters known from the beginning. MaxLoRAs bounds how many different ones
-	// run in one step (1); further requests wait.
+	// Adapters are loaded from the beginning. MaxLoRAs limits the number of different adapters in one step (1); further
+	// requests wait.
 	Adapters []AdapterID
 	MaxLoRAs int
-	// MaxCPULoRAs is how many adapters stay in host memory (MaxLoRAs), those in
-	// the accelerator among them. A step that needs one from disk takes
-	// LoRALoadTime longer, and one that is not in the accelerator
-	// LoRAActivateTime (both 0; see DefaultLoRALoadTime).
+	// MaxCPULoRAs is the number of adapters in host memory (MaxLoRAs), including those in the accelerator. A step that
+	// needs one from disk takes LoRALoadTime longer, and a step that needs one outside the accelerator LoRAActivateTime
+	// (both 0; see DefaultLoRALoadTime).
 	MaxCPULoRAs      int
 	LoRALoadTime     machine.Time
 	LoRAActivateTime machine.Time
 
-	// MaxInFlight bounds requests in the engine; more are rejected with
-	// CodeFull. 1,048,576 by default.
+	// MaxInFlight limits the requests in the engine, which rejects more with CodeFull. 1,048,576 by default.
 	MaxInFlight int
 
-	// Gaps is told of the times between tokens; nil tells nobody.
+	// Gaps receives the times between tokens; nil receives none.
 	Gaps Gaps
-	// ReportSteps asks for a Stepped effect per run of steps.
+	// ReportSteps makes the engine add a Stepped effect per run of steps.
 	ReportSteps bool
-	// SingleSteps turns macro-steps off. The effects are the same, run by run
-	// expanded; only the cost differs.
+	// SingleSteps turns macro-steps off. With runs expanded, the effects are the same; only the cost differs.
 	SingleSteps bool
 }
 
 const (
-	maxTokens = 1 << 24 // bound of every length in tokens
+	maxTokens = 1 << 24 // limit of every length in tokens
 	maxBlocks = 1 << 28
 )
 
@@ -212,21 +206,19 @@ func (c Config) Resolved() Config {
 	return c
 }
 
-// Check says what is wrong with a configuration without making an engine of it.
+// Check returns the errors in a configuration, as New does, without making an engine.
 func (c Config) Check() error {
 	c.setDefaults()
 	return c.validate()
 }
 
-// ReadsAs says whether what a request asks for is the same to an engine of either
-// configuration.
+// ReadsAs reports whether engines of both configurations interpret a request in the same way.
 func (c Config) ReadsAs(o Config) bool {
 	return c.MaxModelLen == o.MaxModelLen && c.BlockSize == o.BlockSize && c.Batching == o.Batching &&
 		c.DisablePrefixCaching == o.DisablePrefixCaching
 }
 
-// BlockBytes is the size of one KV block of the engine that the configuration
-// makes.
+// BlockBytes returns the size of one KV block of an engine with this configuration.
 func (c Config) BlockBytes() int64 {
 	c.setDefaults()
 	return c.KVBytesPerToken * int64(c.BlockSize)

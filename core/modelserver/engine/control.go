@@ -67,8 +67,7 @@ func (e *Engine) control(m Control, fx *Effects) {
 	f.Op, f.First = m.Op, int32(m.Adapter)
 }
 
-// endAll ends everything in flight at once, in order of arrival, and forgets
-// all KV.
+// endAll ends everything in flight at once, in order of arrival, and forgets all KV.
 func (e *Engine) endAll(why Reason, fx *Effects) {
 	if e.run.active {
 		e.reportSteps(e.now, fx)
@@ -105,7 +104,7 @@ func (e *Engine) endAll(why Reason, fx *Effects) {
 	e.clearCache(fx)
 }
 
-// clearCache forgets all cached blocks; none is in use.
+// clearCache forgets all cached blocks. The caller has checked that none is in use.
 func (e *Engine) clearCache(fx *Effects) {
 	if e.pool == nil {
 		return

@@ -2,17 +2,16 @@ package engine
 
 import "github.com/windtunnel/windtunnel/core/machine"
 
-// Kind says what an Effect is, and with it which fields it uses besides At.
+// Kind is the type of an Effect. It decides which fields the Effect uses besides At.
 type Kind uint8
 
 const (
 	// Accepted: Request is in the engine and will end in Finished or Aborted.
 	Accepted Kind = iota + 1
-	// Rejected: Request was never taken; Code says why.
+	// Rejected: the engine did not take Request; Code is the reason.
 	Rejected
-	// PrefillStarted: Request was scheduled and begins to compute its prompt, of
-	// which Count tokens were found in the prefix cache (or fetched). It comes
-	// again when a preempted request is scheduled again.
+	// PrefillStarted: the engine scheduled Request and begins to compute its prompt. It found Count tokens of the
+	// prompt in the prefix cache, or fetched them. The effect is repeated when a preempted request is scheduled again.
 	PrefillStarted
 	// FirstToken: the prompt is computed and output token 0 exists.
 	FirstToken
@@ -22,34 +21,32 @@ const (
 	Tokens
 	// Paused: Request waits for Resume after its first token (HoldAfterFirst).
 	Paused
-	// Preempted: Request lost its blocks to others and is waiting again; Count
-	// tokens must be computed once more.
+	// Preempted: Request lost its blocks to other requests and is waiting again. The engine must compute Count tokens
+	// once more.
 	Preempted
 	// Finished: Request ended with Reason and Count output tokens.
 	Finished
-	// Aborted: Request ended because it was told to, with Count output tokens.
+	// Aborted: an Abort ended Request, with Count output tokens.
 	Aborted
 
-	// KVHeld: Count blocks of the finished Request stay under Handle until
-	// KVReleased or Until, whichever is first. Comes just before Finished.
+	// KVHeld: Count blocks of the finished Request stay under Handle until KVReleased or Until, whichever is first. The
+	// effect comes just before Finished.
 	KVHeld
-	// KVFreed: the blocks under Handle are free again; Reason is ReasonTimeout
-	// if nobody asked for them in time, else ReasonStop.
+	// KVFreed: the blocks under Handle are free again. Reason is ReasonTimeout if no engine fetched them in time, else
+	// ReasonStop.
 	KVFreed
-	// KVPull: blocks for Request are reserved; fetch Bytes bytes (Count tokens)
-	// of Handle from engine From, then say KVArrived or KVFailed.
+	// KVPull: blocks for Request are reserved. The driver fetches Bytes bytes (Count tokens) of Handle from engine
+	// From, then sends KVArrived or KVFailed.
 	KVPull
-	// KVRelease: Request no longer needs Handle of engine From; tell it
-	// KVReleased.
+	// KVRelease: Request no longer needs Handle of engine From. The driver sends KVReleased to that engine.
 	KVRelease
 
-	// BlockStored: Count blocks became reusable in Tier; Effects.BlockHashes gives
-	// their hashes, Parent the hash before the first (0: none). First is the
-	// block's number within Request, so that its owner knows the tokens. A block
-	// that moved to TierCPU has no owner any more: Request is 0, and as in vLLM
-	// the event has no tokens. Only with Config.KVEvents, like the next two.
+	// BlockStored: Count blocks became reusable in Tier. Effects.BlockHashes returns their hashes, Parent is the hash
+	// before the first (0: none). First is the block's number within Request, so that the request's owner knows the
+	// tokens. A block that moved to TierCPU has no owner any more: Request is 0, and as in vLLM the event has no
+	// tokens. BlockStored and the next two kinds need Config.KVEvents.
 	BlockStored
-	// BlockRemoved: Count blocks left Tier; Effects.BlockHashes names them.
+	// BlockRemoved: Count blocks left Tier; Effects.BlockHashes returns their hashes.
 	BlockRemoved
 	// AllBlocksCleared: the prefix cache is empty.
 	AllBlocksCleared
@@ -58,14 +55,13 @@ const (
 	ControlDone
 	ControlRefused
 
-	// Stepped: a run of Count steps of the whole engine ended, step k at
-	// Schedule.End(k+1), each with Batch requests decoding and, if Count is 1,
-	// First prompt tokens; Effects.Step tells what it computed. Only with
+	// Stepped: a run of Count steps of the whole engine ended, step k at Schedule.End(k+1). Each decoded Batch requests
+	// and, if Count is 1, computed First prompt tokens. Effects.Step returns the details. Stepped needs
 	// Config.ReportSteps.
 	Stepped
 )
 
-// Reason is why a request finished.
+// Reason is the cause of a request's end.
 type Reason uint8
 
 const (
@@ -76,7 +72,7 @@ const (
 	ReasonLength
 	// ReasonKVFailed: the KV transfer failed and the policy is to fail.
 	ReasonKVFailed
-	// ReasonCrash: the engine died under the request.
+	// ReasonCrash: the engine crashed during the request.
 	ReasonCrash
 	// ReasonSleep: the engine was put to sleep.
 	ReasonSleep
@@ -84,16 +80,16 @@ const (
 	ReasonTimeout
 )
 
-// Code is why a request was rejected.
+// Code is the cause of a rejection.
 type Code uint8
 
 const (
 	CodeNone Code = iota
-	// CodeTooLong: the prompt leaves no room for a token below MaxModelLen.
+	// CodeTooLong: the prompt leaves no space for a token below MaxModelLen.
 	CodeTooLong
-	// CodeBadRequest: a length that is no length, or an id that is in flight.
+	// CodeBadRequest: an invalid length, or an id that is in flight.
 	CodeBadRequest
-	// CodeUnknownAdapter: Adapter was not loaded.
+	// CodeUnknownAdapter: Adapter is not loaded.
 	CodeUnknownAdapter
 	// CodeAsleep, CodeDraining, CodeDead: see Op.
 	CodeAsleep
@@ -103,7 +99,7 @@ const (
 	CodeFull
 )
 
-// Tier is where cached blocks are.
+// Tier is the memory that holds cached blocks.
 type Tier uint8
 
 const (
@@ -113,8 +109,7 @@ const (
 	TierCPU
 )
 
-// Effect is something that happened, as plain data. Fields not named by its
-// Kind are zero.
+// Effect is one event in the engine, as plain data. Fields that its Kind does not name are zero.
 type Effect struct {
 	At      machine.Time
 	Request RequestID
@@ -137,8 +132,8 @@ type Effect struct {
 	Schedule Schedule
 }
 
-// Effects is the buffer that an Engine fills. Read List, then Reset and use it
-// again: it allocates nothing once it has grown.
+// Effects is the buffer that an Engine fills. Read List, then call Reset and use it again. Once it has grown, it no
+// longer allocates.
 type Effects struct {
 	List   []Effect
 	hashes []uint64
@@ -147,17 +142,16 @@ type Effects struct {
 
 var _ machine.Machine[Message, *Effects] = (*Engine)(nil)
 
-// Len is the number of effects.
+// Len returns the number of effects.
 func (x *Effects) Len() int { return len(x.List) }
 
-// DueAt is the time at which effect number i was due.
+// DueAt returns the time at which effect number i was due.
 func (x *Effects) DueAt(i int) machine.Time { return x.List[i].At }
 
-// Reset empties the collection and keeps its memory.
+// Reset removes all effects and keeps the memory.
 func (x *Effects) Reset() { x.List, x.hashes, x.steps = x.List[:0], x.hashes[:0], x.steps[:0] }
 
-// Step is what step number k of a Stepped in this collection computed, counted
-// from 0.
+// Step returns the work of step number k, counted from 0, of a Stepped in this buffer.
 func (x *Effects) Step(f *Effect, k int) Step {
 	if f.Kind != Stepped {
 		return Step{}
@@ -168,8 +162,7 @@ func (x *Effects) Step(f *Effect, k int) Step {
 	return s
 }
 
-// BlockHashes is the hashes of a BlockStored or BlockRemoved in this
-// collection, valid until Reset.
+// BlockHashes returns the hashes of a BlockStored or BlockRemoved in this buffer, valid until Reset.
 func (x *Effects) BlockHashes(f *Effect) []uint64 {
 	if f.Kind != BlockStored && f.Kind != BlockRemoved {
 		return nil

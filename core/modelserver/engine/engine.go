@@ -2,7 +2,7 @@ package engine
 
 import "github.com/windtunnel/windtunnel/core/machine"
 
-// life is whether the engine takes requests.
+// life decides whether the engine accepts requests.
 type life uint8
 
 const (
@@ -12,17 +12,15 @@ const (
 	dead
 )
 
-// latest is as far as an engine's time goes, 146 years; beyond, sums of times
-// could overflow.
+// latest is the end of an engine's time, 146 years. Beyond it, sums of times could overflow.
 const latest machine.Time = 1 << 62
 
-// Engine is one model server's engine. It is not safe for concurrent use; its
-// driver serialises.
+// Engine is one model server's engine. It is not safe for concurrent use: its driver serializes the calls.
 type Engine struct {
 	cfg  Config
 	now  machine.Time
 	life life
-	// drainDone: the end of the present drain was reported.
+	// drainDone: the end of the current drain was reported.
 	drainDone bool
 	stats     Stats
 
@@ -34,23 +32,23 @@ type Engine struct {
 	holds
 	loras loras
 
-	// Batches. Between runs the engine stands at boundary; pending says that
-	// there it has something to compose as soon as time moves on.
+	// Batches. Between runs the engine is at boundary. pending states that it has something to compose there as soon as
+	// time advances.
 	pool     *pool
 	queue    waiting
 	batch    batch
 	run      run
 	pending  bool
-	sending  int  // transfers that keep the engine from its next step
+	sending  int  // running transfers that block the engine's next step
 	blocked  bool // the first in the queue waits for blocks
 	ready    int  // requests in the queue that have blocks reserved
 	boundary machine.Time
 	pace     Fixed // of steps, in percent of the timer's; 0 is 100
-	frac     Fixed // what the steps so far left over of a nanosecond
+	frac     Fixed // fraction of a nanosecond left over by the steps so far
 	places   int   // MaxNumSeqs, or 1
 	padding  int   // finished requests of a static batch
 	loading  Fixed // time that the step being composed spends on adapters and on KV from host memory
-	cpuBlock Fixed // time to bring one block back from there
+	cpuBlock Fixed // time to bring one block back from host memory
 
 	composing
 
@@ -59,14 +57,14 @@ type Engine struct {
 	timeline timeline // BatchingIndependent
 }
 
-// holds are the KV caches that are kept for other engines.
+// holds are the KV caches kept for other engines.
 type holds struct {
 	held     map[uint64]handle
 	expiries []expiry
-	expired  int // expiries before this one are gone
+	expired  int // earlier expiries are gone
 }
 
-// composing is what the step consists of that is being composed.
+// composing holds the parts of the step that is being composed.
 type composing struct {
 	step     Step
 	fills    []int32 // requests that compute their prompt in this step
@@ -76,21 +74,20 @@ type composing struct {
 	resuming []ticket
 }
 
-// observed is the load as it was reported last.
+// observed is the last reported load.
 type observed struct {
 	load Load
-	seen uint64   // batch.admissions, when load was observed
+	seen uint64   // batch.admissions at the last observation of the load
 	late []ticket // decoding requests that missed a step
 }
 
-// ticket is a note about a request that may be gone when the note is read.
+// ticket refers to a request that may be gone when the ticket is read.
 type ticket struct {
 	slot       int32
 	generation uint32
 }
 
-// New builds an engine, idle at time 0. The error lists every field that is
-// wrong.
+// New returns an engine that is idle at time 0. The error lists every invalid field.
 func New(cfg Config) (*Engine, error) {
 	cfg.setDefaults()
 	if err := cfg.validate(); err != nil {
@@ -109,7 +106,7 @@ func New(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// empty makes the engine one without requests and without KV.
+// empty removes all requests and all KV.
 func (e *Engine) empty() {
 	e.reqs, e.unused = e.reqs[:0], e.unused[:0]
 	e.ids, e.held = machine.Few[RequestID, int32]{}, map[uint64]handle{}
@@ -127,12 +124,11 @@ func (e *Engine) empty() {
 
 func (e *Engine) independent() bool { return e.cfg.Batching == BatchingIndependent }
 
-// Config is the configuration with its defaults filled in.
+// Config returns the configuration with its defaults filled in.
 func (e *Engine) Config() Config { return e.cfg }
 
-// OnlyNow is for a driver whose readers want to know nothing of what has happened: no
-// steps are reported, and blocks whose content nobody can ask for any more are free
-// of it at once (KVBlocksHeld).
+// OnlyNow is for a driver that needs no history. The engine then reports no steps, and removes content that no request
+// can look up any more from its blocks at once (KVBlocksHeld).
 func (e *Engine) OnlyNow() {
 	e.cfg.ReportSteps = false
 	if e.pool != nil {
@@ -140,13 +136,13 @@ func (e *Engine) OnlyNow() {
 	}
 }
 
-// Now is the engine's own time: the latest it was given.
+// Now returns the engine's own time: the latest that it was given.
 func (e *Engine) Now() machine.Time { return e.now }
 
-// InFlight is the number of requests in the engine.
+// InFlight returns the number of requests in the engine.
 func (e *Engine) InFlight() int { return e.ids.Len() }
 
-// Next is when the engine has something to say or to decide, if ever.
+// Next returns the time at which the engine next has effects or decisions, if there is one.
 func (e *Engine) Next() (machine.Time, bool) {
 	at := e.nextExpiry()
 	switch {
@@ -164,7 +160,7 @@ func (e *Engine) Next() (machine.Time, bool) {
 	return at, at != machine.Never
 }
 
-// Advance plays everything due up to now.
+// Advance processes everything that is due up to now.
 func (e *Engine) Advance(now machine.Time, fx *Effects) {
 	now = min(max(now, e.now), latest)
 	for e.playNext(now, fx) {
@@ -172,8 +168,8 @@ func (e *Engine) Advance(now machine.Time, fx *Effects) {
 	e.now = now
 }
 
-// playNext plays the next thing that is due by now, if there is one. At equal
-// times the end of a step comes before the end of a handle.
+// playNext processes the next event that is due by now, if there is one. At equal times, the engine ends the step
+// before it expires a handle.
 func (e *Engine) playNext(now machine.Time, fx *Effects) bool {
 	expiry := e.nextExpiry()
 	limit := min(now, expiry)
@@ -210,7 +206,7 @@ func (e *Engine) playNext(now machine.Time, fx *Effects) bool {
 	return true
 }
 
-// Input plays everything due before now and then takes a message.
+// Input processes everything that was due before now, and then the message.
 func (e *Engine) Input(now machine.Time, m Message, fx *Effects) {
 	e.Advance(now, fx)
 	e.catchUp(e.now)
@@ -269,7 +265,7 @@ func (e *Engine) submit(m *Submit, fx *Effects) {
 		return
 	}
 	e.wait(s)
-	// A run that the newcomer could not join anyway need not be cut.
+	// A run that the new request could not join anyway need not be cut.
 	full := e.batch.size >= e.places || e.cfg.Batching == BatchingStatic
 	behind := e.blocked && e.queue.at(e.queue.len()-1) == s
 	if !e.run.active || !full && !behind {

@@ -36,8 +36,8 @@ func (f *flat) lookup(hashes []uint64, limit int) (found []int) {
 	return found
 }
 
-// take is what admission does: the found blocks leave the free queue, new ones
-// are evicted from its front. nil: too few.
+// take does the same as admission: it removes the found blocks from the free queue, and evicts new ones from its front.
+// nil: too few.
 func (f *flat) take(found []int, n int) []int {
 	idle := 0
 	for _, b := range found {

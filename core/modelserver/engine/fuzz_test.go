@@ -94,7 +94,7 @@ func FuzzMessages(f *testing.F) {
 			}
 			read()
 		}
-		// Let go whoever waits for somebody outside, until nobody is left.
+		// Answer every request that waits for the driver, until none is left.
 		for range 10_000 {
 			at, ok := e.Next()
 			if ok {

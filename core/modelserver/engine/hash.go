@@ -2,13 +2,12 @@ package engine
 
 import "encoding/binary"
 
-// BlockHashes appends to dst the chained hashes of the full blocks of tokens:
-// each names its block's content and everything before it. parent is the hash
-// before the first block; start a chain with a salt (0, or whatever keeps
-// tenants apart: vLLM's cache_salt). A partial last block has no hash.
+// BlockHashes appends to dst the chained hashes of the full blocks of tokens. Each hash identifies its block's content
+// and everything before it. parent is the hash before the first block. A chain starts with a salt (0, or a value that
+// separates tenants: vLLM's cache_salt). A partial last block has no hash.
 //
-// The hash is this engine's own. To a consumer of KV events it is an opaque
-// name; llm-d's index recomputes its own from the token ids of BlockStored.
+// The hash is this engine's own. To a consumer of KV events it is an opaque name; llm-d's index recomputes its own from
+// the token ids of BlockStored.
 func BlockHashes(dst []uint64, parent uint64, tokens []uint32, blockSize int) []uint64 {
 	if blockSize < 1 {
 		return dst
@@ -24,17 +23,17 @@ func BlockHashes(dst []uint64, parent uint64, tokens []uint32, blockSize int) []
 	return dst
 }
 
-// take has a block's hash cover another token.
+// take adds a token to a block's hash.
 func take(h uint64, token uint32) uint64 {
 	h = (h ^ uint64(token)) * 0x9fb21c651e98df25
 	return h ^ h>>35
 }
 
-// PackedBlocks gives blocks the hashes of BlockHashes, by the bytes of their
-// tokens, four to each, in little-endian order.
+// PackedBlocks computes the hashes of BlockHashes from the bytes of a block's tokens, four to each token, in
+// little-endian order.
 type PackedBlocks struct{}
 
-// Name is the hash of a block behind another one.
+// Name returns the hash of a block that follows parent.
 func (PackedBlocks) Name(parent uint64, block []byte) uint64 {
 	h := mix(parent + golden)
 	for ; len(block) >= 4; block = block[4:] {

@@ -2,17 +2,15 @@ package engine
 
 import "github.com/windtunnel/windtunnel/core/machine"
 
-// A held handle is the KV of a finished prefill that another engine may fetch.
-// It is released by KVReleased or by its deadline.
+// handle is the KV of a finished prefill that another engine may fetch. KVReleased or its deadline releases it.
 type handle struct {
 	holding
 	request RequestID
-	count   int32 // blocks, also where none are accounted for
+	count   int32 // blocks, even if the engine accounts for none
 	until   machine.Time
 }
 
-// expiry is a handle's deadline; deadlines are in order because every handle is
-// held equally long.
+// expiry is a handle's deadline. Deadlines are in order because the engine holds every handle equally long.
 type expiry struct {
 	at     machine.Time
 	handle uint64
@@ -33,7 +31,7 @@ func (e *Engine) holdKV(at machine.Time, r *request, fx *Effects) {
 	f.Handle, f.Count, f.Until = h, blocks, until
 }
 
-// nextExpiry is the earliest deadline of a handle that is still held, or Never.
+// nextExpiry returns the earliest deadline of a handle that is still held, or Never.
 func (e *Engine) nextExpiry() machine.Time {
 	for e.expired < len(e.expiries) {
 		x := e.expiries[e.expired]

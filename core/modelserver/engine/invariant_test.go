@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// audit counts everything the slow way: every block is free, or used by
-// somebody who is known to use it; every request is in exactly one place.
+// audit counts everything in the slow way: every block is free or has a known user, and every request is in exactly one
+// place.
 func audit(t *rapid.T, e *Engine) {
 	p, st := e.pool, e.Stats() // which first counts the steps so far
 	inQueue := map[int32]int{}
@@ -41,7 +41,7 @@ func audit(t *rapid.T, e *Engine) {
 			held)
 	}
 
-	// Who refers to which node, and who uses which blocks.
+	// Collect the references to each node and the users of each block.
 	refs := map[int32]int32{}
 	used := 0
 	hold := func(h *holding) {
@@ -283,8 +283,8 @@ func checkLives(t *rapid.T, s *story, all []string) {
 	}
 }
 
-// Nobody who is served later by the rules is admitted while somebody who comes
-// before waits, as long as all want the same kind of thing.
+// The engine admits no request that the rules serve later while an earlier one waits, as long as all requests are of
+// the same kind.
 func TestQueueOrderIsRespected(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawStory(t)
@@ -346,8 +346,7 @@ func (e *Engine) isParked(id RequestID) bool {
 	return ok && e.reqs[s].phase == phaseParked
 }
 
-// The same story has the same course, and it does not matter how late somebody
-// wakes the engine up.
+// The same story has the same course, however late the driver wakes the engine.
 func TestLatenessChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawStory(t)
@@ -357,7 +356,7 @@ func TestLatenessChangesNothing(t *testing.T) {
 		}
 		s.messages = slices.DeleteFunc(s.messages, func(m timed) bool {
 			sub, ok := m.m.(*Submit)
-			return ok && sub.Remote.Tokens > 0 // somebody has to answer these in time
+			return ok && sub.Remote.Tokens > 0 // the driver has to answer these in time
 		})
 		run := func(late bool) []string {
 			e, err := New(s.cfg)

@@ -2,8 +2,7 @@ package engine
 
 import "github.com/windtunnel/windtunnel/core/machine"
 
-// kvLog gathers what happened to cached blocks during a step. vLLM publishes
-// it when the step ends, and so does flush.
+// kvLog collects the events of cached blocks during a step. vLLM publishes them when the step ends, and so does flush.
 type kvLog struct {
 	list   []Effect
 	hashes []uint64
@@ -20,7 +19,7 @@ func (l *kvLog) stored(c *chain, first, n int32, owner RequestID, tier Tier) {
 	l.list = append(l.list, f)
 }
 
-// removed names the blocks in the order of their eviction, last first.
+// removed adds blocks in the order of their eviction, the last block first.
 func (l *kvLog) removed(c *chain, first, n int32, tier Tier) {
 	l.list = append(l.list, Effect{Kind: BlockRemoved, Tier: tier, Count: n, hashFirst: int32(len(l.hashes))})
 	for p := first + n - 1; p >= first; p-- {

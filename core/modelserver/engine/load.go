@@ -7,42 +7,39 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Gaps is told how long requests wait between one token and the next.
+// Gaps receives the times between a request's tokens.
 type Gaps interface {
-	// Gaps tells of steps of a schedule that ended, counted from 0: in each of them so many
-	// requests had a token, for which they waited as long as the step took. A negative
-	// count takes as many back.
+	// Gaps reports steps of a schedule that ended, counted from 0. In each of them the given number of requests got a
+	// token, for which they waited as long as the step took. A negative count takes back as many.
 	Gaps(s *Schedule, from, steps, requests int)
 }
 
-// Load is how full an engine was from its beginning to a time.
+// Load is an engine's load from its beginning to a time.
 type Load struct {
-	// For is how long that was, and Busy how much of it the engine computed in steps
-	// (not counted under BatchingIndependent). Prompts is what of that prompts took: all of
-	// a step that computes nothing else, and of one that makes tokens, too, what it took
-	// longer than it would for those alone.
+	// For is the length of that period, and Busy the part that the engine spent in steps (not counted under
+	// BatchingIndependent). Prompts is the part of Busy that prompts took: all of a step that computes only prompts,
+	// and the time by which prompts lengthen a step that also makes tokens.
 	For, Busy, Prompts machine.Time
-	// Running and Waiting are requests, Blocks those of the KV cache that were in use,
-	// of Total that there are (none under BatchingIndependent).
+	// Running and Waiting count requests. Blocks counts the blocks of the KV cache in use, out of Total (0 under
+	// BatchingIndependent).
 	Running, Waiting, Blocks Level
 	Total                    int
 	Preemptions              uint64
-	// Slots is how many requests may run at once.
+	// Slots is the most requests that may run at once.
 	Slots int
-	// Stats are the counters at that time, and Timer what said how long steps take, nil under
-	// BatchingIndependent.
+	// Stats are the counters at that time. Timer is the engine's step timer, nil under BatchingIndependent.
 	Stats Stats
 	Timer StepTimer
 }
 
-// Level is something that rises and falls. Peak is the highest that lasts.
+// Level is a quantity that rises and falls. Peak is its highest value that lasts for some time.
 type Level struct {
 	Peak   int
-	hi, lo uint64 // over time: half of units times nanoseconds
+	hi, lo uint64 // integral over time: half of units times nanoseconds
 	now    int
 }
 
-// Mean is the level on average over so long, right to a millionth.
+// Mean returns the average level over a period, exact to a millionth.
 func (l *Level) Mean(d machine.Time) float64 {
 	if d <= 0 {
 		return 0
@@ -51,7 +48,7 @@ func (l *Level) Mean(d machine.Time) float64 {
 	return math.Round(float64(float64(sum+float64(l.lo)/2)/float64(d))*1e6) / 1e6
 }
 
-// hold has the level stay for so long at what it was, and rise or fall then.
+// hold keeps the level for a period, and then changes it.
 func (l *Level) hold(d machine.Time, to int) {
 	if l.sum(2*l.now, d); d > 0 {
 		l.Peak = max(l.Peak, l.now)
@@ -59,7 +56,7 @@ func (l *Level) hold(d machine.Time, to int) {
 	l.now = to
 }
 
-// slide has the level rise or fall evenly for so long.
+// slide changes the level linearly over a period.
 func (l *Level) slide(d machine.Time, to int) {
 	if l.sum(l.now+to, d); d > 0 {
 		l.Peak = max(l.Peak, l.now, to)
@@ -74,9 +71,9 @@ func (l *Level) sum(twice int, d machine.Time) {
 	l.hi += hi + carry
 }
 
-// observe notes what the engine holds at a time. It is told of everything that changes
-// who is there: between two such times the blocks in use grow about evenly. used is how
-// many they were until now, of which some are free again.
+// observe adds the engine's load at a time. The engine calls it at every change of the requests in flight: between two
+// such times, the blocks in use grow about linearly. used is the number of blocks in use until now, some of them free
+// again.
 func (e *Engine) observe(at machine.Time, used int) {
 	l := &e.load
 	d := max(at-l.For, 0)
@@ -93,8 +90,7 @@ func (e *Engine) observe(at machine.Time, used int) {
 	e.seen = e.batch.admissions
 }
 
-// observeStep is observe where a step begins or ends, unless everybody is still there
-// and decodes.
+// observeStep is observe at the beginning or the end of a step, unless the requests are still the same and all decode.
 func (e *Engine) observeStep(at machine.Time, used int) {
 	l := &e.load
 	if len(e.fills) > 0 || e.batch.size != l.Running.now || e.ids.Len() != l.Running.now+l.Waiting.now ||
@@ -103,7 +99,7 @@ func (e *Engine) observeStep(at machine.Time, used int) {
 	}
 }
 
-// used is how many blocks are in use now.
+// used returns the number of blocks in use now.
 func (e *Engine) used() int {
 	if e.pool == nil {
 		return 0
@@ -111,8 +107,8 @@ func (e *Engine) used() int {
 	return e.pool.used()
 }
 
-// Load is how full the engine was until now. Of what it was told later alone messages
-// count: a timer that finds nothing to do is no time of the load's.
+// Load returns the engine's load until now. Among later calls only messages count: a timer that finds nothing to do
+// does not extend the period of the load.
 func (e *Engine) Load(now machine.Time) Load {
 	s := e.Stats()
 	e.observe(now, e.used())
@@ -127,7 +123,7 @@ func (e *Engine) Load(now machine.Time) Load {
 	return l
 }
 
-// countGaps tells of n more steps of the run, before they are counted.
+// countGaps reports n more steps of the run, before they are counted.
 func (e *Engine) countGaps(n int) {
 	x := &e.run
 	if e.cfg.Gaps == nil || x.decoding == 0 || n == 0 {
@@ -137,7 +133,7 @@ func (e *Engine) countGaps(n int) {
 		e.countLate()
 	}
 	e.cfg.Gaps.Gaps(&x.schedule, x.done, n, x.decoding)
-	if x.done+n == x.steps { // whom an abort reached loses the token
+	if x.done+n == x.steps { // a request that an abort reached loses the token
 		for _, t := range e.aborting {
 			if r := &e.reqs[t.slot]; r.generation == t.generation && r.abort && r.phase == phaseDecode && !r.starved {
 				e.cfg.Gaps.Gaps(&x.schedule, x.steps-1, 1, -1)
@@ -146,8 +142,7 @@ func (e *Engine) countGaps(n int) {
 	}
 }
 
-// countLate corrects the first gap of those whose last token is longer ago than the
-// run's beginning.
+// countLate corrects the first gap of requests whose last token is older than the beginning of the run.
 func (e *Engine) countLate() {
 	x := &e.run
 	kept := e.late[:0]
@@ -158,7 +153,7 @@ func (e *Engine) countLate() {
 		case r.starved:
 			kept = append(kept, t)
 		case r.abort && x.steps == 1:
-			r.late = 0 // it loses this token
+			r.late = 0 // the request loses this token
 		default:
 			e.cfg.Gaps.Gaps(&x.schedule, 0, 1, -1)
 			e.gap(x.schedule.End(1), r)
@@ -167,7 +162,7 @@ func (e *Engine) countLate() {
 	e.late = kept
 }
 
-// gap tells of a request's token that comes later than one step after the one before.
+// gap reports a request's token that comes more than one step after the token before.
 func (e *Engine) gap(at machine.Time, r *request) {
 	if e.cfg.Gaps != nil && r.late > 0 {
 		e.cfg.Gaps.Gaps(&Schedule{Start: r.late, Base: ToFixed(at - r.late)}, 0, 1, 1)
@@ -175,8 +170,7 @@ func (e *Engine) gap(at machine.Time, r *request) {
 	r.late = 0
 }
 
-// isLate notes that a request had its last token at a time, and misses the step that
-// begins then.
+// isLate notes that a request had its last token at a time, and misses the step that begins then.
 func (e *Engine) isLate(s int32, at machine.Time) {
 	if r := &e.reqs[s]; e.cfg.Gaps != nil && r.late == 0 {
 		r.late = at

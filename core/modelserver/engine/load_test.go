@@ -27,8 +27,8 @@ func (c counted) Gaps(s *Schedule, from, steps, requests int) {
 	}
 }
 
-// What is told of gaps is what lies between the tokens that are told one by one, with
-// preemptions, pauses, aborts, blocking transfers and requests that miss a step.
+// The reported gaps are the times between single tokens, with preemptions, pauses, aborts, blocking transfers and
+// requests that miss a step.
 func TestGapsAreThoseBetweenTokens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawStory(t)
@@ -89,11 +89,10 @@ func TestGapsOfIndependentRequests(t *testing.T) {
 	}
 }
 
-// loads compares what servers did, whoever said how long it takes.
+// loads compares the load of servers, whatever timer they have.
 var loads = gocmp.Options{gocmp.AllowUnexported(Level{}), cmpopts.IgnoreFields(Load{}, "Timer")}
 
-// An engine's load is what somebody sees who looks at it all the time, however it is
-// driven.
+// An engine's load equals the load that a continuous observer measures, however the engine is driven.
 func TestLoad(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawStory(t)

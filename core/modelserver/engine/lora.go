@@ -6,36 +6,31 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// loras is which adapters exist, run, and lie where. An adapter that runs is in
-// one of MaxLoRAs slots of the accelerator; it stays there when its last request
-// has ended, until another adapter needs the slot. MaxCPULoRAs adapters, those
-// in the slots among them, are in host memory. Both give way to the least
-// recently used, but never one that runs. (vLLM: LRUCacheWorkerLoRAManager and
-// LRUCacheLoRAModelManager.) Bringing one in lengthens the step that first
-// needs it.
+// loras holds the adapters that exist and run, and where they are. An adapter that runs is in one of MaxLoRAs slots of
+// the accelerator. It stays there after its last request ends, until another adapter needs the slot. MaxCPULoRAs
+// adapters, including those in the slots, are in host memory. Both evict the least recently used adapter, but never one
+// that runs. (vLLM: LRUCacheWorkerLoRAManager and LRUCacheLoRAModelManager.) Loading an adapter lengthens the step that
+// first needs it.
 type loras struct {
 	known   map[AdapterID]bool
 	running map[AdapterID]int // requests in the batch
 	gpu     []AdapterID       // least recently used first
 	cpu     []AdapterID
-	owed    Fixed // what loading on request costs the next step
+	owed    Fixed // time that explicit loads add to the next step
 }
 
-// The times that a server takes where nobody says others: of an adapter of
-// rank 16 on all linear layers of an 8B model, 84 MB in 16 bits.
+// A server's default times: for an adapter of rank 16 on all linear layers of an 8B model, 84 MB in 16 bits.
 const (
-	// DefaultLoRALoadTime is its way from disk to host memory: 84 MB at the
-	// 3 GB/s of an NVMe disk.
+	// DefaultLoRALoadTime is the time from disk to host memory: 84 MB at the 3 GB/s of an NVMe disk.
 	DefaultLoRALoadTime = 28 * machine.Millisecond
-	// DefaultLoRAActivateTime is its way into the accelerator: "the entire model
-	// in 2 ms" over PCIe 4.0 x16 (Chen et al., Punica: Multi-Tenant LoRA Serving,
-	// MLSys 2024, section 5.2), of which 84 MB at 25 GB/s are more.
+	// DefaultLoRAActivateTime is the time from host memory to the accelerator. Chen et al. (Punica: Multi-Tenant LoRA
+	// Serving, MLSys 2024, section 5.2) load "the entire model in 2 ms" over PCIe 4.0 x16. 84 MB at 25 GB/s take
+	// longer.
 	DefaultLoRAActivateTime = 3400 * machine.Microsecond
 )
 
-// resetAdapters makes the adapters those of the configuration. As vLLM does when
-// it starts, it loads them one after the other, so that the last ones are in
-// memory.
+// resetAdapters loads the adapters of the configuration, one after the other, as vLLM does when it starts. The last
+// ones stay in memory.
 func (e *Engine) resetAdapters() {
 	e.loras = loras{known: make(map[AdapterID]bool, len(e.cfg.Adapters)), running: map[AdapterID]int{}}
 	for _, a := range e.cfg.Adapters {
@@ -44,7 +39,7 @@ func (e *Engine) resetAdapters() {
 	}
 }
 
-// adapterFits is whether a request's adapter runs already or there is a slot.
+// adapterFits reports whether a request's adapter runs already or a slot is available.
 func (e *Engine) adapterFits(r *request) bool {
 	return r.adapter == 0 || e.loras.running[r.adapter] > 0 || len(e.loras.running) < e.cfg.MaxLoRAs
 }
@@ -68,8 +63,8 @@ func (e *Engine) unuseAdapter(r *request) {
 	}
 }
 
-// loadAdapter is vLLM's add_lora: the adapter is brought in at once, between two
-// steps. An engine that has nothing to do does that while nobody waits.
+// loadAdapter is vLLM's add_lora: it loads the adapter at once, between two steps. In an idle engine, no request waits
+// for that.
 func (e *Engine) loadAdapter(a AdapterID) {
 	e.loras.known[a] = true
 	if e.independent() {
@@ -82,8 +77,8 @@ func (e *Engine) loadAdapter(a AdapterID) {
 	}
 }
 
-// bringIn puts an adapter into a slot and says what that takes. Where all slots
-// run something else, which admission rules out, it stops at host memory.
+// bringIn puts an adapter into a slot and returns the time that this takes. If all slots run other adapters, which
+// admission rules out, it stops at host memory.
 func (e *Engine) bringIn(a AdapterID) (cost Fixed) {
 	l := &e.loras
 	if slices.Contains(l.cpu, a) {
@@ -116,8 +111,7 @@ func (e *Engine) bringIn(a AdapterID) (cost Fixed) {
 	return cost + ToFixed(e.cfg.LoRAActivateTime)
 }
 
-// idle is the least recently used adapter of a list that does not run; 0 if all
-// do.
+// idle returns the least recently used adapter of a list that does not run; 0 if all run.
 func (l *loras) idle(list []AdapterID) AdapterID {
 	for _, a := range list {
 		if l.running[a] == 0 {
@@ -141,9 +135,8 @@ func without(list []AdapterID, a AdapterID) []AdapterID {
 	return list
 }
 
-// AdaptersInMemory appends the adapters that lie in a tier's memory to dst, the
-// least recently used first: those in the accelerator's slots, or those in host
-// memory.
+// AdaptersInMemory appends the adapters in a tier's memory to dst, the least recently used first: those in the
+// accelerator's slots, or those in host memory.
 func (e *Engine) AdaptersInMemory(t Tier, dst []AdapterID) []AdapterID {
 	if t == TierCPU {
 		return append(dst, e.loras.cpu...)

@@ -2,26 +2,24 @@ package engine
 
 import "github.com/windtunnel/windtunnel/core/machine"
 
-// run is what the accelerator is busy with: one step, or many that differ only
-// in how much context they read, whose ends then form an arithmetic series. As
-// long as nobody looks, many steps are one event. A message cuts the run at the
-// end of the step that is under way; what follows is decided there, exactly as
-// if every step had been taken by itself.
+// run is the accelerator's current work: one step, or many that differ only in the length of the context that they
+// read. The ends of many steps form an arithmetic series. As long as the driver does not look, many steps are one
+// event. A message cuts the run at the end of the running step. The engine decides there what follows, exactly as if it
+// had taken every step by itself.
 type run struct {
 	active   bool
 	schedule Schedule
 	steps    int // length
 	done     int // steps that ended and were counted
-	begun    int // steps that began: their blocks are taken
-	reported int // of these, reported to EveryToken requests
+	begun    int // steps that began: their blocks are allocated
+	reported int // steps reported to EveryToken requests
 	end      machine.Time
 	decoding int          // requests that take a token in each step
 	prefill  int          // prompt tokens
-	prompts  machine.Time // that they take, of a single step
+	prompts  machine.Time // time that they take, in a single step
 }
 
-// begin starts a run from what was decided. begun says that the blocks for its
-// first step are taken already.
+// begin starts a run of the composed step. begun is the number of steps whose blocks are allocated already.
 func (e *Engine) begin(decoding int, preempted bool, begun int) {
 	b, st := &e.batch, &e.step
 	*st = Step{Index: e.stats.Steps, DecodeSeqs: decoding + e.padding}
@@ -34,7 +32,7 @@ func (e *Engine) begin(decoding int, preempted bool, begun int) {
 		r := &e.reqs[s]
 		n, c := int64(r.take), int64(r.computed)
 		prefill += int(n)
-		if (r.fetched || r.again) && n == 1 { // the same work as a token of an answer
+		if (r.fetched || r.again) && n == 1 { // the same work as an output token
 			st.DecodeSeqs++
 			st.DecodeContext += c + 1
 			continue
@@ -67,7 +65,7 @@ func (e *Engine) begin(decoding int, preempted bool, begun int) {
 	e.run, e.loras.owed = x, 0
 }
 
-// tokensAlone is how long a step would take without its prompts.
+// tokensAlone returns the duration of a step without its prompts.
 func (e *Engine) tokensAlone(s *Step) Fixed {
 	if s.DecodeSeqs == 0 {
 		return 0
@@ -76,7 +74,7 @@ func (e *Engine) tokensAlone(s *Step) Fixed {
 	return e.paced(e.cfg.Timer.StepTime(&alone))
 }
 
-// paced is a step's time at the engine's pace.
+// paced returns a step's duration at the engine's pace.
 func (e *Engine) paced(f Fixed) Fixed {
 	if e.pace == 0 {
 		return f
@@ -92,9 +90,8 @@ const (
 
 func bounded(f Fixed) Fixed { return min(max(f, shortest), longest) }
 
-// length is how many steps the run may have: until somebody makes the last
-// token, blocks run out, the line bends (knot: context from here), or a cached
-// block is to be reported.
+// length returns the number of steps that the run may have. The run ends when a request makes its last token, when
+// blocks run out, when the line bends (knot: context from here), or when the engine has a cached block to report.
 func (e *Engine) length(x *run, knot int64) int {
 	due, _ := e.nextFinish()
 	n := min(due-e.batch.clock, maxTokens)
@@ -120,7 +117,7 @@ func (e *Engine) length(x *run, knot int64) int {
 	return int(n)
 }
 
-// ended is how many steps of the run ended by now, the last not counted.
+// ended returns the number of steps of the run that ended by now, without the last.
 func (x *run) ended(now machine.Time) int {
 	low, high := x.done, x.steps-1
 	for low < high {
@@ -133,8 +130,7 @@ func (x *run) ended(now machine.Time) int {
 	return low
 }
 
-// catchUp counts the steps that ended by now, except the last of the run, and
-// begins the one that is under way.
+// catchUp counts the steps that ended by now, except the last of the run, and begins the one that is running.
 func (e *Engine) catchUp(now machine.Time) {
 	x := &e.run
 	if !x.active || x.begun == x.steps {
@@ -149,8 +145,7 @@ func (e *Engine) catchUp(now machine.Time) {
 	}
 }
 
-// cut ends the run if it is just between two steps: a message that comes at
-// that very moment takes part in the next step.
+// cut ends the run if it is exactly between two steps: a message at that very time takes part in the next step.
 func (e *Engine) cut(fx *Effects) {
 	x := &e.run
 	if !x.active || x.begun > x.done {
@@ -160,14 +155,13 @@ func (e *Engine) cut(fx *Effects) {
 		x.steps, x.end = x.done, x.schedule.End(x.done)
 		e.finishRun(fx)
 	}
-	if x.active { // carried on, or not begun in the first place
+	if x.active { // carried on, or never begun
 		x.active, e.pending = false, true
 	}
 }
 
-// carryOn starts the next run right when one ends, if there is nothing to decide:
-// everybody who is here decodes. It takes no blocks yet, so that a message at
-// this very moment can still undo it (cut); it saves a wake-up.
+// carryOn starts the next run right when one ends, if there is nothing to decide because every request decodes. It
+// allocates no blocks yet, so that a message at this very time can still undo it (cut). It saves a wake-up.
 func (e *Engine) carryOn() {
 	b := &e.batch
 	if e.cfg.SingleSteps || e.sending > 0 || e.loras.owed > 0 || b.decoding == 0 || len(b.filling) > 0 ||
@@ -197,8 +191,7 @@ func (e *Engine) play(n int) {
 	x.done += n
 }
 
-// report hands out the tokens of the steps counted since the last time, to
-// those who want every one.
+// report adds the tokens of the steps counted since the last report, for requests that want every token.
 func (e *Engine) report(fx *Effects) {
 	x := &e.run
 	if x.reported == x.done {
@@ -218,8 +211,7 @@ func (e *Engine) report(fx *Effects) {
 	}
 }
 
-// reportSteps hands out the steps of the run that were counted, at the end of
-// the last or when the run is broken off.
+// reportSteps adds the counted steps of the run, at the end of the last one or when the run is cut.
 func (e *Engine) reportSteps(at machine.Time, fx *Effects) {
 	if x := &e.run; e.cfg.ReportSteps && x.done > 0 {
 		f := fx.add(at, Stepped, 0)
@@ -229,8 +221,8 @@ func (e *Engine) reportSteps(at machine.Time, fx *Effects) {
 	}
 }
 
-// disturb makes the engine decide anew at the next boundary between steps: the
-// end of the one under way or, if there is none, now.
+// disturb makes the engine decide again at the next boundary between steps: the end of the running step or, without
+// one, now.
 func (e *Engine) disturb() {
 	x := &e.run
 	switch {
@@ -244,7 +236,7 @@ func (e *Engine) disturb() {
 	}
 }
 
-// from is the schedule without its first k steps.
+// from returns the schedule without its first k steps.
 func (s *Schedule) from(k int) Schedule {
 	sum := s.Frac + s.sum(k)
 	whole := sum.Time()

@@ -152,9 +152,8 @@ func drawStory(t *rapid.T) story {
 	return s
 }
 
-// tell plays a story to its end the way the virtual driver does, and returns
-// everything that happened, expanded. check is called after every message and
-// wake-up.
+// Plays a story to its end as the virtual driver does, and returns all its effects, expanded. It calls check after
+// every message and wake-up.
 func (s story) tell(t *rapid.T, single bool, check func(*Engine)) (*Engine, []string) {
 	cfg := s.cfg
 	cfg.SingleSteps = single
@@ -218,8 +217,7 @@ func (s story) tell(t *rapid.T, single bool, check func(*Engine)) (*Engine, []st
 	}
 }
 
-// expansion takes runs apart and orders what happens at one moment, so that two
-// ways to tell the same story compare equal.
+// expansion expands runs and orders simultaneous effects, so that two expansions of one story are equal.
 type expansion struct {
 	rows []row
 }

@@ -2,28 +2,27 @@ package engine
 
 import "maps"
 
-// The CPU tier (document 003's swap space; in vLLM V1 the offloading connector).
-// A block that is evicted from the accelerator moves to host memory, as long as
-// that has room, and is brought back when a prompt asks for it. Within a node
-// the blocks on the accelerator come first and the cold ones follow, because
-// eviction goes from the end; a node with cold blocks is in no request's chain.
+// The CPU tier (document 003's swap space; in vLLM V1 the offloading connector). A block that is evicted from the
+// accelerator moves to host memory, if there is space, and returns when a prompt needs it. Within a node, the blocks on
+// the accelerator come first and the cold ones follow, because eviction proceeds from the end. A node with cold blocks
+// is not in any request's chain.
 //
-// Cold nodes stand in a queue of their own, in the order in which they were
-// last evicted, children before parents as in the free queue.
+// Cold nodes are in a queue of their own, in the order in which they were last evicted, children before parents as in
+// the free queue.
 type offload struct {
 	total int // blocks of host memory; 0: none
 	used  int
-	head  int32 // dropped next
+	head  int32 // the next to drop
 	tail  int32
 	queue []besides // of cold nodes, by number
 
 	loads, stores Moves
 }
 
-// besides are a cold node's neighbours in the queue.
+// besides holds a cold node's neighbours in the queue.
 type besides struct{ colder, warmer int32 }
 
-// beside are those of node i.
+// beside returns the neighbours of node i.
 func (o *offload) beside(i int32) *besides {
 	for int(i) >= len(o.queue) {
 		o.queue = append(o.queue, besides{})
@@ -31,7 +30,7 @@ func (o *offload) beside(i int32) *besides {
 	return &o.queue[i]
 }
 
-// Moves count moves of blocks by how many blocks they were of.
+// Moves maps a number of blocks to the number of moves of so many blocks.
 type Moves map[int]uint64
 
 func (m *Moves) count(blocks int32) {
@@ -41,8 +40,8 @@ func (m *Moves) count(blocks int32) {
 	(*m)[int(blocks)]++
 }
 
-// CPUMoves are the moves from and to host memory until now: a store is what one
-// eviction from one prefix moves there, a load what one request has brought back.
+// CPUMoves returns the moves from and to host memory until now. A store is one eviction from one prefix; a load is the
+// blocks that one request brings back.
 func (e *Engine) CPUMoves() (loads, stores Moves) {
 	if e.pool == nil {
 		return nil, nil
@@ -50,8 +49,7 @@ func (e *Engine) CPUMoves() (loads, stores Moves) {
 	return maps.Clone(e.pool.offload.loads), maps.Clone(e.pool.offload.stores)
 }
 
-// chill moves the last k blocks that a node has on the accelerator, which are
-// being evicted, to host memory.
+// chill moves the last k blocks that a node has on the accelerator to host memory. They are being evicted.
 func (p *pool) chill(i, k int32) {
 	x := &p.nodes[i]
 	if x.cold > 0 {
@@ -66,7 +64,7 @@ func (p *pool) chill(i, k int32) {
 	}
 }
 
-// overflow drops what has no room in host memory.
+// overflow drops the blocks for which host memory has no space.
 func (p *pool) overflow() {
 	o := &p.offload
 	for o.used > o.total {
@@ -89,8 +87,7 @@ func (p *pool) overflow() {
 	}
 }
 
-// warm brings all cold blocks of a node back, into blocks that the caller takes
-// from the free queue or has already.
+// warm brings all cold blocks of a node back, into blocks that the caller takes from the free queue or already owns.
 func (p *pool) warm(i int32, owner RequestID) {
 	x := &p.nodes[i]
 	if x.cold == 0 {
@@ -107,7 +104,7 @@ func (p *pool) warm(i int32, owner RequestID) {
 	x.cold = 0
 }
 
-// cool and uncool put a node into the queue of cold ones and take it out.
+// cool and uncool insert a node into the queue of cold ones and remove it.
 func (p *pool) cool(i int32) {
 	o := &p.offload
 	*o.beside(i) = besides{colder: o.tail}
@@ -119,7 +116,7 @@ func (p *pool) cool(i int32) {
 	o.tail = i
 }
 
-// coolBehind puts node j into the queue right behind node i.
+// coolBehind inserts node j into the queue right after node i.
 func (p *pool) coolBehind(i, j int32) {
 	o := &p.offload
 	next := o.beside(i).warmer

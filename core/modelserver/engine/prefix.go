@@ -1,14 +1,12 @@
 package engine
 
-// The prefix tree: which content is in the cache. A node's parent holds the
-// blocks before it, so what a walk from the root finds is always a contiguous
-// prefix. A full block whose content is there already is not kept twice: its
-// holder shares the one that is there.
+// The prefix tree indexes the content of the cache. A node's parent holds the blocks before it, so a walk from the root
+// always finds a contiguous prefix. The tree never stores the content of a full block twice: a second holder shares the
+// first copy.
 
-// hit is what a lookup found: the last node it reached, of which the first part
-// blocks match (all of them unless the walk ended inside), the number of blocks
-// found, how many of these are now in the free queue, and how many in host
-// memory.
+// hit is the result of a lookup: the last node that the walk reached, the number of its leading blocks that match
+// (part; all of them unless the walk ended inside), the number of blocks found, and how many of the found blocks are
+// now in the free queue and how many in host memory.
 type hit struct {
 	leaf   int32
 	part   int32
@@ -17,15 +15,15 @@ type hit struct {
 	cold   int32
 }
 
-// taken is how many free blocks it takes to use what was found.
+// taken returns the number of free blocks that the use of the found blocks takes.
 func (h *hit) taken() int32 { return h.idle + h.cold }
 
 func (p *pool) childKey(parent int32, hash uint64) uint64 {
 	return mix(hash + uint64(parent)*0xd6e8feb86659fd93)
 }
 
-// child is the node that continues parent with the given block, or 0; taken says that
-// another has its place in the index, which takes a collision of 64-bit hashes.
+// child returns the node that continues parent with the given block, or 0. taken reports that another node has its
+// place in the index, which takes a collision of 64-bit hashes.
 func (p *pool) child(parent int32, c *chain, pos int32) (i int32, taken bool) {
 	h := c.at(pos)
 	i = p.index[p.childKey(parent, h)]
@@ -63,8 +61,8 @@ func (p *pool) lookup(c *chain, limit int32) (found hit) {
 	return found
 }
 
-// share makes a holding that has no blocks refer to what a lookup found. The
-// caller has checked that there are blocks for what comes from host memory.
+// share makes an empty holding refer to the found blocks. The caller has checked that there are free blocks for those
+// from host memory.
 func (p *pool) share(h *holding, found hit, owner RequestID) {
 	if found.blocks == 0 {
 		return
@@ -90,10 +88,9 @@ func (p *pool) refer(i int32) {
 	p.nodes[i].refs++
 }
 
-// split cuts a node after its first n blocks and returns the new node that
-// holds these. The old one keeps the rest, its places in the queues, and
-// everything that refers to it; the new one goes right behind it there, because
-// it must not be evicted first.
+// split cuts a node after its first n blocks and returns a new node that holds these. The old node keeps the rest, its
+// places in the queues, and everything that refers to it. The new node follows right after it in the queues, because
+// the pool must not evict it first.
 func (p *pool) split(i, n int32) int32 {
 	j := p.newNode()
 	x, y := &p.nodes[i], &p.nodes[j]
@@ -117,9 +114,8 @@ func (p *pool) split(i, n int32) int32 {
 	return j
 }
 
-// commit enters the blocks of a holding up to number full, which now are full,
-// into the tree, where others can find them. What is there already is shared,
-// and the holding's own copy is given back.
+// commit enters the blocks of a holding up to number full, which are full now, into the tree, where other requests can
+// find them. If the content is in the tree already, the holding shares it and gives back its own copy.
 func (p *pool) commit(h *holding, full int32, owner RequestID) {
 	if !p.caching || full <= h.indexed {
 		return
@@ -140,9 +136,9 @@ func (p *pool) commit(h *holding, full int32, owner RequestID) {
 			p.adopt(i, owner)
 			h.leaf, h.indexed = i, pos+n
 			if own := min(h.announced, h.indexed) - pos; own > 0 && p.log != nil {
-				// Generated blocks are announced when they are filled, so the same
-				// content was announced twice and the copy that goes takes one back:
-				// consumers count (vLLM removes each copy by itself, too).
+				// The engine announces generated blocks when they are filled. The same content was therefore announced
+				// twice, and the copy that goes takes one announcement back: consumers count (vLLM also removes each
+				// copy by itself).
 				p.log.removed(&h.chain, pos, own, TierGPU)
 			}
 			h.announced = max(h.announced, h.indexed)
@@ -155,11 +151,9 @@ func (p *pool) commit(h *holding, full int32, owner RequestID) {
 	}
 }
 
-// adopt makes a holding, which has computed the content of a node itself, share
-// the node. The holding's blocks become free: in the node's place in the free
-// queue if it was there. (vLLM would leave the old blocks there and use the new
-// ones; to everybody else that looks the same.) For what was in host memory the
-// holding's blocks are used.
+// adopt makes a holding share a node whose content the holding has computed itself. The holding's blocks become free:
+// in the node's place in the free queue if it was there. (vLLM would leave the old blocks there and use the new ones;
+// for all other requests, the effect is the same.) The holding's blocks replace those in host memory.
 func (p *pool) adopt(i int32, owner RequestID) {
 	switch x := &p.nodes[i]; {
 	case x.refs > 0:
@@ -175,8 +169,8 @@ func (p *pool) adopt(i int32, owner RequestID) {
 	p.nodes[i].refs++
 }
 
-// lengthen puts the blocks from h.indexed up to full into the holding's own last node,
-// if it has one that nothing follows.
+// lengthen adds the blocks from h.indexed up to full to the holding's own last node, if it has one that no node
+// follows.
 func (p *pool) lengthen(h *holding, full int32) bool {
 	x := &p.nodes[h.leaf]
 	if h.leaf == 0 || x.key != h.key || x.refs != 1 || x.children > 0 {
@@ -189,8 +183,8 @@ func (p *pool) lengthen(h *holding, full int32) bool {
 	return true
 }
 
-// extend puts the blocks from h.indexed up to full into the tree, in a new node. It
-// fails, and they stay anonymous, if the place in the index is taken.
+// extend adds the blocks from h.indexed up to full to the tree, in a new node. If the place in the index is taken, it
+// returns false and the blocks stay anonymous.
 func (p *pool) extend(h *holding, full int32, taken bool) bool {
 	n := full - h.indexed
 	if taken {
@@ -213,7 +207,7 @@ func (p *pool) announce(h *holding, full int32, owner RequestID) {
 	h.announced = max(h.announced, full)
 }
 
-// unindex takes an evicted node out of the tree.
+// unindex removes an evicted node from the tree.
 func (p *pool) unindex(i int32) {
 	x := &p.nodes[i]
 	delete(p.index, p.childKey(x.parent, x.chain.at(x.start)))

@@ -2,58 +2,58 @@ package engine
 
 import "github.com/windtunnel/windtunnel/core/machine"
 
-// phase is where a request is in its life.
+// phase is a request's state in the scheduler.
 type phase uint8
 
 const (
 	phaseFree    phase = iota // the slot is unused
 	phaseWaiting              // in the waiting queue
-	phasePulling              // blocks reserved, KV on its way from another engine
+	phasePulling              // blocks reserved, the KV transfer from another engine is running
 	phasePrefill              // running, prompt not yet computed
 	phaseDecode               // running, one token per step
 	phasePaused               // place in the batch kept, waiting for Resume
 	phaseParked               // preempted while paused
 )
 
-// request is what the engine knows of one request in flight. Requests live in
-// slots that are used again; a slot number is the engine's own name for it.
+// request is the engine's state of one request in flight. Requests live in slots that the engine reuses. A slot number
+// is the engine's own name for a request.
 type request struct {
 	id      RequestID
-	arrival uint64 // counts submissions; order of service within a priority
+	arrival uint64 // number of the submission; order of service within a priority
 	holding        // its KV blocks
 	remote  RemoteKV
 
 	flags
 
-	generation uint32 // tells a note about the slot's former owner
+	generation uint32 // differs between the slot's former and present owners
 	priority   int32  // 0 unless PolicyPriority
 	adapter    AdapterID
 
 	prompt int32 // tokens
-	total  int32 // output tokens it will make
+	total  int32 // output tokens that it will make
 	made   int32 // output tokens made; while it decodes in a batch, see madeOffset
 	seen   int32 // output tokens reported, if every
 
 	// In a batch.
-	computed   int32 // tokens whose KV is there; while it decodes, see kvOffset
+	computed   int32 // tokens with KV; while it decodes, see kvOffset
 	take       int32 // tokens that this step, or the transfer, adds
 	prev, next int32 // the batch's list
 	watch      int32 // place in batch.watched
 	admission  uint64
 	kvOffset   int64        // computed = kvOffset + batch.clock
 	madeOffset int64        // made = batch.clock - madeOffset
-	late       machine.Time // when its last token was, where that is not a step ago; else 0
+	late       machine.Time // time of the last token, if that is more than a step ago; else 0
 
 	// BatchingIndependent.
-	start       machine.Time // when decoding began or went on
+	start       machine.Time // time at which decoding began or continued
 	base        int32        // tokens made at start
-	uncached    bool         // its prompt is computed whatever the cache has
+	uncached    bool         // computes its whole prompt, whatever the cache holds
 	tokenTime   machine.Time
 	prefillTime machine.Time
-	due         machine.Time // its event in the timeline
+	due         machine.Time // time of its event in the timeline
 }
 
-// flags are a request's phase, and what is true of it.
+// flags are a request's phase and its properties.
 type flags struct {
 	phase   phase
 	every   bool // Interest EveryToken
@@ -61,7 +61,7 @@ type flags struct {
 	hold    bool // pause after the first token, unless resumed before
 	holdKV  bool
 	stop    bool // ends with ReasonStop rather than ReasonLength
-	abort   bool // told to end at the end of the running step
+	abort   bool // ends at the end of the running step
 	first   bool // its first token exists
 	again   bool // was preempted
 	ready   bool // waits with blocks and r.computed tokens in them
@@ -98,7 +98,7 @@ func (e *Engine) slot(m *Submit) int32 {
 	return s
 }
 
-// forget gives a slot back.
+// forget frees a slot.
 func (e *Engine) forget(s int32) {
 	r := &e.reqs[s]
 	e.ids.Delete(r.id)
@@ -106,8 +106,8 @@ func (e *Engine) forget(s int32) {
 	e.unused = append(e.unused, s)
 }
 
-// outputTokens is how many tokens a request will make, and whether it ends by
-// itself rather than by a limit.
+// outputTokens returns the number of tokens that a request will make, and whether it ends by itself rather than by a
+// limit.
 func (c *Config) outputTokens(s *Submit) (total int32, stop bool) {
 	limit := c.MaxModelLen - s.PromptTokens
 	if s.MaxTokens > 0 {
@@ -124,7 +124,7 @@ func (c *Config) outputTokens(s *Submit) (total int32, stop bool) {
 	return int32(limit), false
 }
 
-// check is why a request cannot be taken, or CodeNone.
+// check returns the reason to reject a request, or CodeNone.
 func (e *Engine) check(s *Submit) Code {
 	switch {
 	case e.life == dead:

@@ -1,18 +1,17 @@
 package engine
 
-// compose decides what the next step computes, as vLLM's V1 scheduler does:
-// first the requests that run already, in order of admission, then the waiting
-// ones (admit.go), all out of one budget of tokens; when blocks run out, the
-// last admitted (or the least important) gives way and will compute everything
-// again. It leaves a run of one or more steps in e.run, or nothing to do.
+// compose decides what the next step computes, as vLLM's V1 scheduler does: first the running requests, in order of
+// admission, then the waiting ones (admit.go), all out of one budget of tokens. When blocks run out, the engine
+// preempts the last admitted request (or the least important), which will compute everything again. compose leaves a
+// run of one or more steps in e.run, or nothing to do.
 func (e *Engine) compose(fx *Effects) {
 	e.pending = false
 	for e.try(fx) {
 	}
 }
 
-// try composes a step. It says true if all it did was to preempt, so that
-// nothing is left to compute: then the next try comes at once.
+// try composes a step. It returns true if it only preempted, so that nothing is left to compute. The next try then
+// follows at once.
 func (e *Engine) try(fx *Effects) (again bool) {
 	e.fills, e.starved = e.fills[:0], e.starved[:0]
 	e.blocked, e.loading = false, e.loras.owed
@@ -49,8 +48,7 @@ func (e *Engine) try(fx *Effects) (again bool) {
 	return preempted
 }
 
-// fits is whether everything that runs gets all it wants in this step, so that
-// the order of asking does not matter.
+// fits reports whether every running request gets all that it needs in this step, so that their order does not matter.
 func (e *Engine) fits() bool {
 	if e.cfg.SingleSteps {
 		return false
@@ -65,7 +63,7 @@ func (e *Engine) fits() bool {
 	return tokens <= e.cfg.MaxNumBatchedTokens && blocks <= e.pool.free
 }
 
-// portion is how much of its prompt a request may compute in one step.
+// portion returns the number of prompt tokens that a request may compute in one step.
 func (e *Engine) portion(r *request, budget int) int32 {
 	n := r.prompt + r.made - r.computed
 	if t := int32(e.cfg.LongPrefillTokenThreshold); t > 0 {
@@ -74,13 +72,12 @@ func (e *Engine) portion(r *request, budget int) int32 {
 	return min(n, int32(budget))
 }
 
-// more is how many blocks a request lacks to compute n more tokens.
+// more returns the number of blocks that a request lacks to compute n more tokens.
 func (e *Engine) more(r *request, n int32) int32 {
 	return max(0, e.pool.blocksFor(r.computed+n)-r.blocks)
 }
 
-// fill schedules the next n tokens of a request's prompt, for which there are
-// blocks.
+// fill schedules the next n tokens of a request's prompt, whose blocks exist.
 func (e *Engine) fill(s, n int32) int {
 	r := &e.reqs[s]
 	e.pool.grow(&r.holding, e.more(r, n))
@@ -89,22 +86,22 @@ func (e *Engine) fill(s, n int32) int {
 	return int(n)
 }
 
-// commitFill makes what a request computes in this step visible to those
-// admitted after it, even in the same step.
+// commitFill makes the blocks that a request computes in this step visible to requests admitted after it, even in the
+// same step.
 func (e *Engine) commitFill(s int32) {
 	r := &e.reqs[s]
 	e.pool.commit(&r.holding, (r.computed+r.take)/e.pool.blockSize, r.id)
 }
 
-// walk asks one running request after the other and preempts where blocks are
-// short. It is the whole truth; fits only saves it when nothing is scarce.
+// walk schedules one running request after the other, and preempts when blocks are short. It is always correct; fits
+// avoids it when nothing is scarce.
 func (e *Engine) walk(budget *int, fx *Effects) (preempted bool) {
 	e.order = e.order[:0]
 	for s := e.batch.first; s != none; s = e.reqs[s].next {
 		e.reqs[s].took = false
 		e.order = append(e.order, s)
 	}
-	out := false // somebody had to give way itself: nobody after it is asked
+	out := false // a request preempted itself: those after it get nothing
 	for _, s := range e.order {
 		r := &e.reqs[s]
 		var tokens, blocks int32
@@ -128,8 +125,8 @@ func (e *Engine) walk(budget *int, fx *Effects) (preempted bool) {
 		for int(blocks) > e.pool.free && r.phase == phase {
 			v := e.victim()
 			if v == s {
-				// Rather than give way itself, to begin anew and be no further,
-				// it takes from those who do not run.
+				// The request would preempt itself, start again and get no further. Take blocks from requests that do
+				// not run instead.
 				if e.reclaim(fx) {
 					continue
 				}
@@ -156,7 +153,7 @@ func (e *Engine) walk(budget *int, fx *Effects) (preempted bool) {
 	return preempted
 }
 
-// crossing is whether a decoding request needs a new block for its next token.
+// crossing reports whether a decoding request needs a new block for its next token.
 func (e *Engine) crossing(r *request) bool {
 	return e.bucketOf(r) == int(e.batch.clock%int64(e.cfg.BlockSize))
 }
@@ -170,8 +167,8 @@ func (e *Engine) starve(s int32) {
 	}
 }
 
-// victim is who gives way: the last admitted or, under PolicyPriority, the
-// least important of all that run.
+// victim returns the request to preempt: the last admitted or, under PolicyPriority, the least important of all that
+// run.
 func (e *Engine) victim() int32 {
 	worst := e.batch.last
 	if e.cfg.Policy == PolicyPriority {
@@ -192,8 +189,7 @@ func (e *Engine) lastPaused() int32 {
 	return s
 }
 
-// unschedule takes back what a request got in the step being composed, and says
-// how many tokens that was.
+// unschedule takes back the tokens that a request got in the step being composed, and returns their number.
 func (e *Engine) unschedule(s int32) int {
 	r := &e.reqs[s]
 	if !r.took {
@@ -210,8 +206,8 @@ func (e *Engine) unschedule(s int32) int {
 	return int(r.take)
 }
 
-// preempt takes a request's place and blocks; what it computed stays in the
-// cache until somebody needs the room.
+// preempt takes a request's place and blocks. The computed content stays in the cache until the engine needs the
+// blocks.
 func (e *Engine) preempt(s int32, fx *Effects) {
 	r := &e.reqs[s]
 	paused := r.phase == phasePaused

@@ -13,9 +13,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// The scripts in testdata/scripts tell stories of one engine. A command is played at
-// at=TIME (without it: at once), and its output is every effect since the last
-// command.
+// The scripts in testdata/scripts drive one engine. A command runs at at=TIME (without it: at once), and its output is
+// every effect since the last command.
 //
 //	engine [option=value]...     a new engine at time 0
 //	submit ID [option=value]...  prompt=, max=, stop=, hold, kv-hold, remote=FROM/HANDLE/TOKENS, every, ...

@@ -60,7 +60,7 @@ func TestSendingBlocks(t *testing.T) {
 				fx.Reset()
 			}
 			for i, m := range list {
-				if i%2 == 0 { // whoever looks changes nothing
+				if i%2 == 0 { // a look changes nothing
 					e.Input(m.at-min(m.at, 3e6), Look{}, &fx)
 				}
 				e.Input(m.at, m.m, &fx)

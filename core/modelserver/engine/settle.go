@@ -6,8 +6,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// finishRun plays the end of the run: who was told to end does, everybody else
-// gets a token, and the engine stands between two steps.
+// finishRun processes the end of the run: aborted requests end, every other one gets a token, and the engine is between
+// two steps.
 func (e *Engine) finishRun(fx *Effects) {
 	x := &e.run
 	e.play(x.steps - x.done)
@@ -22,7 +22,7 @@ func (e *Engine) finishRun(fx *Effects) {
 
 	e.settleStarved()
 	e.announceFilled()
-	e.pool.log.flush(at, fx) // while those whose blocks they are still exist
+	e.pool.log.flush(at, fx) // while the owners of the blocks still exist
 	e.settleAborts(at, fx)
 	e.report(fx)
 	e.settlePrefills(at, fx)
@@ -41,7 +41,7 @@ func (e *Engine) finishRun(fx *Effects) {
 	e.carryOn()
 }
 
-// settleStarved puts back the clocks of those who had no token in this step.
+// settleStarved corrects the clocks of requests that got no token in this step.
 func (e *Engine) settleStarved() {
 	for _, s := range e.starved {
 		r := &e.reqs[s]
@@ -66,8 +66,8 @@ func (e *Engine) announceFilled() {
 	}
 }
 
-// settleAborts ends whom an abort reached during the step. Their token of this
-// step is dropped; its KV was computed all the same.
+// settleAborts ends the requests that an abort reached during the step. The engine drops their token of this step; its
+// KV was computed all the same.
 func (e *Engine) settleAborts(at machine.Time, fx *Effects) {
 	for _, t := range e.aborting {
 		r := &e.reqs[t.slot]
@@ -86,7 +86,7 @@ func (e *Engine) settleAborts(at machine.Time, fx *Effects) {
 	}
 }
 
-// settlePrefills moves on those who computed a part of their prompt.
+// settlePrefills advances the requests that computed a part of their prompt.
 func (e *Engine) settlePrefills(at machine.Time, fx *Effects) {
 	for _, s := range e.fills {
 		r := &e.reqs[s]
@@ -103,8 +103,8 @@ func (e *Engine) settlePrefills(at machine.Time, fx *Effects) {
 	}
 }
 
-// settleDecodes ends the decoding requests that made their last token and were
-// admitted before the one with that number.
+// settleDecodes ends the decoding requests that made their last token and were admitted before the given admission
+// number.
 func (e *Engine) settleDecodes(at machine.Time, admission uint64, fx *Effects) {
 	for {
 		due, slot := e.nextFinish()
@@ -116,8 +116,7 @@ func (e *Engine) settleDecodes(at machine.Time, admission uint64, fx *Effects) {
 	}
 }
 
-// firstToken gives a request whose prompt is computed its next token, which is
-// its first unless it was preempted before.
+// firstToken gives a request with a computed prompt its next token, which is its first unless it was preempted before.
 func (e *Engine) firstToken(at machine.Time, s int32, fx *Effects) {
 	r := &e.reqs[s]
 	r.made++
@@ -135,7 +134,7 @@ func (e *Engine) firstToken(at machine.Time, s int32, fx *Effects) {
 	r.seen = r.made
 	switch {
 	case r.made == r.total:
-		e.settleDecodes(at, r.admission, fx) // blocks are free in the order of admission
+		e.settleDecodes(at, r.admission, fx) // blocks are freed in the order of admission
 		r.phase = phasePaused                // no longer filling
 		e.stats.Paused++
 		e.complete(at, s, fx)
@@ -165,7 +164,7 @@ func (e *Engine) complete(at machine.Time, s int32, fx *Effects) {
 	e.finish(at, s, why, fx)
 }
 
-// abandon ends a request that was told to, wherever it is.
+// abandon ends an aborted request, in whatever phase.
 func (e *Engine) abandon(at machine.Time, s int32, fx *Effects) {
 	r := &e.reqs[s]
 	if !e.run.active {

@@ -2,14 +2,13 @@ package engine
 
 import "github.com/windtunnel/windtunnel/core/machine"
 
-// Stats is an engine's counters and gauges, at the engine's own time. Counters
-// only grow.
+// Stats holds an engine's counters and gauges, at the engine's own time. Counters only grow.
 type Stats struct {
-	// Running and Waiting are requests; together they are all in flight.
+	// Running and Waiting are numbers of requests; together they are all requests in flight.
 	Running int
 	Waiting int
-	// Paused is how many of Running wait for Resume, Pulling how many of Waiting
-	// wait for KV from another engine.
+	// Paused is the number of Running requests that wait for Resume, Pulling the number of Waiting requests that wait
+	// for KV from another engine.
 	Paused  int
 	Pulling int
 
@@ -20,21 +19,21 @@ type Stats struct {
 	Preemptions uint64
 	Steps       uint64
 
-	// Busy is the time spent in steps: the accelerator's utilisation is its share
-	// of the time passed. Not counted under BatchingIndependent.
+	// Busy is the time spent in steps. Divided by the time passed, it is the accelerator's utilization.
+	// BatchingIndependent does not count it.
 	Busy machine.Time
 
-	PromptTokens       uint64 // of prompts that were completed
+	PromptTokens       uint64 // of completed prompts
 	GenerationTokens   uint64
 	PrefixCacheQueries uint64 // prompt tokens looked up
-	PrefixCacheHits    uint64 // of these, found
-	CPUCacheHits       uint64 // of these, brought back from host memory; not among PrefixCacheHits
+	PrefixCacheHits    uint64 // prompt tokens found
+	CPUCacheHits       uint64 // prompt tokens brought back from host memory; not among PrefixCacheHits
 
 	LoRALoads       uint64 // adapters brought from disk to host memory
 	LoRAActivations uint64 // adapters brought into a slot of the accelerator
 }
 
-// Stats reads the counters and gauges at the engine's time.
+// Stats returns the counters and gauges at the engine's time.
 func (e *Engine) Stats() Stats {
 	e.catchUp(e.now)
 	s := e.stats
@@ -49,8 +48,7 @@ func (e *Engine) Stats() Stats {
 	return s
 }
 
-// Computing says whether a step is under way; under BatchingIndependent,
-// whether anything is in flight.
+// Computing reports whether a step is running; under BatchingIndependent, whether anything is in flight.
 func (e *Engine) Computing() bool {
 	if e.independent() {
 		return e.ids.Len() > 0
@@ -58,9 +56,8 @@ func (e *Engine) Computing() bool {
 	return e.run.active
 }
 
-// KVBlocksUsed is how many blocks of the KV cache are in use: by requests, or
-// held for other engines. What is merely cached does not count, as in vLLM's
-// kv_cache_usage_perc.
+// KVBlocksUsed returns the number of blocks of the KV cache in use: by requests, or held for other engines. Blocks that
+// are merely cached do not count, as in vLLM's kv_cache_usage_perc.
 func (e *Engine) KVBlocksUsed() int {
 	if e.pool == nil {
 		return 0
@@ -69,9 +66,8 @@ func (e *Engine) KVBlocksUsed() int {
 	return e.pool.used()
 }
 
-// KVBlocksHeld is how many blocks of the KV cache hold something: those in use,
-// and those that are merely cached. Of all these findable is how many can be
-// found by the hash of their content.
+// KVBlocksHeld returns the number of blocks of the KV cache with content: those in use, and those that are merely
+// cached. findable is the number of these blocks that requests can find by the hash of their content.
 func (e *Engine) KVBlocksHeld() (blocks, findable int) {
 	if e.pool == nil {
 		return 0, 0
@@ -80,9 +76,8 @@ func (e *Engine) KVBlocksHeld() (blocks, findable int) {
 	return e.pool.total - e.pool.blank, e.pool.named
 }
 
-// Cached calls each with the hash of every full block whose content the cache
-// has, and where it is: what an index of KV events is held against. A block
-// that is announced and still belongs to one request alone is not among them.
+// Cached calls each with the hash of every full block whose content is cached, and with its tier. Checks compare an
+// index of KV events with it. A block that was announced and still belongs to one request alone is not included.
 func (e *Engine) Cached(each func(hash uint64, tier Tier)) {
 	if e.pool == nil {
 		return

@@ -26,7 +26,7 @@ func (c Code) String() string { return name(codeNames, int(c)) }
 
 var tierNames = []string{"gpu", "cpu"}
 
-// String is the medium of vLLM's KV events.
+// String returns the medium in vLLM's KV events.
 func (t Tier) String() string { return name(tierNames, int(t)) }
 
 var opNames = []string{
@@ -36,8 +36,7 @@ var opNames = []string{
 
 func (o Op) String() string { return name(opNames, int(o)) }
 
-// String is one line that names what the effect's kind uses, for logs, golden
-// files and people.
+// String returns one line with the fields that the effect's kind uses, for logs, golden files and people.
 func (f Effect) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v %v", f.At, f.Kind)

@@ -2,18 +2,15 @@ package engine
 
 import "github.com/windtunnel/windtunnel/core/machine"
 
-// timeline is BatchingIndependent: each request has its own next moment, and
-// nothing that one does matters to another. Events of requests that are gone
-// stay queued until their time and are then passed over.
+// timeline is BatchingIndependent: each request has its own next event, and requests do not affect each other. Events
+// of requests that are gone stay queued until their time, and are then skipped.
 type timeline struct {
 	queue machine.Queue[ticket]
-	// quiet are first tokens for which nobody is to be woken. Their requests
-	// stand in queue as well, with their ends.
+	// quiet holds first tokens that need no wake-up. Their requests are in queue as well, with their ends.
 	quiet machine.Queue[ticket]
 }
 
-// due is when something next happens to somebody, or Never; quiet says that it
-// is the first of the quiet ones.
+// due returns the time of the next event, or Never. quiet reports that the event is the first of the quiet ones.
 func (t *timeline) due(reqs []request) (at machine.Time, quiet bool) {
 	at = t.next(reqs)
 	for {
@@ -29,7 +26,7 @@ func (t *timeline) due(reqs []request) (at machine.Time, quiet bool) {
 	}
 }
 
-// next is when something happens to somebody that is not quiet, or Never.
+// next returns the time of the next event that is not quiet, or Never.
 func (t *timeline) next(reqs []request) machine.Time {
 	for {
 		at, ok := t.queue.Next()
@@ -85,7 +82,7 @@ func (e *Engine) startTimeline(s int32, prefill machine.Time, cached int32, fx *
 	e.timeline.push(e.reqs, s, first)
 }
 
-// playTimeline plays the earliest event of the timeline.
+// playTimeline processes the earliest event of the timeline.
 func (e *Engine) playTimeline(quiet bool, fx *Effects) {
 	from := &e.timeline.queue
 	if quiet {
@@ -130,8 +127,7 @@ func (e *Engine) decodeTimeline(s int32, at machine.Time) {
 	e.timeline.push(e.reqs, s, e.dueTimeline(r))
 }
 
-// dueTimeline is when a decoding request next has something to say: its next
-// token, or its last.
+// dueTimeline returns the time of a decoding request's next effect: its next token, or its last.
 func (e *Engine) dueTimeline(r *request) machine.Time {
 	n := r.total - r.base
 	if r.every {
@@ -185,7 +181,7 @@ func (e *Engine) resumeTimeline(s int32) {
 	}
 }
 
-// leaveTimeline takes a request out of whatever it was doing.
+// leaveTimeline removes a request from the timeline, in whatever phase.
 func (e *Engine) leaveTimeline(s int32, fx *Effects) {
 	r := &e.reqs[s]
 	switch r.phase {
@@ -209,7 +205,7 @@ func (e *Engine) abortTimeline(s int32, fx *Effects) {
 	e.drained(e.now, fx)
 }
 
-// arrivedTimeline goes straight to the first token: the prompt's KV is here.
+// arrivedTimeline continues with the first token: the prompt's KV has arrived.
 func (e *Engine) arrivedTimeline(s int32, fx *Effects) {
 	r := &e.reqs[s]
 	if r.phase != phasePulling {

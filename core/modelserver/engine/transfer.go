@@ -2,13 +2,11 @@ package engine
 
 import "github.com/windtunnel/windtunnel/core/machine"
 
-// Fetching KV from another engine: blocks are reserved first, then the driver
-// is asked to move the bytes, and only what arrived is used. Meanwhile the
-// request has no place in the batch.
+// To fetch KV from another engine, the engine first reserves blocks, then asks the driver to move the bytes, and uses
+// only the blocks that arrived. Meanwhile the request has no place in the batch.
 
-// pull starts the transfer of a request whose turn has come. pulled is false if
-// everything that the other engine has is here already; enough is false if
-// there are no blocks to receive it.
+// pull starts the transfer of the next request. pulled is false if this engine already has everything that the other
+// one holds. enough is false if there are no blocks to receive it.
 func (e *Engine) pull(s int32, found hit, fx *Effects) (pulled, enough bool) {
 	r := &e.reqs[s]
 	here := found.blocks * e.pool.blockSize
@@ -38,15 +36,14 @@ func (e *Engine) askKV(at machine.Time, r *request, tokens int32, fx *Effects) {
 	f.Bytes = int64(tokens) * e.cfg.KVBytesPerToken
 }
 
-// releaseRemote tells the other engine, through the driver, that its KV is no
-// longer needed.
+// releaseRemote reports to the other engine, through the driver, that its KV is no longer needed.
 func (e *Engine) releaseRemote(at machine.Time, r *request, fx *Effects) {
 	f := fx.add(at, KVRelease, r.id)
 	f.Handle, f.From = r.remote.Handle, r.remote.From
 	r.remote = RemoteKV{}
 }
 
-// arrived puts a request whose KV is here back in its place in the queue.
+// arrived returns a request whose KV has arrived to its place in the queue.
 func (e *Engine) arrived(s int32, fx *Effects) {
 	r := &e.reqs[s]
 	if r.phase != phasePulling {
@@ -60,7 +57,7 @@ func (e *Engine) arrived(s int32, fx *Effects) {
 	e.requeue(s)
 }
 
-// failed does what the configuration says about KV that will not come.
+// failed applies Config.KVLoadFailure to a request whose KV does not arrive.
 func (e *Engine) failed(s int32, fx *Effects) {
 	r := &e.reqs[s]
 	if r.phase != phasePulling {
@@ -86,16 +83,14 @@ func (e *Engine) requeue(s int32) {
 	e.disturb()
 }
 
-// freed notes that blocks came free outside a step, which matters only to those
-// who wait.
+// freed notes that blocks became free outside a step, which matters only to waiting requests.
 func (e *Engine) freed() {
 	if e.queue.len() > 0 {
 		e.disturb()
 	}
 }
 
-// send counts the transfers that block the engine. What waited for the last of
-// them begins at its end.
+// send counts the transfers that block the engine. Steps that waited begin when the last transfer ends.
 func (e *Engine) send(by int) {
 	if e.independent() {
 		return

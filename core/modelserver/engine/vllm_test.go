@@ -255,7 +255,7 @@ func (p *plain) play(messages []timed) []string {
 	}
 }
 
-// stepLine is what a step computes, to be compared.
+// stepLine holds the work of a step, for comparison.
 type stepLine struct {
 	at        machine.Time
 	requests  []string

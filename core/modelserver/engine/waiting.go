@@ -1,8 +1,7 @@
 package engine
 
-// waiting is the queue of requests that have no place in the batch, in order of
-// service: by priority (PolicyPriority only), then by arrival. A preempted
-// request keeps its arrival, so it stands in front again.
+// waiting is the queue of requests without a place in the batch, in order of service: by priority (PolicyPriority
+// only), then by arrival. A preempted request keeps its arrival, so it is in front again.
 type waiting struct {
 	slots []int32 // from head on
 	head  int
@@ -11,7 +10,7 @@ type waiting struct {
 func (w *waiting) len() int       { return len(w.slots) - w.head }
 func (w *waiting) at(i int) int32 { return w.slots[w.head+i] }
 
-// before is whether request a is to be served before b.
+// before reports whether the engine serves request a before b.
 func (e *Engine) before(a, b *request) bool {
 	if a.priority != b.priority {
 		return a.priority < b.priority
@@ -19,7 +18,7 @@ func (e *Engine) before(a, b *request) bool {
 	return a.arrival < b.arrival
 }
 
-// wait puts a request into the queue.
+// wait inserts a request into the queue.
 func (e *Engine) wait(s int32) {
 	w, r := &e.queue, &e.reqs[s]
 	r.phase = phaseWaiting
@@ -44,8 +43,7 @@ func (e *Engine) wait(s int32) {
 	w.slots[i] = s
 }
 
-// place is the index in the queue's slice of the first request that is not
-// served before r.
+// place returns the index in the queue's slice of the first request that the engine does not serve before r.
 func (e *Engine) place(r *request) int {
 	low, high := e.queue.head, len(e.queue.slots)
 	for low < high {
@@ -59,7 +57,7 @@ func (e *Engine) place(r *request) int {
 	return low
 }
 
-// unwait takes a request out of the queue.
+// unwait removes a request from the queue.
 func (e *Engine) unwait(s int32) {
 	w := &e.queue
 	i := e.place(&e.reqs[s])

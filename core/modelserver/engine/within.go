@@ -1,7 +1,7 @@
 package engine
 
-// CachedPrefix is how many blocks of a prompt's beginning are in the prefix
-// cache, the CPU tier included. It uses nothing and moves nothing.
+// CachedPrefix returns the number of leading blocks of a prompt that are in the prefix cache, including the CPU tier.
+// It neither uses nor moves any block.
 func (e *Engine) CachedPrefix(hashes []uint64) int {
 	if e.pool == nil {
 		return 0
