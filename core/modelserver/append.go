@@ -7,8 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// Append appends the bytes of an effect that sends something: Begin, Tokens, End,
-// Refuse and Fail.
+// Append appends the bytes of an effect that sends something: Begin, Tokens, End, Refuse and Fail.
 func (r *Response) Append(b []byte, e *Effect) []byte {
 	switch e.Kind {
 	case Begin:
@@ -37,9 +36,9 @@ func (r *Response) Append(b []byte, e *Effect) []byte {
 	return b
 }
 
-// Describe is what the bytes of Append say of an effect, for those who need not
-// read more. It is false where only the bytes tell; a Response that is described
-// once is never written.
+// Describe returns a description of the bytes that Append would write for an effect, for readers that do not need the
+// bytes themselves. It returns false where a description would lose something. A Response that is described once is
+// never written.
 func (r *Response) Describe(e *Effect) (p described.Piece, ok bool) {
 	switch e.Kind {
 	case Begin:
@@ -52,12 +51,12 @@ func (r *Response) Describe(e *Effect) (p described.Piece, ok bool) {
 			}
 		}
 	case Fail:
-		p.Has = !r.req.Stream // a whole answer ends with a usage that says nothing
+		p.Has = !r.req.Stream // a whole answer ends with an empty usage
 	}
 	return p, r.told
 }
 
-// describable says whether a description of an answer has all that is in it.
+// describable reports whether a description of an answer contains everything that the answer does.
 func (r *Response) describable() bool {
 	return r.limit() < 0 && r.req.describable()
 }
@@ -74,8 +73,7 @@ func (r *Request) describable() bool {
 	return false
 }
 
-// Said is the content of the first choice, as far as the client is told: words, or
-// else a text.
+// Said returns the part of the first choice's content that the client sees: as words where possible, else as a text.
 func (r *Response) Said() (words described.Text, text string) {
 	said, n := r.seqs[0].said, r.tells(0)
 	if words, ok := said.words(n); ok && !r.below {
@@ -87,7 +85,7 @@ func (r *Response) Said() (words described.Text, text string) {
 	return words, said.told(n)
 }
 
-// told is the content of n tokens as the client is told it.
+// Returns the text of the first n tokens as the client sees it.
 func (c *content) told(n int) (text string) {
 	if c.tool != nil {
 		return ""
@@ -98,7 +96,7 @@ func (c *content) told(n int) (text string) {
 	return text
 }
 
-// words are the first n tokens that the client is told, where they are words.
+// words returns the first n tokens that the client sees, if they are words.
 func (c *content) words(n int) (words described.Text, ok bool) {
 	if x := &c.stopping; len(c.given) > 0 || c.before != "" || x.masked > 0 || x.back > 0 || x.drop > 0 ||
 		c.tool != nil {
@@ -122,18 +120,17 @@ func (r *Response) appendEnd(b, echo []byte) []byte {
 	return enc.End(b, r.usage, r.reader.kvAnswer(r.req, r.p.Kept), echo)
 }
 
-// FinishCacheThreshold is the finish reason of a request whose prompt is held
-// by the cache to a smaller part than its cache_hit_threshold.
+// FinishCacheThreshold is the finish reason of a request if the cache holds a smaller part of its prompt than its
+// cache_hit_threshold asks for.
 const FinishCacheThreshold openai.FinishReason = "cache_threshold"
 
-// appendNew encodes what the stream has not had yet, one token of each choice
-// in turn.
+// appendNew encodes the tokens that the stream has not sent yet, one token of each choice in turn.
 func (r *Response) appendNew(b []byte) []byte {
 	for more := true; more; {
 		more = false
 		for i := range r.p.Choices {
 			c, n := &r.p.Choices[i], r.tells(i)
-			// A finish that will be told as an error ends no choice.
+			// A finish that the client receives as an error ends no choice.
 			ends := c.Finished && !c.Aborted && n == c.Tokens &&
 				(c.Reason == engine.ReasonStop || c.Reason == engine.ReasonLength)
 			switch {
@@ -168,7 +165,7 @@ func (r *Response) appendChoice(b []byte, i, tokens int, ends bool) []byte {
 
 func (r *Response) appendTokens(b []byte, i, upTo int) []byte {
 	said := r.seqs[i].said
-	if r.silent && upTo > 1 { // nobody reads it
+	if r.silent && upTo > 1 { // no client reads it
 		b = r.appendTokens(b, i, 1)
 		r.sent[i] = max(r.sent[i], upTo)
 		return b
@@ -185,7 +182,7 @@ func (r *Response) appendTokens(b []byte, i, upTo int) []byte {
 }
 
 func (r *Response) appendToken(b []byte, i, index int, done openai.FinishReason) []byte {
-	t := &r.token // in place: an encoder may keep what it is given no longer than its call
+	t := &r.token // in place: an encoder may not keep its argument beyond the call
 	*t = Token{Choice: i, Index: index, Done: done}
 	if done != "" && i == 0 {
 		t.kv = r.reader.kvMetadata(r.req, r.p.Kept)

@@ -15,128 +15,123 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
-// The statuses of vLLM's own where no request is answered: of /health of an engine that has died or has not started,
-// and of requests that find the queue of --max-num-queued-reqs full.
+// vLLM's own statuses when it does not answer a request: of /health if the engine has died or has not started, and of
+// requests that find the queue of --max-num-queued-reqs full.
 const (
 	StatusDead = 503
 	StatusFull = 503
 )
 
-// Config is what a server's answers depend on beside its state. It does not
-// change while the server runs.
+// Config holds everything except the state that a server's answers depend on. It does not change while the server runs.
 type Config struct {
-	// Seed is the run's; it keys words, lengths and times.
+	// Seed is the seed of the run. It keys words, lengths and times.
 	Seed uint64
-	// Engine is the engine's configuration, with its defaults.
+	// Engine is the engine's configuration, with its defaults filled in.
 	Engine engine.Config
-	// Models are the names it serves; the first is the one it answers with.
+	// Models are the names that the server serves. It answers with the first.
 	Models []string
-	// Tokenizer turns text into tokens and back, Template chats into text, and
-	// Vocabulary is of what random words are made.
+	// Tokenizer turns text into tokens and back. Template turns chats into text. Random words are drawn from
+	// Vocabulary.
 	Tokenizer tokens.Tokenizer
 	Template  tokens.Template
-	// ChatTemplate is the model's own, which then counts in place of Template; nil
-	// where there is none.
+	// ChatTemplate is the model's own template. It replaces Template unless it is nil.
 	ChatTemplate *chattemplate.Template
 	Vocabulary   *tokens.Vocabulary
-	// OwnNames says that nobody but the engine sees the names of blocks, so that
-	// those of a prompt that nobody shares may be its own to give.
+	// OwnNames states that only the engine sees the names of blocks. The server may then choose names freely for the
+	// blocks of a prompt that no other request shares.
 	OwnNames bool
-	// Content is what it says, Dataset the answers to draw from in its place, and
-	// Tools bounds the arguments of the calls that it makes up.
+	// Content selects what the server generates. Dataset, if there is one, replaces it with recorded answers. Tools
+	// bounds the arguments of generated tool calls.
 	Content Content
 	Dataset []string
 	Tools   structured.Options
-	// Forms are those that were compiled lately; nil keeps none.
+	// Forms caches compiled forms; nil caches none.
 	Forms Forms
-	// IgnoreFaultHeader leaves FaultHeader and x-return-error to others.
+	// IgnoreFaultHeader makes the server ignore FaultHeader and x-return-error.
 	IgnoreFaultHeader bool
-	// CacheHitThreshold is that of requests which bring none, 0 to 1.
+	// CacheHitThreshold is the default for requests without a threshold, from 0 to 1.
 	CacheHitThreshold float64
-	// Dimensions is how long an embedding is where the request does not say.
-	// Zero is DefaultDimensions.
+	// Dimensions is the length of an embedding if the request does not set one. Zero is DefaultDimensions.
 	Dimensions int
-	// EncoderOnly tells where the encodings of a chat's media can be had.
+	// EncoderOnly makes the server return the addresses of the encodings of a chat's media.
 	EncoderOnly bool
-	// Omni lets chats be answered with a picture; ImageTime is how long painting
-	// takes, nil no time.
+	// Omni lets the server answer chats with a picture. ImageTime is the time that painting one takes; nil is no time.
 	Omni      bool
 	ImageTime *dist.Dist
-	// PromptTokensDetails tells cached tokens in usage.
+	// PromptTokensDetails reports cached tokens in usage.
 	PromptTokensDetails bool
 	// StoreResponses keeps the responses of /v1/responses for previous_response_id and GET.
 	StoreResponses bool
 	// FullStatus answers requests that find the queue full: StatusFull, or zero for 429.
 	FullStatus int
-	// Connector is how KV caches travel, KVRole the server's part where both have a
-	// request (connector.RoleProducer or connector.RoleConsumer; empty tells by the address that the
-	// request names).
+	// Connector is the protocol that transfers KV caches. KVRole is the server's role where the protocol sends a
+	// request to both servers: connector.RoleProducer or connector.RoleConsumer. If it is empty, the address that the
+	// request names decides.
 	Connector link.Profile
 	KVRole    string
-	// KVPeers are the servers from which KV caches may be fetched; a request that
-	// names another one is refused.
+	// KVPeers are the servers from which this one may fetch KV caches. The server refuses a request that names any
+	// other.
 	KVPeers Peers
-	// EngineID is what other servers know the engine by, TensorParallel how many
-	// ranks it has, for those who fetch from it.
+	// EngineID is the name by which other servers know the engine. TensorParallel is the number of its ranks, for
+	// servers that fetch from it.
 	EngineID       string
 	TensorParallel int
 }
 
 const (
-	// DefaultOutput is how many tokens the model says where neither the request
-	// nor the server's draws tell.
+	// DefaultOutput is the number of tokens that the model generates if neither the request nor the server's draws set
+	// a number.
 	DefaultOutput = 64
-	// DefaultModel is the model served where none is named.
+	// DefaultModel is the name of the model if the configuration names none.
 	DefaultModel = "windtunnel"
-	// MaxStored is how many responses, conversations and handles a server keeps.
+	// MaxStored is the most responses, conversations and handles that a server keeps.
 	MaxStored = 10_000
 )
 
-// EngineID is the name by which other servers know a server's engine: the same
-// in every run with this seed.
+// EngineID returns the name by which other servers know a server's engine. It is the same in every run with this seed.
 func EngineID(seed uint64, server int) string {
 	d := machine.NewDraw(seed, "server", "engine id", uint64(server))
 	return fmt.Sprintf("%016x-%016x", d.Uint64(), d.Uint64())
 }
 
-// State is what of a server's state the reading of a request looks at. It may be
-// asked from several goroutines at once where the driver has several.
+// State is the part of a server's state that a Reader needs. A driver with several goroutines may call it from all of
+// them at once.
 type State interface {
-	// Draws are the times and lengths of requests at this moment.
+	// Draws returns the distributions of times and lengths that hold now.
 	Draws() *lifecycle.Draws
-	// Fault is what goes wrong with a request of this id, whatever it asks for.
+	// Fault returns the fault that the server injects into the request with this id.
 	Fault(request string) lifecycle.Fault
-	// Adapter finds a LoRA adapter by its name.
+	// Adapter returns the LoRA adapter with a name.
 	Adapter(name string) (engine.AdapterID, bool)
-	// Own tells whether an address is this machine's.
+	// Own reports whether an address belongs to this machine.
 	Own(netip.Addr) bool
-	// MeetsAt tells whether an address is the server's own meeting port.
+	// MeetsAt reports whether an address is the server's own bootstrap port, where prefill and decode servers meet.
 	MeetsAt(host string, port int) bool
-	// Fetched notes a kv_handle, and tells whether it was noted before.
+	// Fetched notes a kv_handle, and reports whether the server had noted it before.
 	Fetched(handle string) bool
-	// Shown is told of the media of a prompt.
+	// Shown notes the media of a prompt.
 	Shown([]Media)
-	// ImagePercent is how many chats in a hundred are answered with a picture.
+	// ImagePercent returns the percentage of chats that the server answers with a picture.
 	ImagePercent() int
-	// EncodingsAt is where the encodings of media can be had.
+	// EncodingsAt returns the address from which other servers can fetch the encodings of media.
 	EncodingsAt() (host string, port int)
-	// Stored are the responses and conversations that clients may go on from.
+	// Stored returns the responses and conversations that clients may continue.
 	Stored() Stored
 }
 
 // Stored are the responses and conversations that a server keeps.
 type Stored interface {
-	// Response is what was said up to a response, and whether it is kept.
+	// Response returns the chat up to the end of a response, and whether the server keeps that response.
 	Response(id string) ([]openai.Message, bool)
-	// Conversation are the items of a conversation, and whether it is kept.
+	// Conversation returns the items of a conversation, and whether the server keeps that conversation.
 	Conversation(id string) ([]Item, bool)
-	// KeepResponse keeps a response under its id.
+	// KeepResponse stores a response under its id.
 	KeepResponse(id string, r *StoredResponse)
-	// Continue adds items to a conversation that is kept.
+	// Continue adds items to a stored conversation.
 	Continue(id string, items []Item)
 }
 
-// Reader reads a server's requests.
+// Reader parses the requests to one server.
 type Reader struct {
 	*Config
 	State State

@@ -5,30 +5,29 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
-// content is what one completion says. Tokens are a function of the run's
-// seed, the request's id and the token's number, so nothing of a long output
-// is kept, and the same run says the same things.
+// content is the output of one completion. Each token is a function of the run's seed, the request's id and the token's
+// number. Long outputs therefore need no memory, and two runs with the same seed generate the same text.
 type content struct {
 	voc      *tokens.Vocabulary
-	base     uint64  // what its random words are drawn from
-	given    []piece // what to say, in order, where words are not drawn
-	once     bool    // and nothing behind it; else it begins anew
-	stopAt   int     // tokens after which a stop ends the output; 0: none
-	total    int     // tokens of the whole output, however it ends
+	base     uint64  // seed of the random words
+	given    []piece // tokens to generate, in order, in place of random words
+	once     bool    // end after given; else repeat it
+	stopAt   int     // number of tokens after which a stop ends the output; 0: none
+	total    int     // tokens of the whole output, whatever ends it
 	stopping stopping
 	before   string    // the prompt, where it is echoed
-	silent   bool      // nothing but the prompt is told
-	prompt   []piece   // the prompt, where its likelihoods are told
-	tool     *toolCall // what it calls instead of saying something
+	silent   bool      // the client sees only the prompt
+	prompt   []piece   // the prompt, if the client asked for its log probabilities
+	tool     *toolCall // the tool call that replaces the text
 }
 
-// piece is one token of a given text.
+// piece is one token of a fixed text.
 type piece struct {
 	id   uint32
 	text string
 }
 
-// piece is token number i.
+// piece returns token number i.
 func (c *content) piece(i int) piece {
 	if n := len(c.given); n > 0 {
 		if c.once && i >= n {
@@ -43,7 +42,7 @@ func (c *content) piece(i int) piece {
 	return piece{id, word}
 }
 
-// text is the text of token number i as the client sees it.
+// text returns the text of token number i as the client sees it.
 func (c *content) text(i int) string {
 	if i == 0 && c.before != "" {
 		if c.silent {
@@ -60,7 +59,7 @@ func (c *content) fill(t *Token) {
 	c.tellStop(t)
 }
 
-// stopReason is the finish reason of an output that ended by itself.
+// stopReason returns the finish reason of an output that ended before its limit.
 func (c *content) stopReason() openai.FinishReason {
 	if c.tool != nil && !c.tool.named {
 		return openai.FinishToolCalls
@@ -68,11 +67,11 @@ func (c *content) stopReason() openai.FinishReason {
 	return openai.FinishStop
 }
 
-// Content is what a server says.
+// Content selects what a server generates.
 type Content string
 
-// The contents.
+// The values of Content.
 const (
 	ContentRandom Content = "random" // words drawn by the request's id
-	ContentEcho   Content = "echo"   // the prompt, or the last message of a chat, again
+	ContentEcho   Content = "echo"   // repeats the prompt, or the last message of a chat
 )

@@ -20,9 +20,8 @@ import (
 	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 
-// What a server makes of a description is what it makes of its bytes: what the
-// engine is asked for with the names of all blocks, the same refusals, the same
-// content, and in the end an answer that says as much.
+// A server treats a described request like its bytes: it submits the same to the engine, with the names of all blocks,
+// and makes the same refusals, the same content and, at the end, an answer with the same usage.
 func TestDescribed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		length := rapid.IntRange(1, 3000)
@@ -112,7 +111,7 @@ func describedReader(t *rapid.T) *Reader {
 		State: &nowhere{}}
 }
 
-// telling is a Response that is described, or written, as virtual time has it.
+// telling is a Response that a test describes, as virtual time does, or writes.
 type telling struct {
 	resp      Response
 	fx        Effects
@@ -122,7 +121,7 @@ type telling struct {
 	sent      []byte
 }
 
-// usage is what an answer says of tokens; the zero one is nothing.
+// usage holds the token counts of an answer; the zero value means that the answer has none.
 type usage struct {
 	Prompt  int `json:"prompt_tokens"`
 	Total   int `json:"total_tokens"`
@@ -142,7 +141,7 @@ func begin(reader *Reader, api *API, head *Head, q *Request) *telling {
 	return x
 }
 
-// end tells of the first token and then of the end.
+// end reports the first token and then the end.
 func (x *telling) end(n int, fails bool) {
 	x.fx.Reset()
 	for i := range x.p.Choices {
@@ -185,7 +184,7 @@ func (x *telling) tell() {
 	x.fx.Reset()
 }
 
-// says is what the answer says of tokens.
+// says returns the token counts of the answer.
 func (x *telling) says() usage {
 	if x.described {
 		return x.usage

@@ -7,46 +7,43 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/described"
 )
 
-// Direct is the completion of a described request that is answered without a
-// Response: nothing goes wrong with it on purpose, it is not held open, and nobody reads more
-// of its answer than how many tokens there are. The engine is asked for the same as a
-// Response would ask for.
+// Direct is the completion of a described request that needs no Response: no fault is injected, the request is not held
+// open, and the caller needs only the number of tokens of the answer. A Direct submits the same to the engine as a
+// Response does.
 type Direct struct {
 	Sequence Sequence
-	// Streams says that the answer's first token leaves before its end.
+	// Streams reports whether the first token leaves before the end of the answer.
 	Streams bool
-	// StartedAt is when the engine began the prompt, and FirstAt when it had the first
-	// token: machine.Never until then. EndedAt is when it ended.
+	// StartedAt is the time at which the engine began the prompt, FirstAt the time of the first token, and EndedAt the
+	// time of the end. StartedAt and FirstAt are machine.Never until then.
 	StartedAt, FirstAt, EndedAt machine.Time
-	// Cached is how many of the prompt's tokens were, and Tokens how many there are of
-	// the answer.
+	// Cached is the number of prompt tokens found in the cache, and Tokens the number of output tokens.
 	Cached, Tokens int
-	// Reason is why it ended.
+	// Reason is the engine's reason for the end.
 	Reason engine.Reason
 
 	said content
 }
 
-// ReadsAs says whether another server reads a request as this one does.
+// ReadsAs reports whether another server reads every request as this one does.
 func (r *Reader) ReadsAs(o *Reader) bool {
 	return r.Engine.ReadsAs(o.Engine) && *r.State.Draws() == *o.State.Draws() && r.KVRole == o.KVRole &&
 		r.OwnNames == o.OwnNames
 }
 
-// Leg is what a request is for that a sidecar sends.
+// Leg is the purpose of a request that a sidecar sends.
 type Leg uint8
 
-// The legs of a direct request. Of a client's own request everything is read.
+// The legs of a direct request. Whole is a client's own request, read in full.
 const (
 	Whole   Leg = iota
-	Prefill     // has the blocks of the prompt kept for another server
-	Decode      // fetches them: Fetch says whence
+	Prefill     // keeps the blocks of the prompt for another server
+	Decode      // fetches them from the server that Fetch names
 )
 
-// Read reads what a request, or a leg of one, asks for, with a head whose memory the next one
-// is read with; told says that somebody wants to know how far it
-// is before it ends. It is false for a request that wants a Response: a bad one, or one
-// that asks for more than one completion.
+// Read parses a request, or one leg of it. The next request reuses the memory of head. The last argument makes the
+// engine report progress before the end. Read returns false if the request needs a Response: if it is invalid, or asks
+// for more than one completion.
 func (x *Direct) Read(r *Reader, head *Head, api *API, d *described.Body, leg Leg, told bool) bool {
 	if head.kv = nil; head.room == nil {
 		head.room = new(room)
@@ -69,35 +66,35 @@ func (x *Direct) Read(r *Reader, head *Head, api *API, d *described.Body, leg Le
 	x.Cached, x.Tokens = 0, 0
 	x.Sequence = Sequence{prompt: &q.Prompts[0], said: &x.said, First: q.Stream || told, Start: told}
 	bad = r.fillSequence(q, &x.Sequence)
-	x.Sequence.prompt = nil // only KV events have its tokens
+	x.Sequence.prompt = nil // only KV events contain its tokens
 	return bad == nil
 }
 
 var nothingKept connector.Params
 
-// MayFetch says whether a cache may be fetched from a host.
+// MayFetch reports whether the server may fetch a cache from a host.
 func (x *Direct) MayFetch(r *Reader, host string) bool {
 	return r.mayFetch(&connector.Remote{Host: host}) == nil
 }
 
-// Fetch has a Decode leg fetch a cache that another server keeps; nil is none.
+// Fetch makes a Decode leg fetch a cache that another server keeps; nil fetches none.
 func (x *Direct) Fetch(from *connector.Remote) { x.Sequence.Remote = from }
 
-// PromptTokens is how many the prompt has.
+// PromptTokens returns the length of the prompt.
 func (x *Direct) PromptTokens() int { return x.Sequence.Submit.PromptTokens }
 
-// Said is what a whole answer says, where that is words.
+// Said returns the whole answer if it consists of words.
 func (x *Direct) Said() (described.Text, bool) { return x.said.words(x.Tokens) }
 
-// Text is what a whole answer says.
+// Text returns the text of the whole answer.
 func (x *Direct) Text() string { return x.said.told(x.Tokens) }
 
-// Hear takes what the engine says of it. It is false where that is not how a request
-// goes that is answered wholly.
+// Hear processes an effect of the engine. It returns false if the effect does not occur in a request that is answered
+// completely.
 func (x *Direct) Hear(f *engine.Effect) bool {
 	switch f.Kind {
 	case engine.PrefillStarted:
-		if x.StartedAt == machine.Never { // it comes again after a preemption
+		if x.StartedAt == machine.Never { // a preempted request starts twice
 			x.StartedAt, x.Cached = f.At, int(f.Count)
 		}
 	case engine.FirstToken:

@@ -1,15 +1,15 @@
-// Package modelserver is what a model server does of itself, between the wire
-// and the engine, in wall and in virtual time alike.
+// Package modelserver simulates a model server's logic between the wire and the engine. Wall time and virtual time
+// share it.
 //
-//	Reader    reads a request's headers and body: Request, or the error to answer
-//	Response  one request's way through the server as a machine: held open or
-//	          plain, what goes wrong with it on purpose, what the engine is asked
-//	          for, what is sent and when, and how it ends
-//	Encoder   what is sent, byte by byte, in the terms of one API
+//	Reader    parses a request's headers and body: a Request, or the error to answer
+//	Response  the life of one request in the server, as a machine: plain or held
+//	          open, injected faults, the engine's input, what is sent and when,
+//	          and the end
+//	Encoder   the bytes of the answer, in the format of one API
 //
-// A Request is what any API's body becomes. Nothing behind it reads the body
-// again, so that it can come from elsewhere.
+// All APIs' bodies become a Request. Later stages never read the body again, so that a Request can also come from
+// another source.
 //
-// Drivers carry out a Response's effects and tell it what the engine, the body
-// and the clock have brought: live/modelserver with sockets, virtual with events.
+// Drivers carry out a Response's effects, and give it the input from the engine, the body and the clock:
+// live/modelserver with sockets, virtual with events.
 package modelserver

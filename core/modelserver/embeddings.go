@@ -10,17 +10,15 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// Lengths of embeddings: DefaultDimensions where the request does not say, and
-// limits.
+// Lengths of embeddings. DefaultDimensions holds if the request sets none.
 const (
 	DefaultDimensions = 384
 	maxDimensions     = 65_536
-	maxNumbers        = 4 << 20 // in one answer
+	maxNumbers        = 4 << 20 // of one answer
 )
 
-// readEmbeddings reads /v1/embeddings. Each input is one request to the
-// engine that computes the prompt and one token, which nobody sees: embeddings
-// wait, and take time, as prefills do.
+// readEmbeddings reads /v1/embeddings. The engine computes each input as one request: the prompt and one token that the
+// client never sees. Embeddings therefore wait, and take time, as prefills do.
 func (r *Reader) readEmbeddings(head *Head, body []byte) (*Request, *openai.Error) {
 	var q struct {
 		Model      string           `json:"model"`
@@ -76,7 +74,7 @@ func (r *Reader) readEmbeddings(head *Head, body []byte) (*Request, *openai.Erro
 	return req, nil
 }
 
-// dimensions is how long an embedding is where the request does not say.
+// dimensions returns the length of an embedding if the request sets none.
 func (c *Config) dimensions() int {
 	if c.Dimensions > 0 {
 		return c.Dimensions
@@ -84,10 +82,10 @@ func (c *Config) dimensions() int {
 	return DefaultDimensions
 }
 
-// Embedding is the vector of a prompt, with the default length.
+// Embedding returns the vector of a prompt, with the default length.
 func (c *Config) Embedding(tokens []uint32) []float32 { return unit(tokens, c.dimensions()) }
 
-// embeddings encodes the answer of /v1/embeddings.
+// embeddings encodes the answers of /v1/embeddings.
 type embeddings struct {
 	req        *Request
 	dimensions int
@@ -111,9 +109,8 @@ func (e *embeddings) End(b []byte, u openai.Usage, _, _ []byte) []byte {
 	return append(b, '}')
 }
 
-// unit is a unit vector that depends on the tokens alone: the sum of what
-// each token and each pair of neighbours adds, so that texts with words in
-// common are near to one another.
+// unit returns a unit vector that depends on the tokens alone. Each token and each pair of neighbours adds a fixed
+// vector, so texts with common words have similar vectors.
 func unit(tokens []uint32, dimensions int) []float32 {
 	v := make([]float32, dimensions)
 	add := func(key uint64) {

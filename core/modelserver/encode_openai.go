@@ -16,7 +16,7 @@ const (
 type openaiStream struct {
 	o            openai.StreamOptions
 	s            *openai.Stream
-	prompts      [][]uint32 // token ids per prompt, where the client wants them
+	prompts      [][]uint32 // token ids of each prompt, if the client asked for them
 	n            int
 	choices      int
 	includeUsage bool
@@ -86,11 +86,10 @@ func (e *openaiStream) Token(b []byte, t *Token) []byte {
 	return e.s.AppendDelta(b, d)
 }
 
-// imagePart is the picture as a part of a chat's content.
+// imagePart is the picture as a content part of a chat.
 const imagePart = `{"type":"image_url","image_url":{"url":"` + onePixel + `"}}`
 
-// appendImage ends a choice with its last text, the picture in a chunk of its
-// own, and the finish reason.
+// appendImage ends a choice: its last text, then the picture in a chunk of its own, then the finish reason.
 func (e *openaiStream) appendImage(b []byte, d *openai.Delta, t *Token) []byte {
 	end := openai.Delta{Index: d.Index, Reason: d.Reason, Stop: d.Stop, StopID: d.StopID, Completion: d.Completion,
 		ChoiceExtra: d.ChoiceExtra}
@@ -102,8 +101,7 @@ func (e *openaiStream) appendImage(b []byte, d *openai.Delta, t *Token) []byte {
 	return e.s.AppendDelta(b, &end)
 }
 
-// appendToolDelta appends a tool_calls array with one token of the arguments;
-// the first names the call.
+// appendToolDelta appends a tool_calls array with one token of the arguments. The first one also names the tool.
 func appendToolDelta(b []byte, t *Token) []byte {
 	call := t.of.tool
 	if t.Index == 0 {
@@ -145,9 +143,9 @@ type openaiWhole struct {
 	logprobs *Logprobs
 	ids      []uint32
 	image    bool   // every choice ends with a picture
-	encoded  []byte // ec_transfer_params, as a field; nil where there are none
+	encoded  []byte // ec_transfer_params as an encoded field; nil if there are none
 	open     int    // choices opened so far
-	// promptTop has each choice, or a whole chat, tell of the prompt that said had.
+	// promptTop makes each choice, or a whole chat, return log probabilities of the prompt.
 	promptTop *int
 	said      *content
 	inText    bool
@@ -170,7 +168,7 @@ func (e *openaiWhole) Token(b []byte, t *Token) []byte {
 		}
 		e.open, e.inText = t.Choice+1, true
 	}
-	if t.of != nil { // the end of a choice may come by itself
+	if t.of != nil { // the end of a choice may come without a token
 		e.said = t.of
 	}
 	if !t.None {
@@ -193,13 +191,12 @@ func (e *openaiWhole) Token(b []byte, t *Token) []byte {
 	return b
 }
 
-// plain is true where a choice consists of nothing but text.
+// plain reports whether a choice consists of text alone.
 func (e *openaiWhole) plain(c *content) bool {
 	return !e.tokens && e.promptTop == nil && !e.image && e.logprobs == nil && c.tool == nil
 }
 
-// texts appends tokens of a plain choice, none of them its last: what token
-// does, once for all of them.
+// texts appends tokens of a plain choice, without its last. It does the same as a call of token for each, in one pass.
 func (e *openaiWhole) texts(b []byte, c *content, choice, from, upTo int) []byte {
 	if from < upTo && !e.inText {
 		b = openai.AppendChoiceStart(b, choice, e.head.Chat)
@@ -211,7 +208,7 @@ func (e *openaiWhole) texts(b []byte, c *content, choice, from, upTo int) []byte
 	return b
 }
 
-// choiceExtra is what document 002 (docs/documents.md) adds to a choice.
+// choiceExtra returns the fields that document 002 (docs/documents.md) adds to a choice.
 func choiceExtra(t *Token) []byte {
 	if t.kv == nil {
 		return nil
@@ -276,8 +273,8 @@ func (e *openaiWhole) End(b []byte, u openai.Usage, kv, extra []byte) []byte {
 	return openai.AppendTail(b, &t, e.head.Chat)
 }
 
-// fail ends a response of which a part has left: the choice that is open ends
-// with an error, and the error stands where the echo would.
+// Fail ends a response that has been sent in part: the open choice ends with an error, and the error takes the place of
+// the echo.
 func (e *openaiWhole) Fail(b []byte, err *openai.Error) []byte {
 	if e.inText {
 		b = e.closeChoice(b, &openai.Choice{Reason: openai.FinishError})

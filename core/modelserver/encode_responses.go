@@ -42,7 +42,7 @@ func (e *responsesEncoder) Begin(b []byte, _ openai.Usage) []byte {
 	return b
 }
 
-// event appends a named event with its type, its number and fields.
+// event appends a named event with its type, its sequence number and fields.
 func (e *responsesEncoder) event(b []byte, name, fields string, values ...any) []byte {
 	b = append(append(b, "event: "...), name...)
 	b = openai.Fill(b, "\ndata: "+`{"type":$,"sequence_number":$,`, name, e.seq)
@@ -79,8 +79,8 @@ func (e *responsesEncoder) Token(b []byte, t *Token) []byte {
 	return b
 }
 
-// The beginnings of an event that is about the text of the output item, of an output item that calls a tool or is a
-// text, and of that text.
+// The beginnings of three encoded objects: an event about the text of the output item, an output item that is a tool
+// call or a text, and the text part of such an item.
 const (
 	textPart    = `"item_id":$,"output_index":0,"content_index":0,`
 	callItem    = `{"id":$,"type":"function_call","call_id":$,"name":$,"arguments":`
@@ -133,8 +133,8 @@ func (e *responsesEncoder) item(status string, text []byte) []byte {
 	return openai.Fill(nil, messageItem+outputText+`$}],"status":$}`, e.messageID(), string(text), status)
 }
 
-// itemStatus is that of the output item: a call whose arguments were cut is none
-// to carry out.
+// itemStatus returns the status of the output item. A call whose arguments were truncated is incomplete: the client
+// must not run it.
 func (e *responsesEncoder) itemStatus() string {
 	if e.tool != nil {
 		return e.status()
@@ -174,7 +174,7 @@ func (e *responsesEncoder) head(b []byte) []byte {
 	return openai.Fill(b, `{"id":$,"object":"response","created_at":$,"model":$`, e.id, e.created, e.req.Model)
 }
 
-// tail appends the fields behind the output.
+// tail appends the fields after the output.
 func (e *responsesEncoder) tail(b []byte, status string, u *openai.Usage, err *openai.Error) []byte {
 	q := e.q
 	var failed, incomplete, usage, conversation, most any
@@ -205,7 +205,7 @@ func (e *responsesEncoder) tail(b []byte, status string, u *openai.Usage, err *o
 	}
 	metadata := []byte("{}")
 	if len(q.Metadata) > 0 {
-		metadata, _ = json.Marshal(q.Metadata) // texts are always written
+		metadata, _ = json.Marshal(q.Metadata) // strings always encode
 	}
 	return openai.Fill(b, `,"status":$,"background":false,"error":$,"incomplete_details":$,"instructions":$,`+
 		`"max_output_tokens":$,"parallel_tool_calls":true,"previous_response_id":$,"conversation":$,"reasoning":null,`+
@@ -224,7 +224,7 @@ func (e *responsesEncoder) object(status string, u *openai.Usage, err *openai.Er
 	return append(e.tail(append(b, ']'), status, u, err), '}')
 }
 
-// keep stores the response and adds it to its conversation.
+// keep stores the response and appends it to its conversation.
 func (e *responsesEncoder) keep(u openai.Usage) {
 	output := Item{Type: "message", Role: "assistant", Content: openai.Content{Text: string(e.text)}}
 	if e.tool != nil {
@@ -234,19 +234,19 @@ func (e *responsesEncoder) keep(u openai.Usage) {
 	if e.conversation != "" {
 		e.stored.Continue(e.conversation, append(append([]Item(nil), e.items...), output))
 	}
-	if !e.store || e.req.KV.Keep { // the whole one is the decode server's
+	if !e.store || e.req.KV.Keep { // the decode server stores the whole response
 		return
 	}
 	kept := &StoredResponse{Body: e.object(e.status(), &u, nil)}
 	if e.q.Previous != "" {
-		before, _ := e.stored.Response(e.q.Previous) // it may have gone since
+		before, _ := e.stored.Response(e.q.Previous) // the server may have dropped it since
 		kept.Messages = append(kept.Messages, before...)
 	}
 	kept.Messages = chatOf(chatOf(kept.Messages, e.items), []Item{output})
 	e.stored.KeepResponse(e.id, kept)
 }
 
-// or returns a number that may be missing.
+// or returns the value of an optional number, or its default.
 func or(v *float64, otherwise float64) float64 {
 	if v != nil {
 		return *v

@@ -11,12 +11,11 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
-// bytesPerToken is how many bytes of a text one token is, more or less; those of
-// tokens.Packed are exactly so many.
+// bytesPerToken is about the number of bytes of one token of a text. It is exact for tokens.Packed.
 const bytesPerToken = 4
 
-// write has c say a text of a form and nothing behind it, as far as limit tokens
-// of it will be told. t.Target is about how many tokens it has, 0 DefaultOutput.
+// write sets the content to a text of a form, with nothing after it, as far as the client sees it in limit tokens.
+// t.Target is the approximate length in tokens; 0 is DefaultOutput.
 func (r *Reader) write(c *content, q *Request, form *structured.Grammar, t *structured.Text, limit int) {
 	if t.Target == 0 {
 		t.Target = DefaultOutput
@@ -24,8 +23,7 @@ func (r *Reader) write(c *content, q *Request, form *structured.Grammar, t *stru
 	t.Words, t.Spend = r.Vocabulary, q.work.spend
 	t.Target *= bytesPerToken
 	if t.Most = bytesPerToken * (limit + 1); !packed(r.Tokenizer) {
-		// A token has few bytes or many, and the last ones of a text that is cut may
-		// be others than those of the whole.
+		// Tokens differ in length, and the last tokens of a truncated text may differ from those of the whole text.
 		t.Most = 16*limit + 64
 	}
 	text := form.Write(nil, t)
@@ -37,10 +35,10 @@ func (r *Reader) write(c *content, q *Request, form *structured.Grammar, t *stru
 		said += len(c.given[i].text)
 	}
 	if said > len(text) {
-		c.given[0].text = strings.TrimPrefix(c.given[0].text, " ") // the one that SentencePiece puts in front
+		c.given[0].text = strings.TrimPrefix(c.given[0].text, " ") // SentencePiece adds this space
 	}
 	if c.once = true; len(c.given) == 0 {
-		c.given = []piece{{}} // the end of an empty text is a token too
+		c.given = []piece{{}} // the end of an empty text counts as a token too
 	}
 }
 
@@ -49,9 +47,8 @@ func packed(t tokens.Tokenizer) bool {
 	return ok
 }
 
-// structuredOutputs are vLLM's StructuredOutputsParams (vllm/sampling_params.py).
-// What they say about white space has no effect: none is made but a blank behind
-// commas and colons.
+// structuredOutputs are vLLM's StructuredOutputsParams (vllm/sampling_params.py). Its white space options have no
+// effect: generated texts have no white space except one blank after commas and colons.
 type structuredOutputs struct {
 	JSON       json.RawMessage `json:"json,omitempty"`
 	Regex      *string         `json:"regex,omitempty"`
@@ -61,11 +58,11 @@ type structuredOutputs struct {
 	Tag        json.RawMessage `json:"structural_tag,omitempty"`
 }
 
-// given tells whether an optional field has a value.
+// given reports whether an optional field has a value.
 func given(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
-// formOf is the form that a request asks its answers to have; nil is any words.
-// What is refused, and how, is vLLM's.
+// formOf returns the form that a request's answers must have; nil allows any words. Refusals are vLLM's, in vLLM's
+// words.
 func (r *Reader) formOf(q *Request, p *openai.Sampling) (*structured.Grammar, *openai.Error) {
 	if p.Guided == nil && !given(p.StructuredOutputs) && !given(p.ResponseFormat) {
 		return nil, nil
@@ -82,9 +79,8 @@ func (r *Reader) formOf(q *Request, p *openai.Sampling) (*structured.Grammar, *o
 	return form, bad
 }
 
-// read collects what a request says about the form of its answers, and returns
-// the field that says it; "" is none. response_format takes the place of the same
-// kind of constraint among structured_outputs, as in vLLM's
+// read collects a request's constraints on its answers, and returns the name of the field that contains them; "" is
+// none. response_format replaces a constraint of the same kind in structured_outputs, as in vLLM's
 // structured_outputs_from_response_format.
 func (s *structuredOutputs) read(p *openai.Sampling) (param string, bad *openai.Error) {
 	if given(p.StructuredOutputs) {
@@ -135,7 +131,7 @@ func (s *structuredOutputs) read(p *openai.Sampling) (param string, bad *openai.
 	return param, bad
 }
 
-// format reads response_format, and tells whether it asks for anything.
+// format reads response_format, and reports whether it constrains the answers.
 func (s *structuredOutputs) format(raw json.RawMessage) (asks bool, bad *openai.Error) {
 	const param = "response_format"
 	var f struct {
@@ -175,7 +171,7 @@ func (s *structuredOutputs) format(raw json.RawMessage) (asks bool, bad *openai.
 		"response_format.type: expected text, json_object, json_schema or structural_tag, got %q.", f.Type)
 }
 
-// kinds are the constraints that are there.
+// kinds returns the names of the constraints that are set.
 func (s *structuredOutputs) kinds() []string {
 	var out []string
 	for _, k := range []struct {
@@ -193,14 +189,14 @@ func (s *structuredOutputs) kinds() []string {
 var tooDeep = fmt.Sprintf("The JSON schema is nested too deeply: objects and arrays may nest at most %d levels",
 	maxNesting)
 
-// maxNesting is how deep a schema may nest objects and arrays, and moreTagNesting
-// how much deeper a structural tag may (vllm/sampling_params.py).
+// maxNesting is the limit on nested objects and arrays in a schema. moreTagNesting is the number of further levels that
+// a structural tag may have (vllm/sampling_params.py).
 const (
 	maxNesting     = 64
 	moreTagNesting = 16
 )
 
-// nestedDeeper tells whether a JSON text nests objects and arrays deeper than so.
+// nestedDeeper reports whether a JSON text nests objects and arrays deeper than a limit.
 func nestedDeeper(raw []byte, most int) bool {
 	depth, quoted := 0, false
 	for i := 0; i < len(raw); i++ {
@@ -221,7 +217,7 @@ func nestedDeeper(raw []byte, most int) bool {
 	return false
 }
 
-// compile makes the form of what was read of param.
+// compile compiles the constraints of a request. Errors name param.
 func (r *Reader) compile(q *Request, s *structuredOutputs, param string) (*structured.Grammar, *openai.Error) {
 	refuse := func(format string, args ...any) (*structured.Grammar, *openai.Error) {
 		return nil, openai.Errorf(400, param, format, args...)

@@ -161,7 +161,7 @@ func TestFormsAreKept(t *testing.T) {
 	}
 }
 
-// What repeating a schema costs: with what is kept, compiled anew.
+// The cost of repeating a schema: with the cache, and compiled again.
 func BenchmarkSchemaAgain(b *testing.B) {
 	for name, forms := range map[string]Forms{"kept": NewForms(), "anew": nil} {
 		b.Run(name, func(b *testing.B) {

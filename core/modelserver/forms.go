@@ -5,21 +5,20 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/structured"
 )
 
-// Forms keep the forms that requests asked for lately, since clients ask for the
-// same ones again and again, as vLLM's backends keep theirs. A driver that reads
-// requests from several goroutines guards them.
+// Forms caches compiled forms, because clients repeat them. vLLM's backends have such a cache too. A driver that reads
+// requests from several goroutines must synchronize the calls.
 type Forms interface {
 	Get(FormKey) (Form, bool)
 	Put(FormKey, Form)
 }
 
-// FormKey names a form: what it is written in, and how.
+// FormKey identifies a form: its kind and its text.
 type FormKey struct {
 	kind formKind
 	text string
 }
 
-// Form is one that was compiled, with the work that this took.
+// Form is a compiled form, with the work that compiling it took.
 type Form struct {
 	grammar *structured.Grammar
 	work    int
@@ -40,13 +39,13 @@ type FormStore struct {
 	kept *bounded.Store[FormKey, Form]
 }
 
-// The most that a server keeps of forms: how many, and their bytes, about.
+// Limits of a server's cache of forms: their number, and about how many bytes they take.
 const (
 	maxForms     = 1024
 	maxFormBytes = 64 << 20
 )
 
-// NewForms keeps none yet.
+// NewForms returns an empty cache.
 func NewForms() *FormStore {
 	return &FormStore{bounded.New[FormKey, Form](bounded.Limits{Entries: maxForms, Bytes: maxFormBytes}, nil)}
 }
@@ -57,9 +56,8 @@ func (s *FormStore) Get(k FormKey) (Form, bool) { return s.kept.Get(k) }
 // Put implements Forms.
 func (s *FormStore) Put(k FormKey, f Form) { s.kept.Put(k, f, len(k.text)+f.work) }
 
-// formIn is the form that a text asks for: one of before, or what compile makes of
-// it. Either costs the request the same, so that what it may ask for does not depend
-// on who asked before.
+// formIn returns the compiled form of a text, from the cache or from compile. Both charge the request the same work, so
+// that earlier requests do not decide which forms a request may use.
 func (r *Reader) formIn(q *Request, kind formKind, text string,
 	compile func(text string, spend func(int) bool) (*structured.Grammar, error)) (*structured.Grammar, error) {
 	if r.Forms == nil {
@@ -86,7 +84,7 @@ func compileArguments(text string, spend func(int) bool) (*structured.Grammar, e
 	return structured.Arguments([]byte(text), spend), nil
 }
 
-// compileTag compiles structural tags, whose tokens are the tokenizer's.
+// compileTag compiles structural tags, with the tokens of the server's tokenizer.
 func (r *Reader) compileTag(text string, spend func(int) bool) (*structured.Grammar, error) {
 	return structured.Tag([]byte(text), func(id uint32) (string, bool) {
 		b := r.Tokenizer.Decode(nil, id)

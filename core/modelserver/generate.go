@@ -62,13 +62,13 @@ func (r *Reader) readGenerate(head *Head, body []byte) (*Request, *openai.Error)
 // generateEncoder encodes /inference/v1/generate.
 type generateEncoder struct {
 	req     *Request
-	encoded []byte // ec_transfer_params; nil where there are none
+	encoded []byte // ec_transfer_params; nil if there are none
 	open    bool
 	any     bool
 	prompt  []byte // prompt_logprobs
 }
 
-// maxEncodes bounds the media of one request.
+// maxEncodes limits the number of media of one request.
 const maxEncodes = 4096
 
 func (e *generateEncoder) ContentType() string {

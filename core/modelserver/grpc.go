@@ -12,8 +12,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// The methods of vLLM's gRPC service that ask for tokens. Errors are told in the
-// call's status, which whoever sends the answer writes, so that none has a body.
+// The methods of vLLM's gRPC service that generate tokens. The sender of the answer writes errors into the call's
+// status, so errors have no body.
 var (
 	GRPCGenerate = &API{vllmgrpc.GeneratePath, (*Reader).readGRPCGenerate, appendNothing}
 	GRPCEmbed    = &API{vllmgrpc.EmbedPath, (*Reader).readGRPCEmbed, appendNothing}
@@ -37,7 +37,7 @@ func (r *Reader) readGRPCGenerate(head *Head, body []byte) (*Request, *openai.Er
 	return r.fillGRPC(head, q, p, q.RequestId)
 }
 
-// fillGRPC is the request that a message is, whose prompt is p.
+// fillGRPC converts a message, whose prompt is p, to a request.
 func (r *Reader) fillGRPC(head *Head, q *vllmgrpc.GenerateRequest, p Prompt, id string) (*Request, *openai.Error) {
 	if p.Len() == 0 {
 		return nil, openai.Errorf(400, "input", "input: expected text, or tokenized with at least one of input_ids.")
@@ -65,12 +65,10 @@ func (r *Reader) fillGRPC(head *Head, q *vllmgrpc.GenerateRequest, p Prompt, id 
 	return req, nil
 }
 
-// maxGRPCLogprobs is how many alternatives per token are told where the client
-// asks for all or for more.
+// maxGRPCLogprobs is the number of alternatives to each token if the client asks for all of them or for more than this.
 const maxGRPCLogprobs = 20
 
-// readMessage reads a call's message. What is wrong with it has a code of its own,
-// which the status stands for.
+// readMessage parses a call's message. Errors have the HTTP status that corresponds to the gRPC code.
 func readMessage(body []byte, m proto.Message) *openai.Error {
 	err := vllmgrpc.ReadMessage(body, m)
 	var bad *vllmgrpc.Error
@@ -80,7 +78,7 @@ func readMessage(body []byte, m proto.Message) *openai.Error {
 	return nil
 }
 
-// samplingOf is what the message asks for, in the terms of the HTTP API.
+// samplingOf converts the sampling parameters of a message to those of the HTTP API.
 func samplingOf(q *vllmgrpc.GenerateRequest) *openai.Sampling {
 	out := &openai.Sampling{Stream: q.Stream}
 	if q.KvTransferParamsJson != nil {
@@ -125,7 +123,7 @@ func samplingOf(q *vllmgrpc.GenerateRequest) *openai.Sampling {
 	return out
 }
 
-// constraintOf is the form that the message asks for, as structured_outputs.
+// constraintOf converts the constraint of a message to structured_outputs.
 func constraintOf(p *vllmgrpc.SamplingParams) json.RawMessage {
 	var field string
 	var value any
@@ -147,7 +145,7 @@ func constraintOf(p *vllmgrpc.SamplingParams) json.RawMessage {
 	}
 	raw, err := json.Marshal(map[string]any{field: value})
 	if err != nil {
-		return nil // strings, lists of them and truths are always written
+		return nil // strings, lists of strings and booleans always encode
 	}
 	return raw
 }
@@ -160,8 +158,8 @@ type grpcEncoder struct {
 	cached   uint32
 	chunk    vllmgrpc.GenerateStreamChunk
 	ids      [1]uint32
-	// open are the ends of choices that have not been sent: of those that go
-	// on, and of all where the KV handoff belongs into them.
+	// open holds the ends of choices that have not been sent: of unfinished choices, or of all if they must contain the
+	// KV handoff.
 	open []*vllmgrpc.GenerateComplete
 }
 
@@ -178,11 +176,11 @@ func (e *grpcEncoder) Begin(b []byte, u openai.Usage) []byte {
 func (e *grpcEncoder) Token(b []byte, t *Token) []byte {
 	end := e.open[t.Choice]
 	if end == nil {
-		// Ended before it began: a prompt of which too little is cached.
+		// The response ended before it began: the cache holds too little of the prompt.
 		end = &vllmgrpc.GenerateComplete{Index: uint32(t.Choice)}
 	}
 	if e.req.Stream {
-		// The last message repeats the last chunk's tokens alone.
+		// The last message repeats only the tokens of the last chunk.
 		end.OutputIds, end.OutputLogprobs = end.OutputIds[:0], nil
 	}
 	if !t.None {
@@ -203,7 +201,7 @@ func (e *grpcEncoder) Token(b []byte, t *Token) []byte {
 		end.MatchedStop = &vllmgrpc.GenerateComplete_MatchedTokenId{MatchedTokenId: *t.StopID}
 	}
 	if e.req.KV.Keep {
-		return b // it waits for the handoff
+		return b // waits for the handoff
 	}
 	return e.appendEnd(b, t.Choice)
 }
@@ -259,10 +257,9 @@ func (e *grpcEncoder) End(b []byte, _ openai.Usage, kv, _ []byte) []byte {
 
 func (e *grpcEncoder) Fail(b []byte, _ *openai.Error) []byte { return b }
 
-// Aborter is an Encoder whose client may abort the request by its name.
+// Aborter is an Encoder whose client may abort the request by its id.
 type Aborter interface {
-	// Aborted ends the choices that were still going on then; began says whether
-	// the response has.
+	// Aborted ends the choices that had not finished. began says whether the response has begun.
 	Aborted(b []byte, began bool) []byte
 }
 
@@ -283,8 +280,8 @@ func (e *grpcEncoder) Aborted(b []byte, began bool) []byte {
 	return b
 }
 
-// readGRPCEmbed reads an EmbedRequest: like /v1/embeddings a prefill and one
-// token that nobody sees.
+// readGRPCEmbed reads an EmbedRequest. Like /v1/embeddings, it takes a prefill and one token that the client never
+// sees.
 func (r *Reader) readGRPCEmbed(head *Head, body []byte) (*Request, *openai.Error) {
 	q := &vllmgrpc.EmbedRequest{}
 	if bad := readMessage(body, q); bad != nil {

@@ -13,11 +13,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// Named tells whether the response names the blocks that are kept.
+// Named reports whether the response names the kept blocks.
 func (k *KVParams) Named() bool { return k.Keep && (k.Answer != nil || k.Document) }
 
-// kvAnswer is the kv_transfer_params of a response: what its connector has the server say of
-// the blocks.
+// kvAnswer returns the kv_transfer_params of a response: the description of the blocks that its connector asks for.
 func (r *Reader) kvAnswer(q *Request, kept *Kept) []byte {
 	if kept == nil || q.KV.Document || !q.KV.Named() {
 		return nil
@@ -31,12 +30,10 @@ func (r *Reader) kvAnswer(q *Request, kept *Kept) []byte {
 	return out
 }
 
-// Document 002's handoff: kv_metadata {session_id, kv_handle,
-// tokens_processed} in the first choice, and kv_handle in the request that
-// goes on. A handle is a URL: kv://<side channel>/<engine>/<first
-// block>-<blocks>-<tokens>.
+// Document 002's handoff: the first choice has kv_metadata {session_id, kv_handle, tokens_processed}, and the request
+// that continues it has kv_handle. A handle is a URL: kv://<side channel>/<engine>/<first block>-<blocks>-<tokens>.
 
-// kvMetadata is document 002's answer of a prefill.
+// kvMetadata returns document 002's answer to a prefill.
 func (r *Reader) kvMetadata(q *Request, kept *Kept) []byte {
 	if kept == nil || !q.KV.Document {
 		return nil
@@ -51,10 +48,10 @@ func (r *Reader) kvMetadata(q *Request, kept *Kept) []byte {
 		kept.Hold.Tokens)
 }
 
-// maxHandle is the longest kv_handle, in bytes: room for any engine's name.
+// maxHandle is the longest kv_handle, in bytes. Any engine's name fits.
 const maxHandle = 1024
 
-// parseHandle reads a kv_handle, whose cache must be shorter than the context.
+// parseHandle parses a kv_handle, whose cache must be shorter than the context.
 func parseHandle(handle string, maxModelLen int) (*connector.Remote, *openai.Error) {
 	fail := func(why string) (*connector.Remote, *openai.Error) {
 		return nil, openai.Errorf(400, "kv_handle",
@@ -81,8 +78,8 @@ func parseHandle(handle string, maxModelLen int) (*connector.Remote, *openai.Err
 		Blocks: connector.Blocks{First: first, Count: count}}, nil
 }
 
-// useHandle makes a request go on from the cache that a handle names. The
-// first use fetches it; later ones find it in this server's prefix cache.
+// useHandle makes a request continue from the cache that a handle names. The first use fetches the cache. Later ones
+// find it in this server's prefix cache.
 func (r *Reader) useHandle(q *Request, handle string) *openai.Error {
 	kv, bad := parseHandle(handle, r.Engine.MaxModelLen)
 	if bad == nil {
@@ -95,8 +92,8 @@ func (r *Reader) useHandle(q *Request, handle string) *openai.Error {
 	if n := kv.Tokens + len(p.Tokens); n >= r.Engine.MaxModelLen {
 		return openai.TooLong(r.Engine.MaxModelLen, n)
 	}
-	// What the tokens are nobody says; that they are those of the handle is
-	// enough for the cache.
+	// A handle does not contain the tokens themselves. The prefix cache needs only to know that they belong to this
+	// handle.
 	d := machine.DrawFor(0, "server", "kv_handle", handle)
 	known := make([]uint32, kv.Tokens, kv.Tokens+len(p.Tokens))
 	for i := range known {

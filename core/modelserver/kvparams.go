@@ -8,31 +8,31 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// KVParams are the parts of kv_transfer_params, and of the fields of document 002
-// and SGLang, that act at a model server.
+// KVParams are the parts of kv_transfer_params, of document 002's fields and of SGLang's fields that a model server
+// uses.
 type KVParams struct {
 	connector.Params
-	Raw       []byte  // kv_transfer_params as they came
+	Raw       []byte  // kv_transfer_params as received
 	Document  bool    // document 002: answer with kv_metadata
-	Session   string  // for that
+	Session   string  // session_id of document 002
 	Threshold float64 // cache_hit_threshold; 0 is none
 }
 
-// Kept is a cache that a server keeps for another, as its answer names it.
+// Kept describes a cache that a server keeps for another, in the terms of its answer.
 type Kept struct {
 	Host string // of the side channel
 	Port int
 	Hold *enginecore.Hold
 }
 
-// readKV reads what a request says of caches.
+// readKV reads the fields of a request that are about KV caches.
 func (r *Reader) readKV(q *Request, p *openai.Sampling) *openai.Error {
 	q.KV = KVParams{Session: p.SessionID, Threshold: r.CacheHitThreshold}
 	kv := &q.KV
 	if p.CacheHitThreshold != nil {
 		kv.Threshold = *p.CacheHitThreshold
 	}
-	if raw := p.KVTransferParams; len(raw)+len(p.BootstrapRoom) > 0 { // connectors have nothing else
+	if raw := p.KVTransferParams; len(raw)+len(p.BootstrapRoom) > 0 { // no connector has other fields
 		if string(bytes.TrimSpace(raw)) != "null" {
 			kv.Raw = raw
 		}
@@ -59,12 +59,12 @@ func (r *Reader) readKV(q *Request, p *openai.Sampling) *openai.Error {
 	return nil
 }
 
-// mayFetch refuses a request that names a server which is no peer.
+// mayFetch refuses a request that names a server outside the configured peers.
 func (r *Reader) mayFetch(from ...*connector.Remote) *openai.Error {
 	for _, kv := range from {
 		if kv != nil && !r.KVPeers.allow(kv.Host, r.State.Own) {
 			return openai.Errorf(403, "kv_transfer_params",
-				"%.100q is none of the servers that this one fetches KV caches from. Start it with --kv-peers to "+
+				"%.100q is not one of the servers that this one fetches KV caches from. Start it with --kv-peers to "+
 					"name them.", kv.Host)
 		}
 	}

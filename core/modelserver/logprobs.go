@@ -8,27 +8,27 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// Logprobs makes up the log probabilities of an output's tokens: that of the
-// token said, and of others that might have been said, less likely each.
+// Logprobs generates log probabilities for an output's tokens: of the chosen token, and of alternatives in decreasing
+// order.
 type Logprobs struct {
-	Top     int   // alternatives per token
-	offsets []int // completions: where each choice's next token begins in its text
+	Top     int   // alternatives to each token
+	offsets []int // completions: the offset of each choice's next token in its text
 }
 
-// Likely is one of the tokens that might have been said.
+// Likely is one candidate for a token, with its log probability.
 type Likely struct {
 	ID      uint32
 	Text    string
 	Logprob float64
 }
 
-// Of is the likelihoods at one token, the token itself first.
+// Of returns the candidates at one token, with the token itself first.
 func (l *Logprobs) Of(t *Token) []Likely {
 	return t.of.likely(machine.NewDraw(t.of.base, "content", "logprob", uint64(t.Index)), t.of.piece(t.Index), l.Top)
 }
 
-// likely are a token and others that might have been in its place; what the
-// client sees of the token itself may be held back, or more.
+// likely returns a token and its alternatives. The text of the token itself as the client sees it may be shorter than
+// the token's, if a part is held back, or longer.
 func (c *content) likely(d machine.Draw, own piece, top int) []Likely {
 	p := 0.3 + 0.69*d.Float64()
 	out := []Likely{{own.id, own.text, round(math.Log(p))}}
@@ -43,19 +43,18 @@ func (c *content) likely(d machine.Draw, own piece, top int) []Likely {
 	return out
 }
 
-// ofPrompt is the likelihoods of token number i of the prompt, nil for the first:
-// nothing stands before it that could make it likely.
+// ofPrompt returns the candidates at token number i of the prompt. They are nil for the first token, which has no
+// context.
 func (c *content) ofPrompt(i, top int) []Likely {
 	if i == 0 {
 		return nil
 	}
-	// The same after the same token, whoever asks.
+	// The same token is always followed by the same values, in every request.
 	d := machine.NewDraw(0, "content", "prompt logprob", uint64(c.prompt[i-1].id)<<32|uint64(c.prompt[i].id))
 	return c.likely(d, c.prompt[i], top)
 }
 
-// appendPrompt appends the list that prompt_logprobs asks for: of each token of
-// the prompt what might have been there, by token ids.
+// appendPrompt appends the list that prompt_logprobs asks for: the candidates at each token of the prompt, by token id.
 func (c *content) appendPrompt(b []byte, top int) []byte {
 	b = append(b, '[')
 	for i := range c.prompt {
@@ -121,7 +120,7 @@ func appendLikely(b []byte, x Likely) []byte {
 // completionLogprobs collects the four parallel lists of a completion.
 type completionLogprobs struct{ offsets, logprobs, tokens, tops []byte }
 
-// add adds a token, and before the first of an echoed prompt's answer the prompt.
+// add adds a token. With echo, it first adds the prompt's tokens before the first token of the answer.
 func (o *completionLogprobs) add(l *Logprobs, t *Token) {
 	for len(l.offsets) <= t.Choice {
 		l.offsets = append(l.offsets, 0)
@@ -139,7 +138,7 @@ func (o *completionLogprobs) add(l *Logprobs, t *Token) {
 	o.one(at, all[0].Text, all, l.Top)
 }
 
-// one adds a token that begins at an offset of the text, and moves that behind it.
+// one adds a token that begins at an offset of the text, and moves the offset to the token's end.
 func (o *completionLogprobs) one(at *int, text string, all []Likely, top int) {
 	comma := func(b []byte) []byte {
 		if len(b) > 0 {

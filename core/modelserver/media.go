@@ -11,17 +11,16 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
-// Media is one image, sound or video of a prompt: what stands for it there, and
-// where. Nothing is ever fetched or decoded; two are the same where their URLs
-// or data are. The marker that stands in the prompt's text tells them apart, so
-// prompts share cached prefixes only as far as they show the same.
+// Media is one image, sound or video of a prompt, with the position and the length of its placeholder. The server never
+// fetches or decodes media: two are equal if their URLs or data are. The marker in the prompt's text depends on the
+// hash, so prompts share cached prefixes only as far as they contain the same media.
 type Media struct {
 	Modality       string // image, audio or video
-	Hash           string // vLLM's mm_hash: of the URL or of the data
-	Offset, Length int    // its placeholder, in tokens of the prompt
+	Hash           string // vLLM's mm_hash, of the URL or of the data
+	Offset, Length int    // of the placeholder, in tokens of the prompt
 }
 
-// modalities are vLLM's names of the kinds of parts.
+// modalities maps the types of content parts to vLLM's names.
 var modalities = map[string]string{
 	"image_url": "image", "input_image": "image", "image": "image", "audio_url": "audio", "input_audio": "audio",
 	"video_url": "video",
@@ -34,12 +33,12 @@ func mediaHash(p *openai.Part) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// marker is the text that stands for a part in the prompt.
+// marker returns the placeholder of a part in the prompt's text.
 func marker(p *openai.Part) string {
 	return "<|" + p.Type + ":" + mediaHash(p)[:markerHash] + "|>"
 }
 
-// mediaOf finds the media of a chat in the prompt that it became.
+// mediaOf finds the media of a chat in the rendered prompt.
 func (r *Reader) mediaOf(messages []openai.Message, text string) []Media {
 	var out []Media
 	at := 0
@@ -49,7 +48,7 @@ func (r *Reader) mediaOf(messages []openai.Message, text string) []Media {
 			mark := marker(p)
 			found := strings.Index(text[at:], mark)
 			if found < 0 {
-				continue // a template that leaves the role out
+				continue // the template leaves the role out
 			}
 			from := at + found
 			at = from + len(mark)
@@ -61,7 +60,7 @@ func (r *Reader) mediaOf(messages []openai.Message, text string) []Media {
 	return out
 }
 
-// AppendFeatures appends what the render endpoints tell of a prompt's media.
+// AppendFeatures appends the description of a prompt's media that the render endpoints return.
 func AppendFeatures(b []byte, all []Media) []byte {
 	if len(all) == 0 {
 		return append(b, "null"...)
@@ -81,17 +80,17 @@ func AppendFeatures(b []byte, all []Media) []byte {
 	}
 	text, err := json.Marshal(&features)
 	if err != nil {
-		panic(err) // texts and numbers can be written
+		panic(err) // strings and numbers always encode
 	}
 	return append(b, text...)
 }
 
-// encodedBytes is the size of one encoded image, as llm-d-inference-sim tells
-// it: 576 visual tokens of 2,048 values in 16 bits.
+// encodedBytes is the size of one encoded image as llm-d-inference-sim reports it: 576 visual tokens of 2,048 values in
+// 16 bits.
 const encodedBytes = 576 * 2048 * 2
 
-// appendEncoded is ec_transfer_params as an encoder server tells it: for each
-// of the hashes, where its encoding could be had. Nobody asks for it there.
+// appendEncoded appends ec_transfer_params as an encoder server returns it: the address of the encoding of each hash.
+// No server fetches from that address.
 func (r *Reader) appendEncoded(b []byte, hashes []string) []byte {
 	host, port := r.State.EncodingsAt()
 	b = append(b, '{')
@@ -106,8 +105,7 @@ func (r *Reader) appendEncoded(b []byte, hashes []string) []byte {
 	return append(b, '}')
 }
 
-// encoded is the field of a response that tells of the media which were
-// encoded for other servers; nil where there are none.
+// encoded returns the field of a response that describes the media encoded for other servers; nil if there are none.
 func (r *Reader) encoded(q *Request) []byte {
 	if len(q.encodes) == 0 {
 		return nil
@@ -115,11 +113,11 @@ func (r *Reader) encoded(q *Request) []byte {
 	return r.appendEncoded([]byte(`,"ec_transfer_params":`), q.encodes)
 }
 
-// onePixel is the picture that an omni server paints: one transparent pixel.
+// onePixel is the picture that an omni server returns: one transparent pixel.
 const onePixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk" +
 	"+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
-// paints is whether an answer has a picture beside its text.
+// paints reports whether an answer has a picture beside its text.
 func (r *Reader) paints(h *Head, id string) bool {
 	if !r.Omni || h.Image {
 		return r.Omni

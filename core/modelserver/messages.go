@@ -13,7 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// messagesRequest is what is read of a POST to /v1/messages, Anthropic's API.
+// messagesRequest holds the fields of a POST to /v1/messages, Anthropic's API.
 type messagesRequest struct {
 	Model     string          `json:"model"`
 	MaxTokens *int            `json:"max_tokens"`
@@ -45,7 +45,7 @@ type messagesTurn struct {
 	Content messagesContent `json:"content"`
 }
 
-// messagesContent is a list of blocks, or a string, which is one of text.
+// messagesContent is a list of blocks. A string becomes one text block.
 type messagesContent []messagesBlock
 
 type messagesBlock struct {
@@ -87,7 +87,7 @@ func (c *messagesContent) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// texts are the text blocks that say something.
+// texts returns the text blocks that are not empty.
 func (c messagesContent) texts() (out []string) {
 	for _, b := range c {
 		if b.Type == "text" && b.Text != "" {
@@ -97,14 +97,14 @@ func (c messagesContent) texts() (out []string) {
 	return out
 }
 
-// system is the text of instructions. What Claude Code says of its bill has a hash of
-// the request, and would be in no cache.
+// system returns the text of the instructions. It leaves out Claude Code's billing block, which contains a hash of the
+// request and would defeat the prefix cache.
 func (c messagesContent) system() string {
 	return strings.Join(slices.DeleteFunc(c.texts(),
 		func(t string) bool { return strings.HasPrefix(t, "x-anthropic-billing-header") }), "")
 }
 
-// image is a picture as a part of OpenAI's.
+// image returns a picture as a content part of OpenAI's API.
 func (b *messagesBlock) image() openai.Part {
 	url := b.Source.URL
 	if b.Source.Data != "" {
@@ -113,8 +113,7 @@ func (b *messagesBlock) image() openai.Part {
 	return openai.Part{Type: "image_url", URL: url}
 }
 
-// appendTurn appends a turn to a chat: what tools said are turns of their own, before
-// what the user says.
+// appendTurn appends a turn to a chat. Tool results become turns of their own, before the user's text.
 func appendTurn(out []openai.Message, m *messagesTurn) []openai.Message {
 	turn := openai.Message{Role: m.Role}
 	if m.Role == "system" {
@@ -165,8 +164,7 @@ func appendTurn(out []openai.Message, m *messagesTurn) []openai.Message {
 	return append(out, turn)
 }
 
-// chat is the request as vLLM makes a chat of it
-// (vllm/entrypoints/anthropic/serving.py).
+// chat returns the chat request that vLLM makes of a message request (vllm/entrypoints/anthropic/serving.py).
 func (q *messagesRequest) chat() *openai.Chat {
 	c := &openai.Chat{ChatTemplateKwargs: q.Variables, Tools: make([]openai.Tool, len(q.Tools))}
 	if text := q.System.system(); text != "" {
@@ -233,7 +231,7 @@ func (r *Reader) readMessages(head *Head, body []byte) (*Request, *openai.Error)
 	return q, nil
 }
 
-// messagesFormat is output_config.format as the chat's response_format.
+// messagesFormat converts output_config.format to the chat's response_format.
 func messagesFormat(raw json.RawMessage) (json.RawMessage, *openai.Error) {
 	var f struct {
 		Type   string          `json:"type"`
@@ -275,7 +273,7 @@ type messagesEncoder struct {
 	prompt  int
 	opened  bool
 	tool    *toolCall
-	args    []byte // of the tool, until they are whole: they stand as an object
+	args    []byte // arguments of the tool so far; they are sent as one object
 	reason  openai.FinishReason
 	stopped string
 }
@@ -357,7 +355,7 @@ func (e *messagesEncoder) close(b []byte) []byte {
 	return append(b, `"}`...)
 }
 
-// stopReason is why the answer ended, in Anthropic's words.
+// stopReason returns Anthropic's name for the finish reason.
 func (e *messagesEncoder) stopReason() string {
 	switch {
 	case e.reason == openai.FinishLength:

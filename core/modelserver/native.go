@@ -10,16 +10,15 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// Native is how a Dynamo frontend asks a worker: token ids in, token ids out, at the
-// path of Dynamo's request plane over HTTP (DYN_HTTP_RPC_ROOT_PATH and the endpoint's
-// name). The fields are those of its PreprocessedRequest and LLMEngineOutput; an answer that
-// streams has one LLMEngineOutput a line.
+// Native is the API between a Dynamo frontend and its workers: token ids in, token ids out, at the path of Dynamo's
+// request plane over HTTP (DYN_HTTP_RPC_ROOT_PATH and the endpoint's name). The fields are those of Dynamo's
+// PreprocessedRequest and LLMEngineOutput. A streamed answer has one LLMEngineOutput per line.
 var Native = &API{connector.NativePath, (*Reader).readNative, openai.AppendError}
 
-// nativeType is the content type of an answer that streams.
+// nativeType is the content type of a streamed answer.
 const nativeType = "application/x-ndjson"
 
-// nativeRequest is a PreprocessedRequest, as far as it acts at a simulated worker.
+// nativeRequest holds the fields of a PreprocessedRequest that affect a simulated worker.
 type nativeRequest struct {
 	Model    string         `json:"model"`
 	TokenIDs []uint32       `json:"token_ids"`
@@ -28,7 +27,7 @@ type nativeRequest struct {
 	Instance *uint64        `json:"backend_instance_id,omitempty"`
 	Priority int64          `json:"priority,omitempty"`
 	Salt     string         `json:"cache_salt,omitempty"`
-	// Stream is false for a prefill alone, whose answer is one LLMEngineOutput.
+	// Stream is false for a prefill without decode, whose answer is one LLMEngineOutput.
 	Stream bool            `json:"stream"`
 	KV     json.RawMessage `json:"kv_transfer_params,omitempty"`
 }
@@ -81,15 +80,14 @@ func (r *Reader) readNative(head *Head, body []byte) (*Request, *openai.Error) {
 	return q, nil
 }
 
-// nativeOutput is an LLMEngineOutput: a token of one choice, the end of one, or what
-// there is to say of all.
+// nativeOutput is an LLMEngineOutput: a token of one choice, the end of a choice, or fields about all choices.
 type nativeOutput struct {
 	TokenIDs []uint32 `json:"token_ids"`
 	Index    int      `json:"index"`
-	// Text is told where it is not the tokens' own: a stop string was met, or may be.
+	// Text is set where it differs from the tokens' own text: where a stop string was met, or may follow.
 	Text   *string             `json:"text,omitempty"`
 	Reason openai.FinishReason `json:"finish_reason,omitempty"`
-	// Stopped is the stop string or token that was met.
+	// Stopped is the stop string or stop token that ended the output.
 	Stopped json.RawMessage `json:"stop_reason,omitempty"`
 	Usage   *nativeUsage    `json:"completion_usage,omitempty"`
 	KV      json.RawMessage `json:"kv_transfer_params,omitempty"`
@@ -109,7 +107,7 @@ type nativeUsage struct {
 type nativeEncoder struct {
 	reader *Reader
 	stream bool
-	ids    []uint32 // of an answer that does not stream
+	ids    []uint32 // of an answer that is not streamed
 	reason openai.FinishReason
 }
 
@@ -167,7 +165,7 @@ func (e *nativeEncoder) Fail(b []byte, err *openai.Error) []byte {
 func (e *nativeEncoder) line(b []byte, out *nativeOutput) []byte {
 	text, err := json.Marshal(out)
 	if err != nil {
-		panic(err) // numbers and texts can be written
+		panic(err) // numbers and strings always encode
 	}
 	if b = append(b, text...); e.stream {
 		b = append(b, '\n')
@@ -175,21 +173,20 @@ func (e *nativeEncoder) line(b []byte, out *nativeOutput) []byte {
 	return b
 }
 
-// Preprocessed is a client's request as a Dynamo frontend has read it.
+// Preprocessed is a client's request after a Dynamo frontend has parsed it.
 type Preprocessed struct {
-	// Body is what goes to a worker, and Tokens the prompt in it.
+	// Body is the body of the request to a worker, and Tokens the prompt in it.
 	Body   []byte
 	Tokens []uint32
-	// Stream says whether the client wants its answer in pieces.
+	// Stream reports whether the client wants a streamed answer.
 	Stream bool
 
 	reader *Reader
 	q      *Request
 }
 
-// Preprocess reads a request as a Dynamo frontend does, whose work templates and
-// tokens are. given, where there are any, are the prompt's tokens, which somebody else
-// has made of the same request (nvext.token_data).
+// Preprocess parses a request as a Dynamo frontend does. The frontend renders templates and tokenizes. given, if there
+// are any, are the tokens of the prompt from another component (nvext.token_data).
 func (r *Reader) Preprocess(api *API, head *Head, body []byte, given []uint32) (*Preprocessed, *openai.Error) {
 	var s *openai.Sampling
 	var q *Request
@@ -233,7 +230,7 @@ func (r *Reader) Preprocess(api *API, head *Head, body []byte, given []uint32) (
 				c.Prompt.Len())
 		case c.Echo || *c.MaxTokens == 0:
 			return nil, openai.Errorf(400, "echo",
-				"echo and max_tokens 0: behind this frontend a worker does not tell the prompt.")
+				"echo and max_tokens 0: behind this frontend a worker does not return the prompt.")
 		}
 		list := []Prompt{{Tokens: given}}
 		if given == nil {
@@ -279,46 +276,45 @@ func (r *Reader) Preprocess(api *API, head *Head, body []byte, given []uint32) (
 
 var noLogprobs = openai.Errorf(400, "logprobs", "logprobs: behind this frontend workers do not tell likelihoods.")
 
-// write is the constraint as structured_outputs have it, where a structural tag is a text.
+// write encodes the constraint as structured_outputs, with a structural tag as a string.
 func (s structuredOutputs) write() json.RawMessage {
 	if given(s.Tag) {
 		s.Tag = openai.AppendString(nil, string(s.Tag))
 	}
 	text, err := json.Marshal(&s)
 	if err != nil {
-		return nil // whoever reads it finds what is wrong with it
+		return nil // the worker reports the error
 	}
 	return text
 }
 
-// maxNativeLine bounds one LLMEngineOutput.
+// maxNativeLine limits the bytes of one LLMEngineOutput.
 const maxNativeLine = 16 << 20
 
-// Postprocessing makes of a worker's answer the one that a client reads: the way back
-// through a Dynamo frontend.
+// Postprocessing converts a worker's answer to the client's answer, as a Dynamo frontend does.
 type Postprocessing struct {
 	reader *Reader
 	q      *Request
 	said   content
-	rest   []byte // of a line that is not whole
+	rest   []byte // an incomplete line
 	out    []byte
 	tokens []int          // of each choice
-	held   []nativeOutput // of an answer that is told whole, one choice after the other
+	held   []nativeOutput // of an answer that is not streamed, one choice after the other
 	begun  bool
 	ended  bool
 	failed *openai.Error
 }
 
-// Postprocess begins it.
+// Postprocess starts the conversion of the worker's answer.
 func (p *Preprocessed) Postprocess() *Postprocessing {
 	return &Postprocessing{reader: p.reader, q: p.q, tokens: make([]int, p.q.N)}
 }
 
-// ContentType is that of the client's answer.
+// ContentType returns the content type of the client's answer.
 func (p *Postprocessing) ContentType() string { return p.q.Encoder.ContentType() }
 
-// Write takes a piece of the worker's answer and returns what the client gets now. The
-// result is valid until the next call.
+// Write converts a piece of the worker's answer, and returns the bytes for the client. The result is valid until the
+// next call.
 func (p *Postprocessing) Write(data []byte) []byte {
 	p.out = p.out[:0]
 	for !p.ended {
@@ -340,7 +336,7 @@ func (p *Postprocessing) Write(data []byte) []byte {
 	return p.out
 }
 
-// End is what is still to be sent when the worker has said all.
+// End returns the remaining bytes for the client after the worker's answer is complete.
 func (p *Postprocessing) End() []byte {
 	p.out = p.out[:0]
 	if !p.ended {
@@ -349,7 +345,7 @@ func (p *Postprocessing) End() []byte {
 	return p.out
 }
 
-// Failed is the error that the client was told of in the answer; nil where there was none.
+// Failed returns the error that the client received inside the answer; nil if there was none.
 func (p *Postprocessing) Failed() *openai.Error { return p.failed }
 
 func (p *Postprocessing) begin() {
@@ -401,11 +397,11 @@ func (p *Postprocessing) line(text []byte) {
 	}
 }
 
-// choice is what an output says of one choice.
+// choice processes an output's fields about one choice.
 func (p *Postprocessing) choice(x *nativeOutput) {
 	t := Token{Choice: x.Index, None: true, Index: p.tokens[x.Index], of: &p.said}
 	for i, id := range x.TokenIDs {
-		if i > 0 { // one more follows
+		if i > 0 { // another one follows
 			p.out = p.q.Encoder.Token(p.out, &t)
 		}
 		t.None, t.ID, t.Index = false, id, p.tokens[x.Index]

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// A request names the server that its cache is fetched from. Which servers may
-// be named is the operator's to say, whoever sent the request.
+// A request names the server from which to fetch its cache. The operator decides which servers a request may name,
+// whatever client sent it.
 
 // Peers are the servers from which KV caches may be fetched. The zero value is
 // LocalPeers.
@@ -18,15 +18,14 @@ type Peers struct {
 	names      []string
 }
 
-// Words that ParsePeers understands beside addresses.
+// Words that ParsePeers accepts beside addresses.
 const (
 	LocalPeers = "local" // the addresses of this machine, the loopback among them
-	AnyPeers   = "any"   // whoever a request names
+	AnyPeers   = "any"   // any server that a request names
 )
 
-// ParsePeers reads addresses, networks such as 10.244.0.0/16, names, and the
-// words local and any. Names count as they are written: what they stand for is
-// the operator's affair.
+// ParsePeers parses addresses, networks such as 10.244.0.0/16, names, and the words local and any. It compares names as
+// they are written: the operator is responsible for what they resolve to.
 func ParsePeers(list []string) (Peers, error) {
 	var p Peers
 	for _, text := range list {
@@ -53,11 +52,11 @@ func ParsePeers(list []string) (Peers, error) {
 	return p, nil
 }
 
-// hostName is a host's name, as in DNS.
+// hostName matches a DNS host name.
 var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
 
-// allow tells whether a host may be dialled; own are this machine's addresses
-// beside the loopback. A name is not looked up for it.
+// allow reports whether the server may connect to a host. own reports this machine's addresses other than the loopback.
+// allow never resolves a name.
 func (p *Peers) allow(host string, own func(netip.Addr) bool) bool {
 	if p.any || slices.Contains(p.names, host) {
 		return true

@@ -10,46 +10,43 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// Head is what of a request's headers acts at a model server.
+// Head holds the values of a request's headers that a model server uses.
 type Head struct {
-	// RequestID keys all that is random about the request.
+	// RequestID keys all random draws of the request.
 	RequestID string
-	// Attempt counts the times that Envoy has sent the request, from 1.
+	// Attempt is the number of times that Envoy has sent the request, from 1.
 	Attempt int
-	// TraceParent is the header of that name (W3C Trace Context).
+	// TraceParent is the traceparent header (W3C Trace Context).
 	TraceParent string
-	// Fault and ReturnError are the values of FaultHeader and of
-	// llm-d-inference-sim's own.
+	// Fault and ReturnError are the values of FaultHeader and of llm-d-inference-sim's x-return-error.
 	Fault, ReturnError string
-	// Threshold asks for the finish reason of cache_hit_threshold, and Image for a
-	// picture in the answer, both as llm-d-inference-sim has it.
+	// Threshold asks for the finish reason of cache_hit_threshold, and Image for a picture in the answer. Both headers
+	// are llm-d-inference-sim's.
 	Threshold, Image bool
-	// Created is the Unix time, in seconds, that the response tells.
+	// Created is the creation time in the response, in Unix seconds.
 	Created int64
-	// Scratch is memory that chats are parsed into; nil takes new memory.
+	// Scratch is memory that chats are parsed into; nil allocates.
 	Scratch *openai.Chat
-	// Memory is where the request is read into, which is one of before that nobody
-	// needs any more; nil takes new memory.
+	// Memory is an earlier request that is no longer used, whose memory this one takes; nil allocates.
 	Memory *Memory
-	// Client reports whether it has left, so that no more work is done for it; nil
-	// never leaves.
+	// Client reports whether the client has left, so that the server stops working for it; nil never leaves.
 	Client chattemplate.Client
 
-	room *room             // instead of Memory, where nobody reads the answer
-	kv   *connector.Params // what the body says of caches, where that is known
+	room *room             // replaces Memory if no client reads the answer
+	kv   *connector.Params // the body's fields about caches, if they are known
 }
 
-// FaultHeader asks one server for a fault in one request, as
-// "kind", "kind=value" or several of them separated by semicolons.
+// FaultHeader injects a fault into one request at one server, as "kind", "kind=value" or several of them separated by
+// semicolons.
 const FaultHeader = "X-Windtunnel-Fault"
 
-// Acting are the headers that ReadHead reads, but for those that only name the request: one
-// that has none of them goes through a server as all do.
+// Acting lists the headers that ReadHead reads, except those that only name the request. A server treats all requests
+// without any of them alike.
 var Acting = []string{FaultHeader, "X-Return-Error", "X-Cache-Threshold-Finish-Reason", "X-Envoy-Attempt-Count",
 	"X-Send-Image"}
 
-// ReadHead reads a request's headers; get returns the first value under a name
-// in net/http's canonical form, or "".
+// ReadHead parses a request's headers. get returns the first value of a header by its name in net/http's canonical
+// form, or "".
 func ReadHead(get func(name string) string) Head {
 	h := Head{RequestID: get("X-Request-Id"), Attempt: 1, TraceParent: get("Traceparent"), Fault: get(FaultHeader),
 		ReturnError: get("X-Return-Error"),
@@ -60,12 +57,12 @@ func ReadHead(get func(name string) string) Head {
 		}
 	}
 	if v := get("X-Send-Image"); v != "" {
-		h.Image, _ = strconv.ParseBool(v) // anything else asks for none
+		h.Image, _ = strconv.ParseBool(v) // an invalid value asks for none
 	}
 	return h
 }
 
-// id is the id that the client gave, in the body or in the header.
+// id returns the id that the client chose, in the body or in the header.
 func (h *Head) id(p *openai.Sampling) string {
 	if p.RequestID != "" {
 		return p.RequestID
@@ -73,8 +70,8 @@ func (h *Head) id(p *openai.Sampling) string {
 	return h.RequestID
 }
 
-// Fault is what goes wrong with a request: what its headers ask for, or
-// what the server has for its id.
+// Fault returns the fault to inject into a request: the one that its headers ask for, or else the server's own fault
+// for its id.
 func (r *Reader) Fault(h *Head) (lifecycle.Fault, *openai.Error) {
 	if !r.IgnoreFaultHeader {
 		asked := h.Fault
@@ -89,8 +86,7 @@ func (r *Reader) Fault(h *Head) (lifecycle.Fault, *openai.Error) {
 	return r.State.Fault(h.RequestID), nil
 }
 
-// BadFault is the answer to a request whose FaultHeader cannot be done; nil where
-// err is.
+// BadFault returns the answer to a request whose FaultHeader is invalid; nil if err is nil.
 func BadFault(err error) *openai.Error {
 	if err == nil {
 		return nil
@@ -98,7 +94,7 @@ func BadFault(err error) *openai.Error {
 	return openai.Errorf(400, FaultHeader, "%v", err)
 }
 
-// ParseFault reads the value of FaultHeader.
+// ParseFault parses the value of FaultHeader.
 func ParseFault(value string) (lifecycle.Fault, error) {
 	f, err := lifecycle.ParseFault(value)
 	if err != nil {
@@ -107,9 +103,9 @@ func ParseFault(value string) (lifecycle.Fault, error) {
 	return f, err
 }
 
-// API is one way of asking for tokens.
+// API is one protocol for completions.
 type API struct {
-	// Path is where it is served.
+	// Path is the URL path that serves the API.
 	Path string
 	// Read turns a body into a request.
 	Read func(r *Reader, head *Head, body []byte) (*Request, *openai.Error)
@@ -117,13 +113,13 @@ type API struct {
 	AppendError func(b []byte, e *openai.Error) []byte
 }
 
-// The two that nearly all requests are for.
+// The APIs of nearly all requests.
 var (
 	Chat        = &API{"/v1/chat/completions", (*Reader).readChat, openai.AppendError}
 	Completions = &API{"/v1/completions", (*Reader).readCompletion, openai.AppendError}
 )
 
-// APIs are those that go through the engine and are served over plain HTTP.
+// APIs lists the APIs that use the engine and are served over plain HTTP.
 var APIs = []*API{
 	Chat, Completions,
 	{"/v1/responses", (*Reader).readResponses, openai.AppendError},
@@ -133,7 +129,7 @@ var APIs = []*API{
 	Native,
 }
 
-// APIOf is the API that is served at a path, or nil.
+// APIOf returns the API at a path, or nil.
 func APIOf(path string) *API {
 	switch path {
 	case GRPCGenerate.Path:

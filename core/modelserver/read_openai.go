@@ -8,7 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
-// fieldsRead is what was read of a described body's fields: one of the three.
+// fieldsRead holds the parsed fields of a described body. One of the three is set.
 type fieldsRead struct {
 	generate   *vllmgrpc.GenerateRequest
 	chat       *openai.Chat
@@ -16,8 +16,8 @@ type fieldsRead struct {
 	kv         *connector.Params // of a direct prefill leg
 }
 
-// ReadDescribed is what api reads in the bytes of a body that is described. They
-// are only made where that takes more than their length, and the names of blocks.
+// ReadDescribed parses a described body as api does. It makes the bytes only if the request needs more than their
+// length and the names of blocks.
 func (r *Reader) ReadDescribed(api *API, head *Head, d *described.Body) (*Request, *openai.Error) {
 	_, packed := r.Tokenizer.(tokens.Packed)
 	if !packed || r.ChatTemplate != nil || r.Content == ContentEcho || len(r.Dataset) > 0 || r.EncoderOnly ||
@@ -69,7 +69,7 @@ func (r *Reader) readChat(head *Head, body []byte) (*Request, *openai.Error) {
 	return r.fillChat(head, c, r.Prompt(text))
 }
 
-// fillChat is the request that a chat is, whose prompt is p.
+// fillChat converts a chat, whose prompt is p, to a request.
 func (r *Reader) fillChat(head *Head, c *openai.Chat, p Prompt) (*Request, *openai.Error) {
 	key := head.id(&c.Sampling)
 	q := head.newRequest(c.Stream)
@@ -104,7 +104,7 @@ func (r *Reader) fillChat(head *Head, c *openai.Chat, p Prompt) (*Request, *open
 	return q, nil
 }
 
-// show notes the media of a chat in the prompt that it became.
+// show notes the positions of a chat's media in its prompt.
 func (r *Reader) show(q *Request, messages []openai.Message, text string) {
 	for i := range messages {
 		if len(messages[i].Content.Media) > 0 {
@@ -124,7 +124,7 @@ func (r *Reader) readCompletion(head *Head, body []byte) (*Request, *openai.Erro
 	return r.fillCompletion(head, c, r.prompts(&c.Prompt)...)
 }
 
-// fillCompletion is the request that a completion is, of these prompts.
+// fillCompletion converts a completion with these prompts to a request.
 func (r *Reader) fillCompletion(head *Head, c *openai.Completion, prompts ...Prompt) (*Request, *openai.Error) {
 	key := head.id(&c.Sampling)
 	q := head.newRequest(c.Stream)
@@ -133,8 +133,8 @@ func (r *Reader) fillCompletion(head *Head, c *openai.Completion, prompts ...Pro
 	if len(c.Prompt.Texts) > 0 {
 		q.echoText = c.Prompt.Texts[0]
 	}
-	// With echo and no tokens the prompt is all that is said; the engine still
-	// computes it, and one token that nobody sees.
+	// With echo and no tokens, the answer is the prompt alone. The engine still computes it, and one token that the
+	// client never sees.
 	q.echo, q.silent = c.Echo, *c.MaxTokens == 0
 	if bad := r.fill(q, &c.Sampling, max(1, *c.MaxTokens), true); bad != nil {
 		return nil, bad
@@ -142,14 +142,14 @@ func (r *Reader) fillCompletion(head *Head, c *openai.Completion, prompts ...Pro
 	lp := (*Logprobs)(nil)
 	if c.Logprobs != nil {
 		if lp = q.Logprobs(*c.Logprobs); c.Echo && q.promptTop == nil {
-			q.promptTop = c.Logprobs // the prompt is a part of the text
+			q.promptTop = c.Logprobs // the text includes the prompt
 		}
 	}
 	r.encode(q, head, &c.Sampling, false, lp)
 	return q, nil
 }
 
-// prompts are a list of texts or token ids.
+// prompts returns prompts from a list of texts or token ids.
 func (r *Reader) prompts(p *openai.Prompt) []Prompt {
 	list := make([]Prompt, 0, p.Len())
 	for _, t := range p.Texts {
@@ -161,7 +161,7 @@ func (r *Reader) prompts(p *openai.Prompt) []Prompt {
 	return list
 }
 
-// fill checks what all APIs' requests share and fills it in.
+// fill validates the fields that all APIs share, and copies them to the request.
 func (r *Reader) fill(q *Request, p *openai.Sampling, limit int, limited bool) *openai.Error {
 	if bad := r.Model(q, p.Model); bad != nil {
 		return bad
@@ -217,8 +217,7 @@ func (r *Reader) fill(q *Request, p *openai.Sampling, limit int, limited bool) *
 	return nil
 }
 
-// Model notes in a request which model it is for, by its name; empty is the
-// first that the server has.
+// Model sets the model of a request by its name. An empty name is the server's first model.
 func (r *Reader) Model(q *Request, name string) *openai.Error {
 	if name == "" {
 		q.Model = r.Models[0]
@@ -263,8 +262,7 @@ func (r *Reader) encode(q *Request, head *Head, p *openai.Sampling, chat bool, l
 		prompts: ids, n: q.N, choices: q.Choices(), includeUsage: include, logprobs: lp, image: q.Image}
 }
 
-// Logprobs has a request's answer tell the likelihoods of its tokens, with this
-// many alternatives to each.
+// Logprobs makes a request's answer return log probabilities, with this many alternatives to each token.
 func (q *Request) Logprobs(top int) *Logprobs {
 	if !q.Stream {
 		q.tokenBytes += logprobWork * (top + 1)
@@ -272,12 +270,11 @@ func (q *Request) Logprobs(top int) *Logprobs {
 	return &Logprobs{Top: top}
 }
 
-// Prompt is a text as a prompt.
+// Prompt returns a tokenized text.
 func (r *Reader) Prompt(text string) Prompt { return Prompt{Text: text, Tokens: r.tokenize(text)} }
 
-// FromPrompt is a request of an API that reads its own messages and brings its
-// own encoder: what to do with one prompt. limit is the most tokens of the
-// answer, where it is limited.
+// FromPrompt returns the request of an API that parses its own messages and has its own encoder. The caller sets the
+// encoder. limit is the most tokens of the answer, if the request limits them.
 func (r *Reader) FromPrompt(key string, p Prompt, s *openai.Sampling, limit int, limited bool) (*Request,
 	*openai.Error) {
 	if bad := s.Check(); bad != nil {

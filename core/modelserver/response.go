@@ -10,61 +10,59 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tracing"
 )
 
-// Kind is what an Effect has the driver do.
+// Kind is an action of the driver.
 type Kind uint8
 
-// The kinds.
+// The values of Kind.
 const (
-	// ReadBody has the body read; Take goes on with what it became.
+	// ReadBody reads the body. The driver then calls Take with the parsed request.
 	ReadBody Kind = iota
 	// Submit gives the Sequences to the engine.
 	Submit
-	// Resume lets those go on that wait after their first token.
+	// Resume continues the Sequences that pause after their first token.
 	Resume
-	// Abort ends those that the engine still has.
+	// Abort ends the Sequences that the engine still has.
 	Abort
-	// Begin sends status 200 with the request's content type, and what Append
-	// makes of it.
+	// Begin sends status 200, the request's content type and the bytes from Append.
 	Begin
-	// Tokens sends what Append makes of what has come since; that may be nothing.
+	// Tokens sends the bytes from Append for the tokens since the last call; there may be none.
 	Tokens
-	// End sends what Append makes of the rest, and ends the response; where nothing
-	// has begun it is the whole of it, with status 200.
+	// End sends the bytes from Append for the rest, and ends the response. If nothing was sent before, it is the whole
+	// response, with status 200.
 	End
-	// Refuse answers with Error, in place of everything.
+	// Refuse answers with Error. Nothing else has been sent.
 	Refuse
 	// Bodyless answers with Status and no body.
 	Bodyless
-	// Fail tells Error inside the response that has begun, and ends it.
+	// Fail sends Error inside a response that has begun, and ends it.
 	Fail
-	// Cut breaks the connection: abruptly with Reset, or by closing it.
+	// Cut breaks the connection: with a TCP reset if Reset is set, else by closing it.
 	Cut
-	// Leave ends the request without a word: the peer is gone.
+	// Leave ends the request and sends nothing, because the peer is gone.
 	Leave
 )
 
-// Effect is one thing to do. They are carried out in order, and Append is called
-// for each that sends something before the Response is told anything more.
+// Effect is one action. The driver carries out effects in order. For each effect that sends something it calls Append
+// before it gives the Response any other input.
 type Effect struct {
 	At     machine.Time
 	Kind   Kind
 	Status int
 	Error  *openai.Error
 	Reset  bool
-	// Echo is the metadata that goes back with the End of a held request.
+	// the metadata to return with the End of a held request
 	Echo   string
 	echoes bool
 }
 
-// Due is when the effect was due.
+// Due returns the time at which the effect was due.
 func (e Effect) Due() machine.Time { return e.At }
 
-// Effects is a Response's buffer.
+// Effects collects a Response's effects.
 type Effects = machine.Effects[Effect]
 
-// Progress is all that has happened to a request, up to now. It is told whole
-// each time, so that who is late tells of several things at once and no queue
-// grows.
+// Progress is the whole state of a request so far. Each input is the whole state, so a late driver reports several
+// changes at once, and no queue grows.
 type Progress struct {
 	Rejected bool        // the engine did not take it,
 	Code     engine.Code // for this reason
@@ -72,42 +70,41 @@ type Progress struct {
 	Started   bool // the engine has begun the prompt
 	StartedAt machine.Time
 	Cached    int // prompt tokens found in the prefix cache
-	// Fetched is how long it took to fetch KV from another server, and FetchedBytes how much
-	// that was on the wire; 0 where none was.
+	// Fetched is the time that it took to fetch KV from another server, and FetchedBytes the bytes on the wire. Both
+	// are 0 without a fetch.
 	Fetched      machine.Time
 	FetchedBytes int64
-	// When the first token was due, and the end of the last choice, where whoever
-	// tells of it may be late; 0 is now.
+	// FirstAt and EndedAt are the times at which the first token and the end of the last choice were due. A driver that
+	// may be late sets them; 0 is now.
 	FirstAt, EndedAt machine.Time
 
-	Part2Begun bool   // bytes came behind part 1
-	Part2      bool   // part 2 and the end of the request are here
-	Metadata   string // what part 2 says
-	Violation  string // how the body broke the contract of held-open requests
-	Gone       string // why the peer is gone, if it is
+	Part2Begun bool   // some bytes after part 1 have arrived
+	Part2      bool   // part 2 and the end of the request have arrived
+	Metadata   string // the metadata in part 2
+	Violation  string // the body's violation of the contract of held-open requests
+	Gone       string // the reason why the peer is gone, if it is
 
-	Kept *Kept // blocks kept for another server
+	Kept *Kept // blocks that the server keeps for another server
 
-	// Choices are how far the completions are. The Response looks at them until it
-	// is told again.
+	// Choices is the progress of each completion. The Response reads them until its next input.
 	Choices []Choice
 }
 
-// GotKV is told of a KV cache that has come from another server.
+// GotKV notes the arrival of a KV cache from another server.
 func (p *Progress) GotKV(took machine.Time, bytes int64) {
 	p.Fetched = max(p.Fetched, took)
 	p.FetchedBytes += bytes
 }
 
-// Heard notes what the engine did with a completion, and reports whether the request is further now. FirstAt and
-// EndedAt are left to a driver that may be late.
+// Heard notes an effect of the engine on a completion, and reports whether the request has made progress. It leaves
+// FirstAt and EndedAt to drivers that may be late.
 func (p *Progress) Heard(q *Sequence, f *engine.Effect) (further bool) {
 	c := &p.Choices[q.Choice]
 	switch f.Kind {
 	case engine.Rejected:
 		p.Rejected, p.Code = true, f.Code
 	case engine.PrefillStarted:
-		if !p.Started { // it comes again after a preemption
+		if !p.Started { // a preempted request starts twice
 			p.Started, p.StartedAt, p.Cached = true, f.At, int(f.Count)
 		}
 	case engine.FirstToken:
@@ -124,7 +121,7 @@ func (p *Progress) Heard(q *Sequence, f *engine.Effect) (further bool) {
 	return true
 }
 
-// started are the details of the prompt's beginning.
+// started returns the details that the record has of the prompt's beginning.
 func (p *Progress) started() []record.Detail {
 	details := []record.Detail{record.D("cached_tokens", p.Cached)}
 	if p.FetchedBytes > 0 {
@@ -141,21 +138,21 @@ type Choice struct {
 	Reason   engine.Reason
 }
 
-// ResponseOptions are those of one Response.
+// ResponseOptions configure a Response.
 type ResponseOptions struct {
 	Head     *Head
 	API      *API
 	Fault    lifecycle.Fault
-	Endpoint string // of the server, in the record
+	Endpoint string // of the server, for the record
 	Held     bool   // the request is held open
 	Recorder record.Recorder
-	// Brief leaves out tokens between the first and the end: nobody sees when they
-	// come. Silent leaves their text out, too: nobody reads it.
+	// Brief leaves out the effects between the first token and the end, because the driver does not need their times.
+	// Silent also leaves out their text, because no client reads it.
 	Brief, Silent bool
 }
 
-// Response is one request's way through a server: a
-// machine.Machine[*Progress, *Effects] that is begun with Open, Body and Take.
+// Response is the life of one request in the server. It is a machine.Machine[*Progress, *Effects] that Open, Body and
+// Take start.
 type Response struct {
 	reader    *Reader
 	lifecycle lifecycle.Request
@@ -163,8 +160,8 @@ type Response struct {
 	fault     lifecycle.Fault
 	brief     bool
 	silent    bool
-	below     bool // the cache holds too little of the prompt: that is the answer
-	asked     bool // for the finish reason of such an answer
+	below     bool // the answer is that the cache holds too little of the prompt
+	asked     bool // the client asked for the finish reason of such an answer
 	rec       record.Recorder
 
 	traceParent string
@@ -174,23 +171,22 @@ type Response struct {
 	p     Progress
 	bytes int
 	usage openai.Usage
-	sent  []int  // tokens of each choice that the encoder has had
-	close []bool // the encoder has had the choice's end
-	token Token  // the one being encoded
+	sent  []int  // tokens of each choice that the encoder has written
+	close []bool // the encoder has written the choice's end
+	token Token  // the token to encode next
 
 	now     machine.Time
-	wake    machine.Time // when waits ends
+	wake    machine.Time // the time at which waits ends
 	waits   wait
 	painted bool
 	started bool
-	began   bool // status and first token have left
+	began   bool // status and first token have been sent
 	part2   bool
 	part2At machine.Time
 	over    bool
-	told    bool // a piece of it was described
+	told    bool // a piece of the response was described
 
-	// one is what nearly every request needs, in the same piece of memory; the
-	// slices above stand on it where there is one choice.
+	// one holds the memory of a request with a single choice, as nearly all are. The slices above then point into it.
 	one struct {
 		seq   [1]Sequence
 		said  content
@@ -199,7 +195,7 @@ type Response struct {
 	}
 }
 
-// wait is what a Response waits for by the clock.
+// wait is the reason for which a Response waits until a time.
 type wait uint8
 
 const (
@@ -208,11 +204,11 @@ const (
 	painting      // a picture
 )
 
-// Init makes r the response to a request whose headers are here.
+// Init makes r the response to a request whose headers have arrived.
 //
 //go:noinline
 func (r *Response) Init(rd *Reader, o *ResponseOptions) {
-	// Field by field and not inlined: copies would stand on the stack of all that follows.
+	// Init sets single fields and is not inlined: copies would enlarge the stack frames of all callers.
 	*r = Response{}
 	r.reader, r.api, r.fault, r.brief, r.silent, r.rec, r.asked, r.traceParent = rd, o.API, o.Fault, o.Brief, o.Silent,
 		o.Recorder, o.Head.Threshold, o.Head.TraceParent
@@ -221,32 +217,31 @@ func (r *Response) Init(rd *Reader, o *ResponseOptions) {
 			Recorder: o.Recorder})
 }
 
-// Held tells whether the request is held open.
+// Held reports whether the request is held open.
 func (r *Response) Held() bool { return r.lifecycle.Held() }
 
-// Over is true once nothing more will happen.
+// Over reports whether the request has ended: it has no further effects.
 func (r *Response) Over() bool { return r.over }
 
-// Request is what was read; nil before Take.
+// Request returns the parsed request; nil before Take.
 func (r *Response) Request() *Request { return r.req }
 
-// Sequences are what the engine is asked for.
+// Sequences returns the completions that the engine runs.
 func (r *Response) Sequences() []Sequence { return r.seqs }
 
-// Open is told first of all, before any of the body is read. violation is what is
-// wrong with the headers of a held request, if anything.
+// Open starts the Response, before any of the body is read. violation is the error in the headers of a held request, if
+// there is one.
 func (r *Response) Open(now machine.Time, violation string, fx *Effects) {
 	switch {
 	case r.fault[lifecycle.AtConnect].Do != 0:
-		r.over = true // nothing was read, so there is nothing to report
+		r.over = true // nothing was read, so the record has nothing to report
 		fx.Add(Effect{At: now, Kind: Cut, Reset: r.fault[lifecycle.AtConnect].Do == lifecycle.Reset})
 	case violation != "":
 		r.do(now, r.lifecycle.Violation(now, violation), fx)
 	}
 }
 
-// Body is told when the whole of a plain request, or part 1 of a held one, is
-// here, and how long it is.
+// Body reports that the whole of a plain request, or part 1 of a held one, has arrived, and its length in bytes.
 func (r *Response) Body(now machine.Time, bytes int, fx *Effects) {
 	r.bytes = bytes
 	if d := r.fault[lifecycle.AtBody].For; d > 0 && !r.over {
@@ -256,7 +251,7 @@ func (r *Response) Body(now machine.Time, bytes int, fx *Effects) {
 	r.readable(now, fx)
 }
 
-// readable carries out the faults that come before anything is read.
+// readable injects the faults that come before anything is read.
 func (r *Response) readable(now machine.Time, fx *Effects) {
 	if r.over {
 		return
@@ -280,15 +275,14 @@ func (r *Response) readable(now machine.Time, fx *Effects) {
 	}
 }
 
-// refuse ends a request of which nothing has been answered.
+// refuse ends a request before anything was sent.
 func (r *Response) refuse(now machine.Time, why *openai.Error, answer Effect, fx *Effects) {
 	r.lifecycle.Rejected(now, why.Status, why.Message)
 	r.over, answer.At = true, now
 	fx.Add(answer)
 }
 
-// Take is told what the body became: a request, or the error to answer with. The
-// error may come before the body is whole.
+// Take continues with the parsed request, or with the error to answer. The error may come before the body is complete.
 func (r *Response) Take(now machine.Time, q *Request, bad *openai.Error, fx *Effects) {
 	if r.over {
 		return
@@ -311,7 +305,7 @@ func (r *Response) Take(now machine.Time, q *Request, bad *openai.Error, fx *Eff
 	r.do(now, r.lifecycle.Received(now, r.bytes, details...), fx)
 }
 
-// build makes ready what the engine is asked for and what will be said.
+// build prepares the engine's input and the content of the answer.
 func (r *Response) build(q *Request) *openai.Error {
 	r.req = q
 	n := q.Choices()
@@ -339,10 +333,10 @@ func (r *Response) build(q *Request) *openai.Error {
 	return nil
 }
 
-// Next is when the response wants to be advanced.
+// Next returns the time of the next Advance, if there is one.
 func (r *Response) Next() (machine.Time, bool) { return r.wake, r.waits != nothing && !r.over }
 
-// Advance plays what is due by now.
+// Advance carries out the actions that are due by now.
 func (r *Response) Advance(now machine.Time, fx *Effects) {
 	r.now = max(r.now, now)
 	if r.waits == nothing || r.wake > r.now || r.over {
@@ -358,16 +352,16 @@ func (r *Response) Advance(now machine.Time, fx *Effects) {
 	r.step(r.wake, fx)
 }
 
-// Input takes the news of a request.
+// Input processes the progress of a request.
 func (r *Response) Input(now machine.Time, p *Progress, fx *Effects) {
 	if r.Advance(now, fx); r.over {
-		return // what ends it was due before, and is said of what was known then
+		return // an end was due before this input: Advance reports it from the earlier state
 	}
 	r.p = *p
 	r.step(r.now, fx)
 }
 
-// step does what the request's progress asks for.
+// step takes the actions that follow from the request's progress.
 func (r *Response) step(now machine.Time, fx *Effects) {
 	p := &r.p
 	switch {
@@ -417,8 +411,7 @@ func due(at, now machine.Time) machine.Time {
 	return at
 }
 
-// start is the engine beginning the prompt; it is true where that ends the
-// request.
+// start notes that the engine begins the prompt. It returns true if that ends the request.
 func (r *Response) start(now machine.Time, fx *Effects) bool {
 	r.started = true
 	r.usage.CachedTokens = r.p.Cached
@@ -439,8 +432,7 @@ func (r *Response) start(now machine.Time, fx *Effects) bool {
 	return true
 }
 
-// end ends a request that the engine still has, in a way that its peer is told
-// nothing of.
+// end ends a request that the engine still has, with an effect that sends no error to the peer.
 func (r *Response) end(now machine.Time, why string, then Effect, fx *Effects) {
 	r.lifecycle.PeerGone(now, why)
 	r.over, then.At = true, now
@@ -448,7 +440,7 @@ func (r *Response) end(now machine.Time, why string, then Effect, fx *Effects) {
 	fx.Add(then)
 }
 
-// limit is how many tokens of each choice a fault lets be sent; below 0 all.
+// limit returns the number of tokens of each choice that a fault allows to send; below 0 is all.
 func (r *Response) limit() int {
 	switch f := r.fault[lifecycle.AtTokens]; {
 	case f.Do == lifecycle.Stall:
@@ -459,7 +451,7 @@ func (r *Response) limit() int {
 	return -1
 }
 
-// tells is how many tokens of a choice may be sent.
+// Returns the number of tokens of a choice that the server may send.
 func (r *Response) tells(choice int) int {
 	n := 0
 	if choice < len(r.p.Choices) {
@@ -471,11 +463,10 @@ func (r *Response) tells(choice int) int {
 	return n
 }
 
-// inPieces is whether anything of the response leaves before its end.
+// inPieces reports whether any part of the response is sent before its end.
 func (r *Response) inPieces() bool { return r.req.Stream || r.Held() }
 
-// progress sends what is new, unless that has left with the first token, and ends
-// the request when all choices have ended.
+// progress sends what is new, unless it was sent with the first token. It ends the request when all choices have ended.
 func (r *Response) progress(now machine.Time, first bool, fx *Effects) {
 	total, reason, whole := 0, engine.ReasonNone, true
 	for i := range r.p.Choices {
@@ -491,7 +482,7 @@ func (r *Response) progress(now machine.Time, first bool, fx *Effects) {
 		}
 	}
 	limited := len(r.p.Choices) > 0 && r.limit() >= 0 && r.p.Choices[0].Tokens >= r.limit()
-	// The last tokens leave together with what ends the response.
+	// The last tokens are sent together with the end of the response.
 	last := whole && reason == engine.ReasonNone && !limited
 	if r.req.Stream && r.began && !first && !last && (!r.brief || limited) {
 		fx.Add(Effect{At: now, Kind: Tokens})
@@ -520,7 +511,7 @@ func (r *Response) progress(now machine.Time, first bool, fx *Effects) {
 	r.do(now, r.lifecycle.Generated(max(due(r.p.EndedAt, now), r.part2At), total, string(r.reason(0))), fx)
 }
 
-// reject answers a request that the engine did not take.
+// reject answers a request that the engine rejected.
 func (r *Response) reject(now machine.Time, fx *Effects) {
 	e := lifecycle.Rejection(r.p.Code, r.req.Model)
 	if r.p.Code == engine.CodeFull && r.reader.FullStatus != 0 {
@@ -530,11 +521,11 @@ func (r *Response) reject(now machine.Time, fx *Effects) {
 		return
 	}
 	r.over = true
-	fx.Add(Effect{At: now, Kind: Abort}) // some of its completions may have been taken
+	fx.Add(Effect{At: now, Kind: Abort}) // the engine may have accepted some of its completions
 	fx.Add(Effect{At: now, Kind: Refuse, Error: e})
 }
 
-// do carries out one effect of the lifecycle, and is true when the request is over.
+// do carries out one effect of the lifecycle. It returns true when the request is over.
 func (r *Response) do(now machine.Time, e lifecycle.Effect, fx *Effects) bool {
 	if e.AbortEngine {
 		fx.Add(Effect{At: now, Kind: Abort})
@@ -567,8 +558,8 @@ func (r *Response) do(now machine.Time, e lifecycle.Effect, fx *Effects) bool {
 	return r.over
 }
 
-// told is what the client is told of an effect that ends its request early.
-// The lifecycle's only 400 is a violation of the held-open request's contract.
+// Returns the error that the client receives when an effect ends its request early. The lifecycle's only 400 is a
+// violation of the contract of held-open requests.
 func told(e lifecycle.Effect) *openai.Error {
 	err := openai.Errorf(e.Status, "", "%s", e.Reason)
 	if e.Status == 400 {
@@ -577,7 +568,7 @@ func told(e lifecycle.Effect) *openai.Error {
 	return err
 }
 
-// reason is why choice number i has said no more.
+// reason returns the finish reason of choice number i.
 func (r *Response) reason(i int) openai.FinishReason {
 	if c := &r.p.Choices[i]; c.Finished && c.Reason == engine.ReasonStop {
 		return r.seqs[i].said.stopReason()

@@ -9,7 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// responsesRequest is what is read of a POST to /v1/responses.
+// responsesRequest holds the fields of a POST to /v1/responses.
 type responsesRequest struct {
 	Model        string            `json:"model"`
 	Input        json.RawMessage   `json:"input"`
@@ -93,8 +93,7 @@ func (r *Reader) readResponses(head *Head, body []byte) (*Request, *openai.Error
 	return q, nil
 }
 
-// format is text.format in the form of the chat's response_format, which has the
-// schema one level deeper.
+// format converts text.format to the chat's response_format, which has the schema one level deeper.
 func (m *responsesRequest) format() (json.RawMessage, *openai.Error) {
 	if !given(m.Text) {
 		return nil, nil
@@ -123,7 +122,7 @@ func (m *responsesRequest) format() (json.RawMessage, *openai.Error) {
 	return text.Format, nil
 }
 
-// refuseBackground is the answer to a request that nobody shall wait for.
+// refuseBackground returns the answer to a background request, which clients do not wait for.
 func (m *responsesRequest) refuseBackground(stores bool) *openai.Error {
 	switch {
 	case m.Store != nil && !*m.Store:
@@ -138,15 +137,14 @@ func (m *responsesRequest) refuseBackground(stores bool) *openai.Error {
 			"the vLLM server.")
 }
 
-// history puts what came before in front of the input: the response that this
-// one follows, or the conversation that it belongs to.
+// history puts earlier turns before the input: those of the response that this one follows, or of its conversation.
 func (e *responsesEncoder) history(r *Reader, m []openai.Message) ([]openai.Message, *openai.Error) {
 	if e.q.Previous != "" {
 		before, ok := e.stored.Response(e.q.Previous)
 		if !ok {
 			return nil, UnknownResponse(e.q.Previous, r.StoreResponses)
 		}
-		// instructions are each request's own
+		// each request has its own instructions
 		m = append(m, slices.DeleteFunc(slices.Clone(before),
 			func(m openai.Message) bool { return m.Role == "system" })...)
 	}
@@ -169,7 +167,7 @@ func (e *responsesEncoder) history(r *Reader, m []openai.Message) ([]openai.Mess
 	return chatOf(m, items), nil
 }
 
-// responsesTools reads tools in the Responses API's flat form.
+// responsesTools parses tools in the Responses API's flat form.
 func responsesTools(raw []json.RawMessage) ([]openai.Tool, *openai.Error) {
 	if len(raw) > openai.MaxTools {
 		return nil, openai.Errorf(400, "tools", "tools: expected at most %d, got %d.", openai.MaxTools, len(raw))
@@ -186,7 +184,7 @@ func responsesTools(raw []json.RawMessage) ([]openai.Tool, *openai.Error) {
 			return nil, openai.Errorf(400, "tools", "tools[%d]: expected an object: %v.", i, err)
 		}
 		if flat.Type != "function" {
-			continue // tools that the server would run itself are never called
+			continue // the model never calls the tools that a server runs itself
 		}
 		if flat.Name == "" {
 			return nil, openai.Invalidf("tools", "tools[%d].name: field required.", i)
@@ -212,10 +210,10 @@ type Item struct {
 	raw       json.RawMessage
 }
 
-// MaxItems limits the items of one request and of one conversation.
+// MaxItems limits the items of a request and of a conversation.
 const MaxItems = 4096
 
-// ParseItems reads a list of items, or one text.
+// ParseItems parses a list of items, or a single text.
 func ParseItems(raw json.RawMessage) ([]Item, *openai.Error) {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 || string(raw) == "null" {
@@ -252,8 +250,8 @@ func ParseItems(raw json.RawMessage) ([]Item, *openai.Error) {
 	return out, nil
 }
 
-// chatOf appends items to a chat. A call belongs to the answer before it, and what an
-// assistant says to a turn that has only calls (vllm/entrypoints/openai/responses/utils.py).
+// chatOf appends items to a chat. A tool call belongs to the answer before it. An assistant's text belongs to the turn
+// before it if that turn has only calls (vllm/entrypoints/openai/responses/utils.py).
 func chatOf(m []openai.Message, items []Item) []openai.Message {
 	for i := range items {
 		it := &items[i]
@@ -279,14 +277,14 @@ func chatOf(m []openai.Message, items []Item) []openai.Message {
 	return m
 }
 
-// call is the call of a tool that the item is.
+// call returns the tool call that an item contains.
 func (it *Item) call() openai.ToolCall {
 	c := openai.ToolCall{ID: it.CallID, Type: "function"}
 	c.Function.Name, c.Function.Arguments = it.Name, it.Arguments
 	return c
 }
 
-// output is what a tool said: a text, or a list of parts.
+// output returns a tool's result: a text, or a list of parts.
 func (it *Item) output() openai.Content {
 	var c openai.Content
 	if c.UnmarshalJSON(it.Output) != nil {
@@ -295,17 +293,17 @@ func (it *Item) output() openai.Content {
 	return c
 }
 
-// StoredResponse is a response that clients may ask for again or follow.
+// StoredResponse is a response that clients may retrieve or continue.
 type StoredResponse struct {
-	Body     []byte           // as it was sent
-	Messages []openai.Message // the chat up to its end
+	Body     []byte           // as sent to the client
+	Messages []openai.Message // the chat including this response
 }
 
-// AppendItem appends an item as it came, with its id.
+// AppendItem appends an item as the client sent it, with its id.
 func AppendItem(b []byte, it *Item) []byte {
 	fields := map[string]json.RawMessage{}
 	if len(it.raw) > 0 {
-		_ = json.Unmarshal(it.raw, &fields) // it was an object when it came
+		_ = json.Unmarshal(it.raw, &fields) // parsed as an object before
 	} else {
 		fields["content"] = openai.AppendString(nil, it.Content.Text)
 		fields["role"] = openai.AppendString(nil, it.Role)
@@ -318,8 +316,7 @@ func AppendItem(b []byte, it *Item) []byte {
 	return b
 }
 
-// The sizes of what is kept without what it leads to. Lists are made with room
-// for up to twice as many.
+// The shallow sizes of stored values. Slices may have up to twice the capacity that they use.
 var (
 	itemBytes    = 2 * int(reflect.TypeFor[Item]().Size())
 	messageBytes = 2 * int(reflect.TypeFor[openai.Message]().Size())
@@ -339,13 +336,13 @@ func contentBytes(c *openai.Content) int {
 	return n
 }
 
-// Bytes is what an item of a conversation takes.
+// Bytes returns the memory that an item of a conversation takes.
 func (it *Item) Bytes() int {
 	return itemBytes + len(it.ID) + len(it.Type) + len(it.Role) + contentBytes(&it.Content) +
 		len(it.Name) + len(it.Arguments) + len(it.CallID) + cap(it.Output) + cap(it.raw)
 }
 
-// Bytes is what a response takes.
+// Bytes returns the memory that a stored response takes.
 func (r *StoredResponse) Bytes() int {
 	n := cap(r.Body)
 	for i := range r.Messages {
@@ -359,8 +356,8 @@ func (r *StoredResponse) Bytes() int {
 	return n
 }
 
-// UnknownResponse is the error for a response that the server does not keep, in
-// vLLM's words. It adds what to do, which depends on whether the server stores any.
+// UnknownResponse returns the error for a response that the server does not keep, in vLLM's words. It adds advice,
+// which depends on whether the server stores responses.
 func UnknownResponse(id string, stores bool) *openai.Error {
 	hint := "This server stores no responses; VLLM_ENABLE_RESPONSES_API_STORE=1 (a scenario's " +
 		"modelServer.storeResponses) makes it."

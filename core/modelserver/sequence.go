@@ -14,22 +14,22 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
-// Sequence is one completion of a request, as the engine has it and as the
-// Response looks at it. The driver sets Owner before it submits it.
+// Sequence is one completion of a request. The engine and the Response share it. The driver sets Owner before it
+// submits the Sequence.
 type Sequence struct {
 	enginecore.Sequence
-	// Choice is its number in the request.
+	// Choice is the index of the completion in the request.
 	Choice int
-	// Start, First and Every tell at what the Response has something to do: when
-	// the engine begins the prompt, at the first token, at each.
+	// Start, First and Every name the events that the Response waits for: the beginning of the prompt, the first token,
+	// and each token.
 	Start, First, Every bool
 
 	prompt *Prompt
 	said   *content
 }
 
-// Wants reports whether the Response has something to do at an effect of this kind. A driver that tells it each time
-// what the time is need not ask.
+// Wants reports whether the Response needs an effect of this kind. A driver that gives the Response every effect need
+// not call it.
 func (q *Sequence) Wants(kind engine.Kind) bool {
 	switch kind {
 	case engine.PrefillStarted:
@@ -42,7 +42,7 @@ func (q *Sequence) Wants(kind engine.Kind) bool {
 	return true
 }
 
-// ids are the prompt's tokens.
+// ids returns the tokens of the prompt.
 func (r *Reader) ids(p *Prompt) []uint32 {
 	if p.Tokens == nil && p.of != nil {
 		p.Tokens = r.tokenize(string(p.of.AppendPrompt(nil, &r.Template, true)))
@@ -50,7 +50,7 @@ func (r *Reader) ids(p *Prompt) []uint32 {
 	return p.Tokens
 }
 
-// ids are some of its token ids: the prompt's and then its own.
+// ids returns a range of the completion's token ids: those of the prompt and then those of the output.
 func (q *Sequence) ids(r *Reader, first, count int) []uint32 {
 	out := make([]uint32, 0, count)
 	prompt := r.ids(q.prompt)
@@ -64,7 +64,8 @@ func (q *Sequence) ids(r *Reader, first, count int) []uint32 {
 	return out
 }
 
-// wordsFor keys the words that follow a prompt by the prompt, its media, the adapter and a request's seed.
+// wordsFor returns the key of the words after a prompt. It depends on the prompt, its media, the adapter and the
+// request's seed.
 func (r *Reader) wordsFor(q *Request, p *Prompt, seed uint64) string {
 	key := make([]byte, 0, 4*p.Len()+len(q.LoRA))
 	for _, id := range r.ids(p) {
@@ -77,8 +78,8 @@ func (r *Reader) wordsFor(q *Request, p *Prompt, seed uint64) string {
 	return d.Letters(24)
 }
 
-// fillSequence sets what a sequence says, and what the engine is asked for. The error
-// says that this is too much.
+// fillSequence sets the content of a sequence and its submission to the engine. It returns an error if that takes too
+// much work.
 func (r *Reader) fillSequence(q *Request, s *Sequence) *openai.Error {
 	r.say(s.said, q, s.Choice)
 	r.submit(&s.Submit, q, s.Choice, s.said)
@@ -102,7 +103,7 @@ func (r *Reader) fillSequence(q *Request, s *Sequence) *openai.Error {
 	return q.work.tooMuch()
 }
 
-// say sets what choice number i of a request will say.
+// say sets the content of choice number i of a request.
 func (r *Reader) say(c *content, q *Request, i int) {
 	p := &q.Prompts[i/q.N]
 	*c = content{}
@@ -112,7 +113,7 @@ func (r *Reader) say(c *content, q *Request, i int) {
 		limit = r.Engine.MaxModelLen - p.Len()
 	}
 	if q.KV.Keep && q.MaxTokens == 0 {
-		limit = 1 // a prefill alone
+		limit = 1 // a prefill without decode
 	}
 	if c.tool = r.callOf(c, q, i, limit); c.tool != nil {
 		c.stopAt = len(c.given)
@@ -154,11 +155,11 @@ func (r *Reader) say(c *content, q *Request, i int) {
 	if c.total = limit; c.stopAt > 0 {
 		c.total = min(limit, c.stopAt)
 	}
-	// Of each token as much text is made again as is held back.
+	// For each token, the server generates again as much text as it holds back.
 	q.work.spend(c.total * (q.tokenBytes + c.stopping.back))
 }
 
-// stopByItself sets where the model would end its output.
+// stopByItself sets the token after which the model ends its output.
 func (r *Reader) stopByItself(c *content, q *Request, i int) {
 	c.stopAt = len(c.given)
 	if c.stopAt == 0 {
@@ -171,12 +172,11 @@ func (r *Reader) stopByItself(c *content, q *Request, i int) {
 		c.stopAt = max(c.stopAt, q.MinTokens)
 	}
 	if q.MaxTokens > 0 && c.stopAt >= q.MaxTokens {
-		c.stopAt = 0 // the limit is reached first
+		c.stopAt = 0 // the output reaches the limit first
 	}
 }
 
-// keyOf keys the draws of one choice of a request: the first is keyed by the
-// request's id alone.
+// keyOf returns the key of the draws of one choice of a request. The key of the first choice is the request's id alone.
 func keyOf(request string, choice int) string {
 	if choice == 0 {
 		return request
@@ -184,8 +184,7 @@ func keyOf(request string, choice int) string {
 	return request + "/" + strconv.Itoa(choice)
 }
 
-// submit makes m what the engine is asked for with choice number i: field by field,
-// so that no copy of it stands on the stack.
+// submit sets m to the submission of choice number i. It sets single fields, so that no copy takes space on the stack.
 func (r *Reader) submit(m *engine.Submit, q *Request, i int, c *content) {
 	p := &q.Prompts[i/q.N]
 	*m = engine.Submit{}
@@ -205,8 +204,8 @@ func (r *Reader) submit(m *engine.Submit, q *Request, i int, c *content) {
 	}
 }
 
-// hashes names the blocks of a prompt and of what will be said behind it, so
-// that a later turn of the same conversation finds both in the cache.
+// hashes returns the names of the blocks of a prompt and of its answer, so that a later turn of the same conversation
+// finds both in the cache.
 func (r *Reader) hashes(q *Request, p *Prompt, c *content) []uint64 {
 	out, size := q.MaxTokens, r.Engine.BlockSize
 	if c.stopAt > 0 && (out == 0 || c.stopAt < out) {
@@ -235,8 +234,8 @@ func (r *Reader) hashes(q *Request, p *Prompt, c *content) []uint64 {
 	return engine.BlockHashes(list, parent, ids, size)
 }
 
-// promptHashes names the whole blocks of a prompt, in a list with room for so many,
-// and tells the tokens behind them, in one with room for what is up to total.
+// promptHashes returns the names of the full blocks of a prompt, in a slice with capacity for room names, and the
+// tokens after them, in a slice with capacity for the rest of total tokens.
 func (r *Reader) promptHashes(q *Request, p *Prompt, room, total int) (list []uint64, rest []uint32) {
 	list = make([]uint64, 0, room)
 	size := r.Engine.BlockSize
@@ -254,14 +253,14 @@ func (r *Reader) promptHashes(q *Request, p *Prompt, room, total int) (list []ui
 	return list, rest
 }
 
-// rule is how the blocks of a described prompt are named.
+// rule returns the rule by which blocks of a described prompt are named.
 func (r *Reader) rule(q *Request) described.Rule {
 	return described.Rule{Namer: engine.PackedBlocks{}, Seed: q.salt(), Unit: 4 * r.Engine.BlockSize,
 		Template: r.Template, Answer: true, Own: r.OwnNames}
 }
 
-// salt keeps prefixes apart that must not be shared: between adapters, and
-// between tenants with a cache_salt.
+// salt separates prefixes that requests must not share: those of different adapters, and of tenants with different
+// cache_salts.
 func (r *Request) salt() uint64 {
 	if r.Salt == "" && r.Adapter == 0 {
 		return 0
@@ -270,9 +269,8 @@ func (r *Request) salt() uint64 {
 	return d.Uint64()
 }
 
-// requestID is the engine's name for a completion. It is made of the request's id
-// and nothing else, so that the same requests draw the same values whatever order
-// they come in.
+// requestID returns the engine's id of a completion. It depends on the request's id alone, so that requests draw the
+// same values in whatever order they arrive.
 func requestID(key string, choice int) engine.RequestID {
 	d := machine.DrawFor(uint64(choice), "server", "request", key)
 	return engine.RequestID(d.Uint64())

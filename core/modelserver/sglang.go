@@ -6,13 +6,12 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// SGLangGenerate is SGLang's own way of asking for tokens
-// (python/sglang/srt/managers/io_struct.py, GenerateReqInput).
+// SGLangGenerate is SGLang's native API for completions (python/sglang/srt/managers/io_struct.py, GenerateReqInput).
 var SGLangGenerate = &API{"/generate", (*Reader).readSGLang, func(b []byte, e *openai.Error) []byte {
 	return openai.Fill(b, `{"error":{"message":$}}`, e.Message)
 }}
 
-// sglangRequest holds the fields of a POST to /generate that act. Lists are batches.
+// sglangRequest holds the fields of a POST to /generate that have an effect. A list is a batch.
 type sglangRequest struct {
 	Text      *openai.Prompt  `json:"text"`
 	IDs       *openai.Prompt  `json:"input_ids"`
@@ -47,10 +46,10 @@ type sglangSampling struct {
 	StructuralTag    json.RawMessage `json:"structural_tag"`
 }
 
-// sglangNewTokens is how many tokens SGLang makes where sampling_params does not say.
+// sglangNewTokens is the number of tokens that SGLang generates if sampling_params does not set one.
 const sglangNewTokens = 128
 
-// form is the form of the answer as structured_outputs.
+// form converts the constraint on the answer to structured_outputs.
 func (s *sglangSampling) form() json.RawMessage {
 	forms := map[string]json.RawMessage{}
 	for name, form := range map[string]json.RawMessage{"json": s.JSONSchema, "regex": s.Regex, "grammar": s.EBNF,
@@ -62,7 +61,7 @@ func (s *sglangSampling) form() json.RawMessage {
 	if len(forms) == 0 {
 		return nil
 	}
-	raw, _ := json.Marshal(forms) // they were JSON
+	raw, _ := json.Marshal(forms) // JSON when they were parsed
 	return raw
 }
 
@@ -114,7 +113,7 @@ type sglangEncoder struct {
 	req    *Request
 	cached int
 	said   []sglangSaid // by choice
-	open   bool         // the text of a choice of a whole answer has begun
+	open   bool         // the text of a choice has begun, in an answer that is not streamed
 }
 
 // sglangSaid holds the text and the tokens of a choice so far.
@@ -143,7 +142,7 @@ func (e *sglangEncoder) Token(b []byte, t *Token) []byte {
 	if !t.None {
 		said.text, said.ids = append(said.text, t.Text...), append(said.ids, t.ID)
 	}
-	if e.req.Stream { // each event repeats the text before it
+	if e.req.Stream { // each event repeats the text of those before it
 		b = openai.Fill(b, `data: {"text":$,"output_ids":$,"meta_info":$`, string(said.text), said.tokens(), e.meta(t))
 		if len(e.said) > 1 {
 			b = openai.Fill(b, `,"index":$`, t.Choice)
@@ -170,10 +169,10 @@ func (e *sglangEncoder) Token(b []byte, t *Token) []byte {
 	return b
 }
 
-// tokens returns the ids, and an empty list where there are none.
+// tokens returns the ids; never nil.
 func (s *sglangSaid) tokens() []uint32 { return append([]uint32{}, s.ids...) }
 
-// meta is meta_info of a choice up to a token.
+// meta returns the meta_info of a choice up to a token.
 func (e *sglangEncoder) meta(t *Token) []byte {
 	var reason any
 	switch {

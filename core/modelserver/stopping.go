@@ -9,36 +9,35 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// stopping is what may end a completion before its length does: stop strings
-// and stop tokens, by vLLM's rules (vllm/v1/core/sched/utils.py and
-// vllm/v1/engine/detokenizer.py). The text of a completion is known before it
-// is said, so it is known from the start whether it meets any.
+// stopping holds the conditions that may end a completion before its limit: stop strings and stop tokens, by vLLM's
+// rules (vllm/v1/core/sched/utils.py and vllm/v1/engine/detokenizer.py). The server knows the text of a completion from
+// the start, and therefore whether the text meets a condition.
 //
-//   - A stop token ends the output; it counts as a token, and its text is told
-//     only with include_stop_str_in_output. It cannot come among the first
-//     min_tokens tokens: random content then says another word, as the model's
+//   - A stop token ends the output. It counts as a token, and the client sees its
+//     text only with include_stop_str_in_output. It cannot be among the first
+//     min_tokens tokens: random content then has another word, because the model's
 //     logits are masked.
-//   - A stop string ends the output at the first token behind min_tokens that
-//     completes one; of several, the first of the request's list counts. What
-//     stands before it is told, and itself with include_stop_str_in_output.
-//   - A stream is behind by as many characters as the longest stop string has,
-//     less one, so that it never tells the beginning of one.
-//   - ignore_eos is about the end of sequence alone.
+//   - A stop string ends the output at the first token after min_tokens that
+//     completes one. If a token completes several, the first in the request's list
+//     counts. The client sees the text before the stop string, and the stop string
+//     itself with include_stop_str_in_output.
+//   - A stream lags by as many characters as the longest stop string has, less
+//     one, so that it never sends the beginning of a stop string.
+//   - ignore_eos affects the end-of-sequence token alone.
 type stopping struct {
 	tokens []uint32 // stop_token_ids
-	masked int      // the first so many tokens are none of them
+	masked int      // the first so many tokens are not stop tokens
 	back   int      // characters that a stream holds back
-	drop   int      // bytes at the output's end that are not told
+	drop   int      // bytes at the output's end that the client does not see
 	text   string   // the stop string met
 	token  uint32   // the stop token met
-	met    bool     // a token, and not a string, was met
+	met    bool     // a token, not a string, was met
 }
 
-// Limits of what may stop an output: each of its tokens is looked at for all of
-// them.
+// Limits on stop conditions: the server checks each token of an output for all of them.
 const (
 	maxStops     = 128
-	maxStopBytes = 8192 // all strings together
+	maxStopBytes = 8192 // of all strings together
 	maxStopIDs   = 1024
 )
 
@@ -58,16 +57,16 @@ func checkStops(p *openai.Sampling) *openai.Error {
 	return nil
 }
 
-// allowed is a word that is no stop token, in the place of one that may be.
+// allowed returns a word that is not a stop token, in place of one that may be.
 func (c *content) allowed(i int, id uint32, word string) (uint32, string) {
-	const tries = 64 // more than that and the whole vocabulary is forbidden
+	const tries = 64 // after so many tries, stop tokens cover practically the whole vocabulary
 	for n := uint64(1); n < tries && slices.Contains(c.stopping.tokens, id); n++ {
 		id, word = c.voc.Pick(c.base^n<<48, i)
 	}
 	return id, word
 }
 
-// findStop looks for what stops the output within limit tokens.
+// findStop finds the first stop condition that the output meets within limit tokens.
 func (c *content) findStop(r *Request, limit int) {
 	if len(r.stops) == 0 && len(r.stopIDs) == 0 {
 		return
@@ -96,7 +95,7 @@ func (c *content) findStop(r *Request, limit int) {
 				return
 			}
 			for _, s := range r.stops {
-				// It must end within this token, or it would have been met before.
+				// The stop string must end within this token. An earlier end would have been found before.
 				from := max(0, old-len(s)+1)
 				at := bytes.Index(window[from:], []byte(s))
 				if at < 0 {
@@ -116,7 +115,7 @@ func (c *content) findStop(r *Request, limit int) {
 	}
 }
 
-// own is the text that token number i lets the client see.
+// own returns the text of token number i that the client may see.
 func (c *content) own(i int) string {
 	p := c.piece(i)
 	x := &c.stopping
@@ -133,7 +132,7 @@ func (c *content) own(i int) string {
 	return text[:len(text)-len(lastRunes(text, x.back))]
 }
 
-// heldBack is the text before token number i that no client has seen.
+// heldBack returns the text before token number i that the server has not sent yet.
 func (c *content) heldBack(i int) string {
 	if c.stopping.back == 0 {
 		return ""
@@ -148,7 +147,7 @@ func (c *content) heldBack(i int) string {
 	return lastRunes(strings.Join(parts, ""), c.stopping.back)
 }
 
-// lastRunes is the last n characters of a text, or all of it.
+// lastRunes returns the last n characters of a text, or all of it.
 func lastRunes(text string, n int) string {
 	from := len(text)
 	for ; n > 0 && from > 0; n-- {
@@ -158,7 +157,7 @@ func lastRunes(text string, n int) string {
 	return strings.Clone(text[from:])
 }
 
-// tellStop puts into a choice's last token what stopped it.
+// tellStop sets the stop condition in a choice's last token.
 func (c *content) tellStop(t *Token) {
 	if t.Done != openai.FinishStop {
 		return

@@ -12,8 +12,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// plainStop is what vLLM does, token by token, said as plainly as possible:
-// the scheduler looks at the token, then the detokenizer at the text.
+// plainStop does the same as vLLM, token by token, in the simplest way: the scheduler checks the token, then the
+// detokenizer checks the text.
 func plainStop(c *content, r *Request, limit int) (tokens int, text, reason string) {
 	longest := 0
 	for _, s := range r.stops {

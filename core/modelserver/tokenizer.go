@@ -8,7 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
-// tokenize is a prompt's token ids: at least one.
+// tokenize returns a prompt's token ids: at least one.
 func (r *Reader) tokenize(text string) []uint32 {
 	ids := r.Tokenizer.Encode(make([]uint32, 0, len(text)/4+1), text)
 	if len(ids) == 0 {
@@ -17,10 +17,10 @@ func (r *Reader) tokenize(text string) []uint32 {
 	return ids
 }
 
-// piecesOf is a text as tokens, each with the text that it completes.
+// piecesOf tokenizes a text. Each token carries the text that it completes.
 func (r *Reader) piecesOf(text string) []piece { return r.pieces(r.Tokenizer.Encode(nil, text)) }
 
-// pieces are tokens, each with the text that it completes.
+// pieces returns tokens, each with the text that it completes.
 func (r *Reader) pieces(ids []uint32) []piece {
 	var d tokens.Detokenizer
 	out := make([]piece, 0, len(ids))
@@ -33,8 +33,8 @@ func (r *Reader) pieces(ids []uint32) []piece {
 	return out
 }
 
-// ChatText returns the prompt that a chat becomes. A model's own template may refuse the chat, as in vLLM; its
-// rendering ends early when the client has left. A nil client never leaves.
+// ChatText returns the prompt for a chat. A model's own template may refuse the chat, as in vLLM. Rendering stops early
+// when the client has left; a nil client never leaves.
 func (r *Reader) ChatText(c *openai.Chat, client chattemplate.Client) (text string, bad *openai.Error) {
 	var err error
 	if r.ChatTemplate == nil {
@@ -51,10 +51,10 @@ func (r *Reader) ChatText(c *openai.Chat, client chattemplate.Client) (text stri
 	return text, nil
 }
 
-// answers tells whether a chat's prompt ends with the beginning of an answer.
+// answers reports whether a chat's prompt ends with the beginning of an answer.
 func answers(c *openai.Chat) bool { return c.AddGenerationPrompt == nil || *c.AddGenerationPrompt }
 
-// conversation is a chat as templates see it.
+// conversation converts a chat to the input of templates.
 func conversation(c *openai.Chat) *chattemplate.Conversation {
 	out := &chattemplate.Conversation{NoGenerationPrompt: !answers(c), Continue: c.ContinueFinalMessage,
 		Variables: c.ChatTemplateKwargs,
@@ -89,7 +89,7 @@ func conversation(c *openai.Chat) *chattemplate.Conversation {
 	return out
 }
 
-// textOf is a message's text with the marks of its media.
+// textOf returns a message's text with the markers of its media.
 func textOf(m *openai.Message) string {
 	text := m.Content.Text
 	for _, p := range m.Content.Media {
@@ -98,7 +98,7 @@ func textOf(m *openai.Message) string {
 	return text
 }
 
-// framed is the prompt where the model's template is not known.
+// framed returns the prompt if the model's template is unknown.
 func (r *Reader) framed(c *openai.Chat) string {
 	turns := make([]tokens.Message, len(c.Messages))
 	for i, m := range c.Messages {

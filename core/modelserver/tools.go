@@ -8,15 +8,15 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// toolCall is a call that the model makes instead of saying something.
+// toolCall is a tool call that the model generates instead of a text.
 type toolCall struct {
 	id, name string
 	named    bool // tool_choice named it: the finish reason stays stop
 }
 
-// callOf decides whether a choice of a chat calls a tool, and has c say the call's
-// arguments, as far as limit tokens of them will be told. With tool_choice auto
-// every second request does, drawn as its words are.
+// callOf decides whether a choice of a chat calls a tool. If it does, callOf sets the content to the call's arguments,
+// as far as the client sees them in limit tokens. With tool_choice auto, half of the requests call a tool, drawn with
+// the key of their words.
 func (r *Reader) callOf(c *content, q *Request, i, limit int) *toolCall {
 	if len(q.tools) == 0 {
 		return nil
@@ -45,22 +45,22 @@ func (r *Reader) callOf(c *content, q *Request, i, limit int) *toolCall {
 		named: q.toolChoice.Mode == "function"}
 }
 
-// arguments is the form of a tool's arguments.
+// arguments returns the form of a tool's arguments.
 func (r *Reader) arguments(q *Request, tool int) *structured.Grammar {
 	g := q.arguments[tool]
 	if g == nil {
 		if q.arguments == nil {
 			q.arguments = map[int]*structured.Grammar{}
 		}
-		// is never refused
+		// never returns an error
 		g, _ = r.formIn(q, argumentsForm, string(q.tools[tool].Function.Parameters), compileArguments)
 		q.arguments[tool] = g
 	}
 	return g
 }
 
-// offer has the answers call tools. Where they must, the arguments have to keep to
-// a schema, which is refused as one of a structured output is.
+// offer lets the answers call tools. If tool_choice requires a call, the arguments must match a schema, which the
+// server refuses on the same grounds as the schema of a structured output.
 func (r *Reader) offer(q *Request, tools []openai.Tool, choice openai.ToolChoice) *openai.Error {
 	q.tools, q.toolChoice = tools, choice
 	if choice.Mode != "required" && choice.Mode != "function" {

@@ -17,7 +17,7 @@ func nested(depth int) string {
 	return `{"type":"object","required":["a"],"properties":{"a":` + s + `}}`
 }
 
-// A call that is told whole is what it would be without the limit.
+// A call that the client sees in full is the same as without the limit.
 func TestToolCallsAreNotCut(t *testing.T) {
 	t.Parallel()
 	rd := testReader(t, nil)

@@ -5,32 +5,31 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// work counts what a request has the server make for its answer, in about
-// bytes: the arguments of tool calls, the names of blocks, the search for stop
-// strings, an answer that is collected until it is whole. A few hundred bytes
-// can ask for any amount of it.
+// work counts the work of a request's answer, in about bytes: the arguments of tool calls, the names of blocks, the
+// search for stop strings, an answer that is collected until it is complete. A request of a few hundred bytes can ask
+// for any amount of work.
 type work struct {
 	spent  int
 	client chattemplate.Client // Head.Client
 }
 
-// lookWork is how much is done between two looks at whether the client is there.
+// lookWork is the work between two checks whether the client is still there.
 const lookWork = 64 << 10
 
-// maxWork is what one request may have made.
+// maxWork is the limit on the work of one request.
 const maxWork = 64 << 20
 
-// spend counts more, and is false when that is too much.
+// spend adds work, and returns false if the total exceeds the limit.
 func (w *work) spend(n int) bool {
 	before := w.spent
-	w.spent = min(w.spent+max(n, 0), 2*maxWork) // no sum overflows
+	w.spent = min(w.spent+max(n, 0), 2*maxWork) // the sum does not overflow
 	if w.client != nil && w.spent/lookWork != before/lookWork && w.client.HasLeft() {
 		w.spent = 2 * maxWork
 	}
 	return w.spent <= maxWork
 }
 
-// tooMuch refuses a request whose work is beyond the limit; nil is none.
+// tooMuch returns the error of a request whose work exceeds the limit; nil if it does not.
 func (w *work) tooMuch() *openai.Error {
 	if w.spent <= maxWork {
 		return nil
@@ -40,8 +39,7 @@ func (w *work) tooMuch() *openai.Error {
 			"probabilities, stop strings): ask for less at once.", maxWork>>20)
 }
 
-// What one token of an answer takes while it is collected, and what is looked
-// at for one stop string or token, in the units of work.
+// The work of one token of an answer while it is collected, and of checking it for one stop string or stop token.
 const (
 	tokenWork   = 8
 	logprobWork = 80 // of one alternative
