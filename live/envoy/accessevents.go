@@ -17,8 +17,8 @@ type Recording struct {
 	stop context.CancelFunc
 }
 
-// Record begins one; times count from origin. With routes each event names the route that
-// the request took. Lines that cannot be read are told to log.
+// Record starts a Recording; times count from origin. With routes, each event names the request's route. Lines that
+// cannot be parsed are logged.
 func (p *Process) Record(to record.Recorder, origin time.Time, log *slog.Logger, routes bool) (*Recording, error) {
 	tail, err := p.FollowAccessLog()
 	if err != nil {
@@ -48,7 +48,7 @@ func (p *Process) Record(to record.Recorder, origin time.Time, log *slog.Logger,
 	return x, nil
 }
 
-// End waits until every line is read; Envoy has ended. A nil Recording has none.
+// End waits until every line is read. Envoy must have ended. A nil Recording has no lines.
 func (x *Recording) End() {
 	if x != nil {
 		<-x.done
@@ -80,7 +80,7 @@ func (r *AccessRecord) event(origin time.Time) record.Event {
 		Endpoint: r.Upstream, Details: details}
 }
 
-// timeline is what a record tells of when bytes passed, of what was reached.
+// timeline returns the reached points of a request's Timeline, for the record.
 func timeline(t *Timeline) map[string]any {
 	out := map[string]any{}
 	for key, d := range map[string]time.Duration{"upstream_first": t.UpstreamFirst, "upstream_begun": t.UpstreamBegun,

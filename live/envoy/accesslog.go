@@ -7,8 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// accessLogFormat maps the JSON keys of AccessRecord to Envoy's operators. A
-// value that Envoy has not got is null.
+// accessLogFormat maps the JSON keys of AccessRecord to Envoy's operators. A value that Envoy does not have is null.
 var accessLogFormat = map[string]string{
 	"start":            "%START_TIME(%s.%9f)%",
 	"request_id":       "%REQ(X-REQUEST-ID)%",
@@ -36,10 +35,10 @@ var accessLogFormat = map[string]string{
 	"upstream_last_us":      "%COMMON_DURATION(DS_RX_BEG:US_RX_END:us)%",
 	"response_first_us":     "%COMMON_DURATION(DS_RX_BEG:DS_TX_BEG:us)%",
 	"response_last_us":      "%COMMON_DURATION(DS_RX_BEG:DS_TX_END:us)%",
-	// How long Envoy waited for the picker's word on the two sets of headers.
+	// How long Envoy waited for the picker's answer to the two sets of headers.
 	"ext_proc_request_us":  "%FILTER_STATE(" + pickerFilter + ":FIELD:request_header_latency_us)%",
 	"ext_proc_response_us": "%FILTER_STATE(" + pickerFilter + ":FIELD:response_header_latency_us)%",
-	// And for the body-based router's on those of the request, where there is one.
+	// And for the body-based router's answer to the request's headers, if there is a router.
 	"router_request_us": "%FILTER_STATE(" + bodyRouterFilter + ":FIELD:request_header_latency_us)%",
 }
 

@@ -18,42 +18,42 @@ import (
 type AccessRecord struct {
 	// Start is when the request's first byte arrived, by the machine's clock.
 	Start time.Time
-	// RequestID is x-request-id: the client's, or Envoy's where there was none.
+	// RequestID is x-request-id: the client's, or Envoy's if the client sent none.
 	RequestID    string
 	Method, Path string
-	// Protocol is what the client spoke: HTTP/1.1 or HTTP/2.
+	// Protocol is the client's protocol: HTTP/1.1 or HTTP/2.
 	Protocol string
-	// Status is the code that the client got; 0 when it left before any.
+	// Status is the code that the client got; 0 if the client left before it.
 	Status int
-	// Details says where the code came from (Envoy's RESPONSE_CODE_DETAILS):
-	// via_upstream for the model server's own, otherwise Envoy's reason.
+	// Details names the origin of the code (Envoy's RESPONSE_CODE_DETAILS): via_upstream for the model server,
+	// otherwise Envoy's reason.
 	Details string
 	// Flags are Envoy's RESPONSE_FLAGS, such as UF (connection failure), UC
 	// (connection ended), DC (client left), SI (idle timeout), NC (no cluster);
 	// nil for none.
 	Flags []string
-	// Termination says why the client's connection was ended, if Envoy did so.
+	// Termination is the reason why Envoy ended the client's connection, if it did.
 	Termination string
-	// Route, Cluster and Upstream (ip:port) are where the last attempt went;
-	// UpstreamFailure why its connection failed.
+	// Route, Cluster and Upstream (ip:port) describe the last attempt. UpstreamFailure is the reason why its connection
+	// failed.
 	Route, Cluster, Upstream string
 	UpstreamFailure          string
-	// Attempts counts the tries to reach a model server, the failed included.
+	// Attempts counts the attempts to reach a model server, including failed ones.
 	Attempts int
 	// BytesIn and BytesOut are the bodies' sizes on the client's side.
 	BytesIn, BytesOut int64
-	// Took is how long the request lasted, in whole milliseconds: where the
-	// client left, the only end that Envoy tells.
+	// Took is the request's duration, in whole milliseconds. If the client left, it is the only measure of the end that
+	// Envoy reports.
 	Took time.Duration
-	// Timeline holds spans since Start; one that was not reached is negative.
+	// Timeline holds times since Start.
 	Timeline Timeline
 }
 
-// Timeline is how far a request had come, as spans since its first byte.
-// Values not reached are NotReached.
+// Timeline holds the times at which a request reached each point, counted from its first byte. A point that the request
+// did not reach is NotReached.
 type Timeline struct {
 	RequestRead       time.Duration // the client's last byte arrived
-	UpstreamConnected time.Duration // the model server's connection stood
+	UpstreamConnected time.Duration // the connection to the model server was established
 	UpstreamBegun     time.Duration // first byte to the model server
 	UpstreamSent      time.Duration // last byte to it: the end of a hold
 	UpstreamFirst     time.Duration // first byte from it
@@ -61,17 +61,18 @@ type Timeline struct {
 	ResponseFirst     time.Duration // first byte to the client
 	ResponseLast      time.Duration // last byte to the client
 
-	// How long Envoy waited for the endpoint picker to answer the request's and
+	// PickerRequest and PickerResponse are how long Envoy waited for the endpoint picker's answers to the request's and
 	// the response's headers.
 	PickerRequest, PickerResponse time.Duration
-	// How long for the body-based router to answer the request's, ahead of the picker.
+	// RouterRequest is how long Envoy waited for the body-based router's answer to the request's headers, before the
+	// picker.
 	RouterRequest time.Duration
 }
 
-// NotReached marks a point of a Timeline that the request never came to.
+// NotReached marks a point of a Timeline that the request did not reach.
 const NotReached time.Duration = -1
 
-// accessLine is the JSON of one line; see accessLogFormat.
+// accessLine is one line of the log as JSON; see accessLogFormat.
 type accessLine struct {
 	Start           string  `json:"start"`
 	RequestID       *string `json:"request_id"`
@@ -98,12 +99,12 @@ type accessLine struct {
 	Last            *int64  `json:"upstream_last_us"`
 	ResponseFirst   *int64  `json:"response_first_us"`
 	ResponseLast    *int64  `json:"response_last_us"`
-	PickerRequest   *string `json:"ext_proc_request_us"` // a number in a text
+	PickerRequest   *string `json:"ext_proc_request_us"` // a number as text
 	PickerResponse  *string `json:"ext_proc_response_us"`
 	RouterRequest   *string `json:"router_request_us"`
 }
 
-// ParseAccessLine reads one line of the log.
+// ParseAccessLine parses one line of the log.
 func ParseAccessLine(line []byte) (AccessRecord, error) {
 	var l accessLine
 	if err := json.Unmarshal(line, &l); err != nil {
@@ -138,7 +139,7 @@ func ParseAccessLine(line []byte) (AccessRecord, error) {
 	return r, nil
 }
 
-// text undoes Envoy's ways of saying "nothing".
+// text converts Envoy's placeholders for an absent value to "".
 func text(s *string) string {
 	if s == nil || *s == "-" {
 		return ""
@@ -161,7 +162,7 @@ func spanText(us *string) time.Duration {
 	return span(&n)
 }
 
-// parseUnix reads seconds with nine digits after the point, exactly.
+// parseUnix parses seconds with nine digits after the point, without loss of precision.
 func parseUnix(s string) (time.Time, error) {
 	whole, frac, _ := strings.Cut(s, ".")
 	sec, err := strconv.ParseInt(whole, 10, 64)
@@ -175,20 +176,19 @@ func parseUnix(s string) (time.Time, error) {
 	return time.Unix(sec, nano), nil
 }
 
-// maxLineBytes bounds one line; request ids and paths come from clients, and
-// Envoy bounds headers at 60 KiB.
+// maxLineBytes limits one line. Lines contain clients' request ids and paths; Envoy limits headers to 60 KiB.
 const maxLineBytes = 1 << 20
 
 // AccessLogTail follows the access log of a running Envoy.
 type AccessLogTail struct {
 	file *os.File
 	r    *bufio.Reader
-	part []byte          // a line that has no end yet
-	done <-chan struct{} // no more will be written
+	part []byte          // an incomplete line
+	done <-chan struct{} // closed when Envoy has ended
 	tick *time.Ticker
 }
 
-// FollowAccessLog begins at the log's first line.
+// FollowAccessLog starts at the log's first line.
 func (p *Process) FollowAccessLog() (*AccessLogTail, error) {
 	f, err := os.Open(p.Config.AccessLog)
 	if err != nil {
@@ -202,17 +202,16 @@ func (p *Process) FollowAccessLog() (*AccessLogTail, error) {
 	}, nil
 }
 
-// Next is the next record, in the order in which requests ended. It waits for
-// one; after Envoy has ended and all is read it returns io.EOF. A line that
-// cannot be read is an error of its own, and the next call goes on behind it.
-// Lines reach the log up to 50 ms after the request's end, and all of them
-// before Process.Stop returns.
+// Next returns the next record, in the order in which requests ended, and waits for it if necessary. After Envoy has
+// ended and the log is read, it returns io.EOF. For a line that cannot be parsed it returns an error, and the next call
+// continues behind that line. Lines reach the log up to 50 ms after the request's end, and all of them before
+// Process.Stop returns.
 func (t *AccessLogTail) Next(ctx context.Context) (AccessRecord, error) {
 	for {
 		ended := false
 		select {
 		case <-t.done:
-			ended = true // whatever is there now is all
+			ended = true // the log is complete now
 		default:
 		}
 		line, err := t.line()
@@ -231,7 +230,7 @@ func (t *AccessLogTail) Next(ctx context.Context) (AccessRecord, error) {
 	}
 }
 
-// line is the next whole line, or io.EOF when it is not there yet.
+// line returns the next complete line, or io.EOF if there is none yet.
 func (t *AccessLogTail) line() ([]byte, error) {
 	more, err := t.r.ReadSlice('\n')
 	t.part = append(t.part, more...)
@@ -250,7 +249,7 @@ func (t *AccessLogTail) line() ([]byte, error) {
 	return line, nil
 }
 
-// Close ends the following; Next must not be running.
+// Close stops following the log. Next must not be running.
 func (t *AccessLogTail) Close() error {
 	t.tick.Stop()
 	return t.file.Close()

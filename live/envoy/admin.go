@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// maxAdminBytes bounds one page; a config dump of many pods is a few megabytes.
+// maxAdminBytes limits one page; a config dump of many pods has a few megabytes.
 const maxAdminBytes = 64 << 20
 
 // admin is a client of Envoy's admin interface.
@@ -28,8 +28,8 @@ func newAdmin(addr string) *admin {
 		base: "http://" + addr,
 		http: &http.Client{
 			Timeout: 10 * time.Second,
-			// Its own transport: no proxy from the environment, and idle
-			// connections that end with the process.
+			// Its own transport does not use a proxy from the environment, and its idle connections end with the
+			// process.
 			Transport: &http.Transport{MaxIdleConns: 2, IdleConnTimeout: 30 * time.Second},
 		},
 	}
@@ -62,7 +62,7 @@ func (a *admin) ready(ctx context.Context) bool {
 	return err == nil && strings.Contains(string(body), "LIVE")
 }
 
-// listener is the address that a listener is really bound to.
+// listener returns the address that a listener is actually bound to.
 func (a *admin) listener(ctx context.Context, name string) (string, error) {
 	body, err := a.do(ctx, http.MethodGet, "/listeners?format=json")
 	if err != nil {
@@ -90,11 +90,11 @@ func (a *admin) listener(ctx context.Context, name string) (string, error) {
 	return "", fmt.Errorf("Envoy's /listeners: no listener named %s yet", name)
 }
 
-// Stats are counters and gauges by name, as of one moment.
+// Stats are counters and gauges by name, all from the same moment.
 type Stats map[string]uint64
 
-// Stats reads the counters and gauges whose names begin with prefix; an empty
-// prefix reads all of them. Histograms are left out.
+// Stats returns the counters and gauges whose names begin with prefix; an empty prefix returns all of them. It leaves
+// histograms out.
 func (p *Process) Stats(ctx context.Context, prefix string) (Stats, error) {
 	query := url.Values{"format": {"json"}, "histogram_buckets": {"disjoint"}}
 	if prefix != "" {
@@ -123,19 +123,18 @@ func (p *Process) Stats(ctx context.Context, prefix string) (Stats, error) {
 	return stats, nil
 }
 
-// Active is what Envoy is busy with right now. All of it is zero once every
-// request has ended, whatever went wrong on the way.
+// Active is Envoy's current activity. All its values are zero once every request has ended, however it ended.
 type Active struct {
-	// Requests are those that clients have open.
+	// Requests are the clients' open requests.
 	Requests uint64
-	// Upstream are attempts in flight to model servers, over all pools, and
-	// Pending those waiting for a connection.
+	// Upstream are attempts in flight to model servers, over all pools. Pending are attempts that wait for a
+	// connection.
 	Upstream, Pending uint64
-	// Streams are ext_proc streams open to pickers.
+	// Streams are open ext_proc streams to pickers.
 	Streams uint64
 }
 
-// Active reads the gauges of activity.
+// Active reads the activity gauges.
 func (p *Process) Active(ctx context.Context) (Active, error) {
 	stats, err := p.Stats(ctx, "")
 	if err != nil {
@@ -159,16 +158,16 @@ func (p *Process) Active(ctx context.Context) (Active, error) {
 	return a, nil
 }
 
-// Idle says whether nothing is in flight.
+// Idle reports whether nothing is in flight.
 func (a Active) Idle() bool { return a == Active{} }
 
-// ConfigDump is Envoy's own account of its configuration, as JSON.
+// ConfigDump returns Envoy's own dump of its configuration, as JSON.
 func (p *Process) ConfigDump(ctx context.Context) ([]byte, error) {
 	return p.admin.do(ctx, http.MethodGet, "/config_dump?include_eds")
 }
 
-// Drain closes the listeners to new connections and lets requests in flight
-// end. It returns when none is left or ctx ends.
+// Drain closes the listeners to new connections and lets requests in flight end. It returns when none is left or ctx
+// ends.
 func (p *Process) Drain(ctx context.Context) error {
 	left, err := p.Active(ctx)
 	if err != nil {
@@ -178,7 +177,7 @@ func (p *Process) Drain(ctx context.Context) error {
 		return fmt.Errorf("requests still in flight at the gateway: %d: %w", left.Requests, ctx.Err())
 	}
 	if _, err := p.admin.do(ctx, http.MethodPost, "/drain_listeners"); err != nil {
-		if ctx.Err() != nil { // the time was over before Envoy had answered
+		if ctx.Err() != nil { // ctx ended before Envoy had answered
 			return stillBusy()
 		}
 		return err
@@ -201,8 +200,8 @@ func (p *Process) Drain(ctx context.Context) error {
 	}
 }
 
-// Ejected are the endpoints (ip:port) that outlier detection has ejected, and those
-// that have failed their health checks, by their clusters.
+// Ejected returns, by cluster, the endpoints (ip:port) that outlier detection has ejected and those that have failed
+// their health checks.
 func (p *Process) Ejected(ctx context.Context) (map[string][]string, error) {
 	body, err := p.admin.do(ctx, http.MethodGet, "/clusters?format=json")
 	if err != nil {

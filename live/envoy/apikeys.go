@@ -21,7 +21,7 @@ func rateFilter(l *gateway.RateLimit) *ratev3.LocalRateLimit {
 	return out
 }
 
-// keyFilter lets those pass who have one of the keys. Envoy takes each key once.
+// keyFilter accepts requests with one of the keys. Envoy accepts each key only once in its list.
 func keyFilter(k *gateway.APIKeys) *keysv3.ApiKeyAuth {
 	out := &keysv3.ApiKeyAuth{Forwarding: &keysv3.Forwarding{Header: k.ForwardID, HideCredentials: k.Sanitize}}
 	known := map[string]bool{}

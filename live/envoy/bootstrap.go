@@ -7,21 +7,21 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 )
 
-// The names that statistics and logs go by.
+// Names in statistics and logs.
 const (
 	listenerName   = "gateway"
 	bodyRouterName = "body-router"
 	controlName    = "control"
 )
 
-// PoolCluster returns the name of a pool's model servers in Envoy's statistics
+// PoolCluster returns the name of the cluster of a pool's model servers in Envoy's statistics
 // (cluster.<name>.upstream_rq_active and so on).
 func PoolCluster(pool string) string { return "pool-" + pool }
 
-// PickerCluster returns the name of a pool's endpoint picker there.
+// PickerCluster returns the name of a pool's endpoint picker in Envoy's statistics.
 func PickerCluster(pool string) string { return "picker-" + pool }
 
-// Bootstrap returns the whole configuration as Envoy's own typed messages. c gets its defaults and is validated first.
+// Bootstrap returns the whole configuration as Envoy's own typed messages. It validates c with its defaults first.
 func (c Config) Bootstrap() (*bootstrapv3.Bootstrap, error) {
 	c = c.WithDefaults()
 	if err := c.validate(); err != nil {
@@ -29,8 +29,8 @@ func (c Config) Bootstrap() (*bootstrapv3.Bootstrap, error) {
 	}
 	w := &writer{limits: c.Limits, accessLog: c.AccessLog}
 	b := &bootstrapv3.Bootstrap{
-		// Endpoints read from a file are delivered as if by a control plane,
-		// and those need to know whom they serve.
+		// Envoy handles endpoints from a file as if a control plane delivered them, and that needs a node's id and
+		// cluster.
 		Node:            &corev3.Node{Id: "windtunnel", Cluster: "windtunnel"},
 		Admin:           &bootstrapv3.Admin{Address: w.address(c.Admin)},
 		StaticResources: &bootstrapv3.Bootstrap_StaticResources{},

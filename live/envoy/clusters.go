@@ -25,15 +25,15 @@ import (
 	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 )
 
-// servers is a cluster of model servers.
+// servers describes a cluster of model servers.
 type servers struct {
 	name      string
-	host      string // of health checks, "" for the cluster's name
+	host      string // for health checks, "" for the cluster's name
 	http2     bool
 	routing   Routing
 	health    *objects.Health
 	limits    *gateway.Limits
-	from      *corev3.ConfigSource // of the endpoints; nil fixes them
+	from      *corev3.ConfigSource // source of the endpoints; nil means fixed endpoints
 	endpoints []string
 }
 
@@ -52,7 +52,7 @@ func (w *writer) servers(s servers) *clusterv3.Cluster {
 		return c
 	case OverrideHost:
 		c.LoadBalancingPolicy = w.overrideHost(s.limits)
-	default: // where nothing is said it is Envoy's default, round robin
+	default: // without a policy it is Envoy's default, round robin
 		if s.limits.Balances() != gateway.RoundRobin {
 			c.LoadBalancingPolicy = w.balancer(s.limits)
 		}
@@ -73,15 +73,16 @@ func (w *writer) servers(s servers) *clusterv3.Cluster {
 	return c
 }
 
-// processors returns the cluster of an ext_proc server: of its addresses, or of those that from gives.
+// processors returns the cluster of an ext_proc server, with its own addresses or with the endpoints that from
+// provides.
 func (w *writer) processors(name string, p Processor, from *corev3.ConfigSource) *clusterv3.Cluster {
-	if from != nil { // the cluster is the same, however many replicas there are
+	if from != nil { // the cluster does not depend on the number of replicas
 		p.Addresses = nil
 	}
 	c := &clusterv3.Cluster{Name: name, ConnectTimeout: duration(proxy.ConnectTimeout),
 		CircuitBreakers: w.breakers(), TypedExtensionProtocolOptions: w.httpOptions(true)} // gRPC
 	if proxy.Checks(len(p.Addresses), p.FailOpen) {
-		// Until a check has noticed that the picker is gone, each request costs its client a 503.
+		// Until a check has noticed that the picker is gone, each request gets a 503.
 		probe := healthEvery(proxy.HealthInterval)
 		probe.HealthChecker = &corev3.HealthCheck_GrpcHealthCheck_{GrpcHealthCheck: &corev3.HealthCheck_GrpcHealthCheck{
 			ServiceName: "envoy.service.ext_proc.v3.ExternalProcessor"}}
@@ -99,7 +100,7 @@ func isName(hostport string) bool {
 	return err != nil
 }
 
-// discover gives a cluster its endpoints, or says where they come from.
+// discover sets a cluster's endpoints, or the source of its endpoints.
 func (w *writer) discover(c *clusterv3.Cluster, from *corev3.ConfigSource, endpoints []string) {
 	if from == nil {
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
@@ -108,7 +109,7 @@ func (w *writer) discover(c *clusterv3.Cluster, from *corev3.ConfigSource, endpo
 	}
 	c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}
 	c.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{EdsConfig: from}
-	c.IgnoreHealthOnHostRemoval = from.GetAds() != nil // an endpoint that has left serves nobody any more
+	c.IgnoreHealthOnHostRemoval = from.GetAds() != nil // an endpoint that has left serves no requests any more
 }
 
 func (w *writer) assignment(name string, addresses []string) *endpointv3.ClusterLoadAssignment {
@@ -122,14 +123,14 @@ func (w *writer) assignment(name string, addresses []string) *endpointv3.Cluster
 		Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: endpoints}}}
 }
 
-// noPanic switches Envoy's panic mode off, which would send requests to endpoints known to be down.
+// noPanic switches off Envoy's panic mode, which would send requests to endpoints known to be down.
 func noPanic() *clusterv3.Cluster_CommonLbConfig {
 	return &clusterv3.Cluster_CommonLbConfig{HealthyPanicThreshold: &typev3.Percent{}}
 }
 
-// overrideHost obeys the picker's answer, tells where the request really went
-// (protocol 004, version 1.0.0), and falls back to the policy's load balancing where there is
-// no answer: the picker is gone, or a retry needs one endpoint more.
+// overrideHost follows the picker's answer and reports the endpoint that a request really went to (protocol 004,
+// version 1.0.0). Without an answer, because the picker is gone or a retry needs another endpoint, it falls back to the
+// policy's load balancing.
 func (w *writer) overrideHost(l *gateway.Limits) *clusterv3.LoadBalancingPolicy {
 	return w.policy("envoy.load_balancing_policies.override_host", &overridev3.OverrideHost{
 		OverrideHostSources: []*overridev3.OverrideHost_OverrideHostSource{{Header: picker.HeaderDestination}},
@@ -157,8 +158,8 @@ func (w *writer) policy(name string, m proto.Message) *clusterv3.LoadBalancingPo
 		{TypedExtensionConfig: w.extension(name, m)}}}
 }
 
-// breakers lets through what held requests pile up; the default of 1,024
-// answers 503 "overflow" beyond.
+// breakers sets limits high enough for accumulated held requests. Beyond the default of 1,024, Envoy answers 503
+// "overflow".
 func (w *writer) breakers() *clusterv3.CircuitBreakers {
 	n := count(w.limits.InFlight)
 	return &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
@@ -166,7 +167,7 @@ func (w *writer) breakers() *clusterv3.CircuitBreakers {
 	}}}
 }
 
-// limit puts a policy's limits in the place of those that let held requests pass.
+// limit replaces the limits for held requests by a policy's limits.
 func limit(c *clusterv3.Cluster, l *gateway.Limits) {
 	if l == nil {
 		return
@@ -196,8 +197,7 @@ func limit(c *clusterv3.Cluster, l *gateway.Limits) {
 	}
 }
 
-// outlier has Envoy enforce what is given: of gateway errors and of single local
-// failures it would only take note by itself.
+// outlier makes Envoy enforce the given limits. By default, Envoy only counts gateway errors and single local failures.
 func outlier(o *gateway.Outlier) *clusterv3.OutlierDetection {
 	out := &clusterv3.OutlierDetection{SplitExternalLocalOriginErrors: o.Split}
 	for _, x := range []struct {
@@ -231,8 +231,8 @@ func outlier(o *gateway.Outlier) *clusterv3.OutlierDetection {
 	return out
 }
 
-// http1Options let trailers through, which Envoy drops in HTTP/1.1 by default: what is
-// known only at a stream's end comes so, to clients that say that they read it.
+// http1Options let trailers through, which Envoy drops in HTTP/1.1 by default. Clients that accept trailers get in them
+// the values that are known only at a stream's end.
 func http1Options() *corev3.Http1ProtocolOptions {
 	return &corev3.Http1ProtocolOptions{EnableTrailers: true}
 }
@@ -255,8 +255,8 @@ func (w *writer) httpOptions(http2 bool) map[string]*anypb.Any {
 			ExplicitHttpConfig: explicit}})}
 }
 
-// healthEvery checks at one rate whatever the traffic: Envoy's default for a
-// cluster without traffic is once a minute.
+// healthEvery checks at a constant rate, with or without traffic. Envoy's default for a cluster without traffic is once
+// a minute.
 func healthEvery(interval time.Duration) *corev3.HealthCheck {
 	every := duration(interval)
 	return &corev3.HealthCheck{

@@ -11,90 +11,90 @@ import (
 	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 )
 
-// Config says what the gateway should do, in the words of the llm-d flow. Its zero fields mean the defaults named
-// beside them. YAML turns it into Envoy's.
+// Config describes the gateway in the terms of the llm-d flow. Zero fields mean the defaults named beside them. YAML
+// translates it to Envoy's configuration.
 type Config struct {
-	// Listen is the address (ip:port) that clients come to. Default 127.0.0.1:0, a free port on loopback.
+	// Listen is the address (ip:port) for clients. Default 127.0.0.1:0, a free port on loopback.
 	Listen string
-	// Admin is the address of Envoy's own pages. Default 127.0.0.1:0. They can stop the process, so they belong on
-	// loopback.
+	// Admin is the address of Envoy's admin pages. Default 127.0.0.1:0. They can stop the process, so they should stay
+	// on loopback.
 	Admin string
-	// Control is the address of a control plane that gives listeners, routes and clusters over delta ADS; Listen,
-	// Pools and Routes are then empty. Default none.
+	// Control is the address of a control plane that sends listeners, routes and clusters over delta ADS. Listen, Pools
+	// and Routes are then empty. Default none.
 	Control string
 	// Pools are the groups of model servers, each with its endpoint picker. At least one, except with Control.
 	Pools []Pool
 	// Routes are tried in order. Default: every path leads to the first pool, whose picker answers unknown paths with
 	// 404 itself.
 	Routes []Route
-	// BodyRouter is a payload processor (BBR) that sees every request before the picker does and may set headers for
-	// Routes to match. Default none.
+	// BodyRouter is a payload processor (BBR) that sees every request before the picker does, and may set headers that
+	// Routes match. Default none.
 	BodyRouter *Processor
 	Limits     proxy.Limits
-	// AccessLog is the file that gets one JSON line per finished request, for AccessLogTail. Default: access.log in
-	// the run's directory, and none in a text that is only printed.
+	// AccessLog is the file that gets one JSON line per finished request, for AccessLogTail. Default: access.log in the
+	// run's directory, and none in a text that is only printed.
 	AccessLog string
-	// Workers is the number of Envoy's worker threads (a flag, not part of the text). Default: as many as the machine
-	// has processors.
+	// Workers is the number of Envoy's worker threads (a flag, not part of the text). Default: the number of the
+	// machine's processors.
 	Workers int
 }
 
 // Pool is an InferencePool as the gateway sees it.
 type Pool struct {
-	// Name is a DNS label; clusters and statistics are named after it.
+	// Name is a DNS label. The names of clusters and statistics contain it.
 	Name string
-	// Picker is the pool's endpoint picker (EPP); with RoundRobin there is none.
+	// Picker is the pool's endpoint picker (EPP). With RoundRobin there is none.
 	Picker Processor
-	// Routing is how Envoy gets from the picker's answer to a connection. Default OriginalDst, or OverrideHost where
+	// Routing selects how Envoy turns the picker's answer into a connection. Default OriginalDst, or OverrideHost if
 	// the picker is FailOpen.
 	Routing Routing
-	// Endpoints are the pool's model servers, ip:port. OverrideHost and RoundRobin route to these only; OriginalDst
-	// does not read them.
+	// Endpoints are the pool's model servers, ip:port. OverrideHost and RoundRobin route only to these; OriginalDst
+	// ignores them.
 	Endpoints []string
-	// EndpointsFile, without OriginalDst, is where Envoy reads the endpoints from (an absolute path ending in .yaml)
-	// and watches for changes; Start writes Endpoints there, and WriteEndpoints changes them. Default: the endpoints
-	// are fixed in the text.
+	// EndpointsFile, without OriginalDst, is the file from which Envoy reads the endpoints (an absolute path ending in
+	// .yaml). Envoy watches it for changes. Start writes Endpoints to it, and WriteEndpoints changes them. Default: the
+	// endpoints are fixed in the text.
 	EndpointsFile string
-	// HealthPath, without OriginalDst, is a path of the model servers that Envoy itself checks, so that a plain
-	// request (FailOpen) goes to a ready one. Default: not checked.
+	// HealthPath, without OriginalDst, is a path of the model servers that Envoy itself checks, so that a request
+	// without a picker's answer (FailOpen) goes to a ready server. Default: no checks.
 	HealthPath string
-	// HTTP2 is what the model servers speak (h2c), instead of HTTP/1.1.
+	// HTTP2 means that the model servers speak HTTP/2 without TLS (h2c) instead of HTTP/1.1.
 	HTTP2 bool
-	// Retry is how Envoy attempts requests. Default: once.
+	// Retry configures Envoy's attempts for a request. Default: one attempt.
 	Retry *gateway.Attempts
 }
 
 // Processor is an ext_proc server: an endpoint picker or a payload processor.
 type Processor struct {
-	// Addresses are where its gRPC service listens, host:port. At least one.
+	// Addresses are the addresses of its gRPC service, host:port. At least one.
 	Addresses []string
-	// Asking is what the service is shown, by default full-duplex bodies, for how long Envoy waits for an answer, and
-	// what happens when the service is gone.
+	// Asking sets the parts of messages that Envoy sends to the service (by default full-duplex bodies), how long Envoy
+	// waits for an answer, and what happens if the service is gone.
 	gateway.Asking
 }
 
-// Routing is a way from the picker's answer to a connection.
+// Routing is a way to turn the picker's answer into a connection.
 type Routing string
 
 const (
-	// OriginalDst connects to whatever address the destination header names, as the llm-d charts do.
+	// OriginalDst connects to any address that the destination header names, as the llm-d charts do.
 	OriginalDst Routing = "original-dst"
-	// OverrideHost connects to that address if it is one of the pool's endpoints, else round robin: the fallback that
-	// FailOpen and retries on another endpoint need.
+	// OverrideHost connects to that address if it is one of the pool's endpoints, otherwise round robin: the fallback
+	// that FailOpen and retries on another endpoint need.
 	OverrideHost Routing = "override-host"
-	// RoundRobin is a pool without a picker, as a plain Service is one: its healthy endpoints in turn.
+	// RoundRobin is a pool without a picker, like a plain Service: its healthy endpoints in turn.
 	RoundRobin Routing = "round-robin"
 )
 
 // Route leads requests to a pool.
 type Route struct {
-	// Headers must be there with exactly these values (keys in lower case).
+	// Headers must be present with exactly these values (keys in lower case).
 	Headers map[string]string
 	// Pool is the name of the pool.
 	Pool string
 }
 
-// WithDefaults returns c with every default filled in. The copy shares nothing that is changed.
+// WithDefaults returns c with all defaults set. The copy shares no data that changes.
 func (c Config) WithDefaults() Config {
 	c.Listen = cmp.Or(c.Listen, "127.0.0.1:0")
 	c.Admin = cmp.Or(c.Admin, "127.0.0.1:0")
@@ -126,8 +126,8 @@ func (p Processor) withDefaults() Processor {
 	return p
 }
 
-// validate reports the first mistake that only Envoy would find, as a BadConfig error that names the field. What a
-// scenario says is checked where the scenario is read.
+// validate returns a BadConfig error for the first mistake that otherwise only Envoy would find. The error names the
+// field. Mistakes of a scenario are found where the scenario is read.
 func (c Config) validate() error {
 	for what, at := range map[string]string{"listen": c.Listen, "admin": c.Admin, "control": c.Control} {
 		if _, err := netip.ParseAddrPort(at); err != nil && (at != "" || what != "control") {

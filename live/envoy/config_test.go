@@ -21,8 +21,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/*.yaml anew")
 
-// The text of the default configuration is what users read; a change to it
-// is a change to be looked at.
+// Users read the text of the default configuration, so each change to it needs a review.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	all := everything()

@@ -12,62 +12,61 @@ import (
 	"github.com/windtunnel/windtunnel/internal/cachedir"
 )
 
-// InspectOptions says what to look at for `windtunnel doctor`.
+// InspectOptions select what `windtunnel doctor` inspects.
 type InspectOptions struct {
-	// Find is where a run would look; nothing is installed by looking.
+	// Find selects where to search, as for a run. Inspect installs nothing.
 	Find FindOptions
-	// Held is how many requests should be held at once. Default 2,000.
+	// Held is the number of requests to hold at once. Default 2,000.
 	Held int
-	// Ports are the addresses that a run wants, with what for. Default: the
-	// EPP's three (9002, 9090, 9003) on loopback.
+	// Ports are the addresses that a run needs, with their purposes. Default: the EPP's three (9002, 9090, 9003) on
+	// loopback.
 	Ports []Port
 }
 
-// Port is an address that a run wants to listen on.
+// Port is an address that a run needs to listen on.
 type Port struct {
 	Addr, Use string
-	// Err is why it cannot be had; nil when it is free.
+	// Err is the reason why the address is not available; nil if it is free.
 	Err error
 }
 
 // Tool is a program that can install Envoy.
 type Tool struct {
 	Name string
-	// Path is "" when there is none; Version is what it says of itself.
+	// Path is "" if the machine does not have the tool. Version is the tool's own output.
 	Path, Version string
 }
 
-// Facts is what this machine has and a run needs.
+// Facts are this machine's properties that matter to a run.
 type Facts struct {
-	// Platform is GOOS/GOARCH; Packaged whether Envoy can be installed for it,
-	// and Needs what that Envoy asks of the system.
+	// Platform is GOOS/GOARCH. Packaged reports whether Envoy can be installed for it. Needs lists that Envoy's system
+	// requirements.
 	Platform string
 	Packaged bool
 	Needs    string
-	// Envoy is the one that would be used, with EnvoyErr nil. Looked are the
-	// places in order, with what was there.
+	// Envoy is the Envoy that a run would use, if EnvoyErr is nil. Looked are the searched places in order, with the
+	// results.
 	Envoy    Binary
 	EnvoyErr error
 	Looked   []Attempt
-	// WouldInstall says that there is no Envoy yet, but a run would install
-	// Pinned into Cache with the first of Tools that is there.
+	// WouldInstall means that there is no Envoy yet, but that a run would install Pinned into Cache with the first
+	// available one of Tools.
 	WouldInstall bool
 	Cache        string
 	Tools        []Tool
-	// Descriptors is how many files a process may have open, Needed how many
-	// one that holds Held requests has.
+	// Descriptors is how many files a process may have open. Needed is how many a process with Held requests needs.
 	Held                int
 	Descriptors, Needed uint64
 	Ports               []Port
 }
 
-// OK says whether a run would get as far as sending requests. Ports do not
-// count: only a run that keeps the stack up wants particular ones.
+// OK reports whether a run would get as far as sending requests. Ports do not count, because only a run that keeps the
+// stack up needs particular ports.
 func (f Facts) OK() bool {
 	return (f.EnvoyErr == nil || f.WouldInstall) && f.Descriptors >= f.Needed
 }
 
-// Inspect looks, and changes nothing.
+// Inspect collects the facts and changes nothing.
 func Inspect(ctx context.Context, o InspectOptions) Facts {
 	if o.Find.Getenv == nil {
 		o.Find.Getenv = os.Getenv
@@ -111,7 +110,7 @@ func (f Facts) anyTool() bool {
 	return false
 }
 
-// inspectTool asks a program for its version; for python3, whether it has pip.
+// inspectTool asks a program for its version. For python3, it also checks for pip.
 func inspectTool(ctx context.Context, name, path string) Tool {
 	t := Tool{Name: name, Path: path}
 	if path == "" {
@@ -133,20 +132,19 @@ func inspectTool(ctx context.Context, name, path string) Tool {
 	return t
 }
 
-// heldPerConnection is how many held requests share an HTTP/2 connection
-// at the least.
+// heldPerConnection is the least number of held requests that share an HTTP/2 connection.
 const heldPerConnection = proxy.StreamsPerConnection / 2
 
-// DescriptorsFor is how many files a process has open that holds n requests:
-// some of its own, and at each of its two sides a connection per request over
-// HTTP/1.1, which so many of the sides speak, or a shared one over HTTP/2.
+// DescriptorsFor returns how many open files a process needs to hold n requests: some of its own and, on each of its
+// two sides, one connection per request over HTTP/1.1 or a shared one over HTTP/2. http1Sides is the number of sides
+// with HTTP/1.1.
 func DescriptorsFor(n, http1Sides int) uint64 {
 	held := uint64(max(n, 0))
 	return uint64(http1Sides)*held + uint64(2-http1Sides)*(held/heldPerConnection) + 256
 }
 
-// CheckDescriptors is an error of kind TooFewDescriptors when this machine
-// does not let a process hold n requests with HTTP/1.1 at so many sides.
+// CheckDescriptors returns an error of kind TooFewDescriptors if this machine does not let a process hold n requests
+// with HTTP/1.1 on http1Sides sides.
 func CheckDescriptors(n, http1Sides int) error {
 	have, need := DescriptorLimit(), DescriptorsFor(n, http1Sides)
 	if have >= need {

@@ -22,22 +22,21 @@ import (
 	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 )
 
-// Dynamic is what a control plane tells Envoy: a Program of manifests in Envoy's
-// words, with the addresses that only a running stack knows.
+// Dynamic is the configuration that a control plane sends to Envoy: a Program of manifests in Envoy's terms, with the
+// addresses that only a running stack knows.
 type Dynamic struct {
 	Program *gateway.Program
-	// Listen is where a Gateway's port listens, ip:port; "" does not open it.
+	// Listen returns the address where a Gateway's port listens, ip:port; "" does not open the port.
 	Listen func(g *gateway.Served, port int) string
-	// Pickers are the endpoint pickers of pools, by the backends' keys. A pool
-	// without one answers 503.
+	// Pickers are the endpoint pickers of pools, by the backends' keys. A pool without a picker answers 503.
 	Pickers map[string]Processor
 	// Routers are the body-based routers, by their keys.
 	Routers map[string]Processor
 	// Endpoints are the backends' servers (ip:port), by their keys.
 	Endpoints map[string][]string
-	// Certificate is the certificate and key (PEM) of a listener without a Secret.
+	// Certificate returns the certificate and key (PEM) of a listener without a Secret.
 	Certificate func(g *gateway.Served, s *gateway.Secure) (cert, key []byte, err error)
-	// Limits and AccessLog are Config's.
+	// Limits and AccessLog are the same as in Config.
 	Limits    proxy.Limits
 	AccessLog string
 }
@@ -50,10 +49,10 @@ type Resources struct {
 	Endpoints map[string]*endpointv3.ClusterLoadAssignment
 }
 
-// pickerCluster is the name of a pool's endpoint picker, by the pool's key.
+// pickerCluster returns the name of a pool's endpoint picker, from the pool's key.
 func pickerCluster(key string) string { return "picker" + strings.TrimPrefix(key, "pool") }
 
-// Resources translates.
+// Resources translates the Program to Envoy's resources.
 func (d Dynamic) Resources() (*Resources, error) {
 	t := translation{Dynamic: d, writer: writer{limits: d.Limits.WithDefaults(), accessLog: d.AccessLog},
 		r: &Resources{map[string]*listenerv3.Listener{}, map[string]*routev3.RouteConfiguration{},
@@ -90,8 +89,8 @@ type translation struct {
 	r *Resources
 }
 
-// backend makes a backend's cluster, and that of its picker. The endpoints of
-// both come by themselves, so that they change without it.
+// backend adds a backend's cluster and the cluster of its picker. The endpoints of both are separate resources, so they
+// can change without the clusters.
 func (t *translation) backend(b *gateway.Backend) {
 	s := servers{name: b.Key, host: b.Name, http2: b.HTTP2, routing: RoundRobin, health: b.Health, limits: b.Limits,
 		from: fromControl()}
@@ -105,7 +104,7 @@ func (t *translation) backend(b *gateway.Backend) {
 	t.r.Endpoints[b.Key] = t.assignment(b.Key, t.Endpoints[b.Key])
 }
 
-// processor makes the cluster of an ext_proc server.
+// processor adds the cluster of an ext_proc server.
 func (t *translation) processor(name string, p Processor) {
 	t.r.Clusters[name] = t.processors(name, p, fromControl())
 	t.r.Endpoints[name] = t.assignment(name, p.Addresses)
@@ -147,9 +146,8 @@ func (t *translation) port(g *gateway.Served, p *gateway.Port, at string) {
 	}
 }
 
-// table makes a table's routes, and returns the filters of its listener. A body-based router sees every
-// request, and no answer. Pickers are asked where a route says so, each route its
-// own pool's.
+// table adds a table's routes and returns the filter chain of its listener. A body-based router sees every request but
+// no responses. Each route that uses a picker asks its own pool's.
 func (t *translation) table(g *gateway.Served, table *gateway.Table, at string) *listenerv3.FilterChain {
 	var filters []*hcmv3.HttpFilter
 	routed := g.Router != nil
@@ -183,7 +181,7 @@ func (t *translation) table(g *gateway.Served, table *gateway.Table, at string) 
 		c.VirtualHosts = append(c.VirtualHosts, host)
 	}
 	t.r.Routes[table.Name] = c
-	if limited { // on where a router comes first, for the reason below
+	if limited { // on behind a router, for the reason below
 		filters = append(filters, t.filter(rateLimitFilter, rateFilter(nil), !routed))
 	}
 	for _, name := range slices.Sorted(maps.Keys(pickers)) {
@@ -191,8 +189,8 @@ func (t *translation) table(g *gateway.Served, table *gateway.Table, at string) 
 		p.Timeout = pickers[name]
 		filter := externalProcessor(unusable, p.withDefaults().Asking)
 		if routed {
-			// Which filters are off is settled by the first route that matches, which
-			// is not yet the one that the body leads to. So they are on, and see nothing.
+			// Envoy decides which filters are off by the first route that matches, which is not yet the route that the
+			// body leads to. So behind a router the filters are on, but see nothing by default.
 			filter.ProcessingMode = unseen()
 		}
 		filters = append(filters, t.filter(name, filter, !routed))

@@ -17,12 +17,11 @@ import (
 	"github.com/windtunnel/windtunnel/core/gateway"
 )
 
-// unusable is a cluster that there never is: Envoy answers for it with the code
-// that a route says (500).
+// unusable names a cluster that never exists. Envoy answers its requests with the code that the route sets (500).
 const unusable = "unusable"
 
-// route is one route in Envoy's words: one, or two where a prefix and the path
-// without anything behind it are rewritten differently.
+// route translates a route to Envoy's. The result has two routes if a prefix and the path without a suffix are
+// rewritten differently.
 func (t *translation) route(r *gateway.Route, at string) []*routev3.Route {
 	out := &routev3.Route{Name: r.Name, Match: matchOf(r)}
 	out.RequestHeadersToAdd, out.RequestHeadersToRemove = headersOf(r.RequestHeaders)
@@ -45,7 +44,7 @@ func (t *translation) route(r *gateway.Route, at string) []*routev3.Route {
 	}
 	action := t.action(out)
 	action.ClusterNotFoundResponseCode = routev3.RouteAction_INTERNAL_SERVER_ERROR
-	attempts := r.Attempts() // none of its timeouts is Envoy's 0
+	attempts := r.Attempts() // Envoy's 0 is no timeout
 	action.Timeout = duration(attempts.Whole)
 	if r.Retrying != nil {
 		t.retries(out, &attempts, true)
@@ -60,7 +59,7 @@ func (t *translation) route(r *gateway.Route, at string) []*routev3.Route {
 	return []*routev3.Route{out}
 }
 
-// shares says which clusters get the requests, and whom they ask.
+// shares sets the clusters that get the requests, and the pickers that Envoy asks for them.
 func (t *translation) shares(r *gateway.Route, out *routev3.Route, action *routev3.RouteAction) {
 	if s := &r.Shares[0]; len(r.Shares) == 1 && s.RequestHeaders == nil && s.ResponseHeaders == nil {
 		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: clusterOf(s)}
@@ -97,7 +96,7 @@ func clusterOf(s *gateway.Share) string {
 	return s.Backend.Key
 }
 
-// asks makes requests for a pool ask its picker; nil for what has none.
+// asks makes the requests for a share's pool ask the pool's picker. It returns nil for a share without a picker.
 func (t *translation) asks(r *gateway.Route, s *gateway.Share) proto.Message {
 	if s.Backend == nil || s.Backend.Pool == nil {
 		return nil
@@ -109,8 +108,8 @@ func (t *translation) asks(r *gateway.Route, s *gateway.Share) proto.Message {
 	return askingOverride(pickerCluster(s.Backend.Key), p.withDefaults().Asking, pickerMetadata())
 }
 
-// askingFilter is the filter that asks for a route. How long an answer may take
-// belongs to a filter and to no route, so each time has a filter of its own.
+// askingFilter returns the name of the filter that asks a route's picker. A timeout belongs to a filter and not to a
+// route, so each timeout has a filter of its own.
 func askingFilter(r *gateway.Route) string {
 	if r.Asking == nil || r.Asking.Timeout == 0 {
 		return pickerFilter
@@ -156,7 +155,8 @@ func valueOf(m *gateway.ValueMatch) *matcherv3.StringMatcher {
 	return exactly(m.Value)
 }
 
-// headersOf is a modifier. A percent sign would begin one of Envoy's variables.
+// headersOf translates a header modifier. It doubles percent signs, because a single one would begin one of Envoy's
+// variables.
 func headersOf(m *gateway.HeaderModifier) (add []*corev3.HeaderValueOption, remove []string) {
 	if m == nil {
 		return nil, nil
@@ -181,8 +181,8 @@ func headersOf(m *gateway.HeaderModifier) (add []*corev3.HeaderValueOption, remo
 	return add, remove
 }
 
-// rewriteOf changes host and path on the way to the backend. What is put in a
-// prefix's place has no slash at its end, or paths below it would have two.
+// rewriteOf changes the host and path for the backend. A prefix's replacement has no slash at its end, because paths
+// below it would then have two.
 func rewriteOf(r *gateway.Route, action *routev3.RouteAction) {
 	x := r.Rewrite
 	if x == nil {
@@ -205,9 +205,8 @@ func wholePath(path string) *matcherv3.RegexMatchAndSubstitute {
 		Substitution: strings.ReplaceAll(path, `\`, `\\`)}
 }
 
-// prefixFor is what a route's prefix becomes. Of every path only the slash is
-// replaced, so that it stays; where nothing takes the prefix's place, the slash
-// behind it goes with it.
+// prefixFor returns the replacement of a route's prefix. For the prefix of all paths, only the slash is replaced, and
+// the replacement ends with a slash. If the replacement is empty, the slash behind the prefix is removed with it.
 func prefixFor(r *gateway.Route, to string) (prefix string, regex *matcherv3.RegexMatchAndSubstitute) {
 	to = strings.TrimRight(to, "/")
 	switch {
@@ -220,8 +219,8 @@ func prefixFor(r *gateway.Route, to string) (prefix string, regex *matcherv3.Reg
 	return to, nil
 }
 
-// redirects are one route, or two: Envoy writes a port that is asked for although
-// the scheme has it anyway, and else keeps that of the client's Host.
+// redirects returns one redirect, or two. Envoy writes a port that a redirect names even if it is the scheme's default,
+// and otherwise keeps the port of the client's Host.
 func redirects(r *gateway.Route, plain *routev3.Route, at string) []*routev3.Route {
 	plain.Action = &routev3.Route_Redirect{Redirect: redirectOf(r, at, false)}
 	if r.Redirect.Hostname != "" || plain.GetRedirect().PortRedirect != 0 {
@@ -233,8 +232,7 @@ func redirects(r *gateway.Route, plain *routev3.Route, at string) []*routev3.Rou
 	return []*routev3.Route{ported, plain}
 }
 
-// redirectOf is a redirect; named writes the port also where the scheme has it
-// anyway.
+// redirectOf returns a redirect. With named, it contains the port even if that is the scheme's default.
 func redirectOf(r *gateway.Route, at string, named bool) *routev3.RedirectAction {
 	x := r.Redirect
 	_, text, _ := net.SplitHostPort(at)

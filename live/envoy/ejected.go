@@ -10,9 +10,9 @@ import (
 	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
-// FollowEjected tells which endpoints are ejected or fail their health checks (Ejected),
-// whenever that has changed, until ctx ends. It asks only while ejects is true. Envoy sends
-// requests to such endpoints all the same where a picker names them, so pickers must not.
+// FollowEjected calls its callback with the endpoints that are ejected or fail their health checks (Ejected), at each
+// change, until ctx ends. It asks Envoy only while ejects returns true. Envoy sends requests to such endpoints anyway
+// if a picker names them, so pickers must not name them.
 func (p *Process) FollowEjected(ctx context.Context, log *slog.Logger, ejects func() bool,
 	tell func(byCluster map[string][]string)) {
 	var last map[string][]string

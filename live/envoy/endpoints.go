@@ -9,10 +9,9 @@ import (
 	"github.com/windtunnel/windtunnel/internal/files"
 )
 
-// WriteEndpoints puts a pool's endpoints (ip:port) where a running Envoy with
-// Pool.EndpointsFile set to path sees them. Envoy watches for the move that
-// makes the new file appear, so a reader never sees half of it. No endpoints
-// are allowed: then the pool answers 503.
+// WriteEndpoints writes a pool's endpoints (ip:port) to path, the Pool.EndpointsFile of a running Envoy. Envoy watches
+// for the move that replaces the file, so it never reads half of it. An empty list is allowed: the pool then answers
+// 503.
 func WriteEndpoints(path, pool string, endpoints []string) error {
 	w := &writer{}
 	resource := w.pack(w.assignment(PoolCluster(pool), endpoints))

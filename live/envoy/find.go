@@ -13,10 +13,10 @@ import (
 	"github.com/windtunnel/windtunnel/internal/cachedir"
 )
 
-// Source says where a binary was found.
+// Source names where a binary was found.
 type Source string
 
-// The places Find looks, in its order.
+// The places that Find searches, in order.
 const (
 	FromFlag    Source = "--envoy-path"
 	FromEnv     Source = "ENVOY_PATH"
@@ -32,40 +32,35 @@ type Binary struct {
 	Source  Source
 }
 
-// FindOptions says where to look. The zero value means this machine's usual
-// places.
+// FindOptions select where to search. The zero value means this machine's usual places.
 type FindOptions struct {
-	// Path is what the user gave with --envoy-path. It is used or it is an
-	// error; nothing else is tried.
+	// Path is the user's --envoy-path. Find uses it or returns an error; it tries nothing else.
 	Path string
-	// Getenv replaces os.Getenv, for tests and doctor. It is asked for
-	// ENVOY_PATH, PATH and WINDTUNNEL_CACHE.
+	// Getenv replaces os.Getenv, for tests and doctor. Find reads ENVOY_PATH, PATH and WINDTUNNEL_CACHE.
 	Getenv func(string) string
-	// NoInstall stops before anything is downloaded.
+	// NoInstall prevents downloads.
 	NoInstall bool
-	// Log hears about an install, which takes seconds. Nil is silent.
+	// Log logs an install, which takes seconds. Nil is silent.
 	Log *slog.Logger
-	// Tell is told before somebody has to wait for an install; may be nil.
+	// Tell is called before an install, because it takes a while; may be nil.
 	Tell func(what string)
 }
 
-// Attempt is one place that was looked at, and what was there.
+// Attempt is one searched place, and the result.
 type Attempt struct {
 	Place string
 	Found string
 }
 
-// Find returns the Envoy to use. The order is --envoy-path, ENVOY_PATH, PATH,
-// windtunnel's cache, and last an install into that cache. A path that the
-// user named must work: then the errors are TooOld or NotFound for that path.
-// Otherwise unusable finds are passed over, and if nothing is left a NotFound
-// error lists every place with what was found there.
+// Find returns the Envoy to use. The order is --envoy-path, ENVOY_PATH, PATH, windtunnel's cache, and last an install
+// into that cache. A path that the user named must work; otherwise the error is TooOld or NotFound for that path. In
+// other places, Find skips unusable binaries. If nothing is left, a NotFound error lists every place with the result.
 func Find(ctx context.Context, o FindOptions) (Binary, error) {
 	bin, _, err := search(ctx, o)
 	return bin, err
 }
 
-// search is Find that also tells what it looked at.
+// search is Find, but also returns the searched places.
 func search(ctx context.Context, o FindOptions) (Binary, []Attempt, error) {
 	if o.Getenv == nil {
 		o.Getenv = os.Getenv

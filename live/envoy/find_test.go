@@ -113,7 +113,7 @@ func TestFindErrors(t *testing.T) {
 	}
 }
 
-// Installers that fail or cheat are told of, and leave nothing behind.
+// Installers that fail or cheat cause an error, and leave nothing behind.
 func TestInstallFailures(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ program, want string }{

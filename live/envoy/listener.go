@@ -26,8 +26,8 @@ const (
 	rateLimitFilter  = "envoy.filters.http.local_ratelimit"
 )
 
-// listener returns a listener without its chains. It buffers whole bodies where one of the ways to ask a picker shows
-// them so; Envoy answers larger ones with 413 itself.
+// listener returns a listener without its chains. If one of the ways to ask a picker needs buffered bodies, the
+// listener buffers whole bodies, and Envoy answers larger ones with 413 itself.
 func (w *writer) listener(name, at string, asked ...gateway.Asking) *listenerv3.Listener {
 	buffer := proxy.BufferBytes
 	for _, a := range asked {
@@ -38,13 +38,13 @@ func (w *writer) listener(name, at string, asked ...gateway.Asking) *listenerv3.
 	return &listenerv3.Listener{Name: name, Address: w.address(at), PerConnectionBufferLimitBytes: count(buffer)}
 }
 
-// filter returns one HTTP filter; one that is off acts only for the routes that switch it on.
+// filter returns one HTTP filter. A filter that is off acts only for routes that switch it on.
 func (w *writer) filter(name string, m proto.Message, off bool) *hcmv3.HttpFilter {
 	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: w.pack(m)},
 		Disabled: off}
 }
 
-// chain returns the filters of a connection, the router behind them; routes says where routes come from.
+// chain returns the filters of a connection, with the router as the last one. routes sets the source of the routes.
 func (w *writer) chain(filters []*hcmv3.HttpFilter, routes func(*hcmv3.HttpConnectionManager)) *listenerv3.FilterChain {
 	filters = append(filters,
 		w.filter("envoy.filters.http.router", &routerv3.Router{SuppressEnvoyHeaders: true}, false))
@@ -56,20 +56,19 @@ func (w *writer) chain(filters []*hcmv3.HttpFilter, routes func(*hcmv3.HttpConne
 		HttpProtocolOptions:  http1Options(),
 		Http2ProtocolOptions: http2Options(),
 		StreamIdleTimeout:    duration(w.limits.IdleTimeout()),
-		// Both are off by default: a client could send a byte a second for ever.
+		// Envoy's default is no timeout, so a client could send one byte a second for ever.
 		RequestHeadersTimeout: duration(proxy.HeadersTimeout),
 		RequestTimeout:        duration(w.limits.RequestTimeout()),
 		AccessLog:             w.accessLogs(),
 		UseRemoteAddress:      wrapperspb.Bool(true),
 		NormalizePath:         wrapperspb.Bool(true),
 		MergeSlashes:          true,
-		// One id follows a request through every record: the client's if it
-		// sent one, as it was sent.
+		// One id follows a request through every record: the client's, unchanged, if it sent one.
 		PreserveExternalRequestId:    true,
 		AlwaysSetRequestIdInResponse: true,
 		RequestIdExtension: &hcmv3.RequestIDExtension{
 			TypedConfig: w.pack(&uuidv3.UuidRequestIdConfig{PackTraceReason: wrapperspb.Bool(false)})},
-		// What the model server calls itself is part of what a user wants to see.
+		// The model server's own Server header is information for the user.
 		ServerHeaderTransformation:    hcmv3.HttpConnectionManager_PASS_THROUGH,
 		EarlyHeaderMutationExtensions: []*corev3.TypedExtensionConfig{guard},
 	}
@@ -79,9 +78,8 @@ func (w *writer) chain(filters []*hcmv3.HttpFilter, routes func(*hcmv3.HttpConne
 		ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: w.pack(manager)}}}}
 }
 
-// dropInternal takes out of what clients send what is the picker's alone to say:
-// with the picker gone (FailOpen) or bypassed a client would otherwise choose its
-// endpoint, or its prefill server.
+// dropInternal removes headers that only the picker may set from clients' requests. Otherwise a client could choose its
+// endpoint or its prefill server while the picker is gone (FailOpen) or bypassed.
 func dropInternal() proto.Message {
 	m := &earlyv3.HeaderMutation{}
 	for _, name := range picker.InternalHeaders {
@@ -90,17 +88,17 @@ func dropInternal() proto.Message {
 	return m
 }
 
-// externalProcessor is the filter that shows messages to an ext_proc server.
+// externalProcessor returns the filter that sends messages to an ext_proc server.
 func externalProcessor(cluster string, a gateway.Asking) *extprocv3.ExternalProcessor {
 	return &extprocv3.ExternalProcessor{
 		GrpcService:      grpcService(cluster),
 		FailureModeAllow: a.FailOpen,
 		ProcessingMode:   shown(a),
 		MessageTimeout:   duration(a.Timeout),
-		// Without it a client cannot tell a missing picker from a bug: 500.
+		// By default, Envoy answers 500, and a client cannot distinguish a missing picker from a bug.
 		StatusOnError:   &typev3.HttpStatus{Code: typev3.StatusCode(proxy.StatusLost)},
 		MetadataOptions: pickerMetadata(),
-		// The limits that a client asks for are the picker's to set (x-envoy-max-retries …).
+		// The picker may set the limits that a client asks for (x-envoy-max-retries …).
 		MutationRules: &rulesv3.HeaderMutationRules{AllowEnvoy: wrapperspb.Bool(true)},
 	}
 }
@@ -123,7 +121,8 @@ func grpcService(cluster string) *corev3.GrpcService {
 	}}
 }
 
-// shown is what the service is shown of requests and responses. Envoy refuses full-duplex bodies without trailers.
+// shown returns the parts of requests and responses that Envoy sends to the service. Envoy refuses full-duplex bodies
+// without trailers.
 func shown(a gateway.Asking) *extprocv3.ProcessingMode {
 	mode := &extprocv3.ProcessingMode{
 		RequestHeaderMode:   extprocv3.ProcessingMode_SEND,
@@ -142,21 +141,20 @@ func shown(a gateway.Asking) *extprocv3.ProcessingMode {
 	return mode
 }
 
-// bodyMode is Envoy's own name's value: gateway.Body has Envoy's names.
+// bodyMode returns Envoy's value for a gateway.Body, which has Envoy's names.
 func bodyMode(b gateway.Body) extprocv3.ProcessingMode_BodySendMode {
 	return extprocv3.ProcessingMode_BodySendMode(extprocv3.ProcessingMode_BodySendMode_value[string(b)])
 }
 
-// unseen shows nothing of a message.
+// unseen sends no part of a message.
 func unseen() *extprocv3.ProcessingMode {
 	return &extprocv3.ProcessingMode{RequestHeaderMode: extprocv3.ProcessingMode_SKIP,
 		ResponseHeaderMode: extprocv3.ProcessingMode_SKIP,
 		RequestTrailerMode: extprocv3.ProcessingMode_SKIP, ResponseTrailerMode: extprocv3.ProcessingMode_SKIP}
 }
 
-// pickerMetadata is what the protocol exchanges beside headers: the subset of
-// endpoints to choose from goes out, the choice comes in, and the endpoint
-// that really served goes out again with the response.
+// pickerMetadata returns the protocol's metadata beside headers: Envoy sends the subset of endpoints to choose from,
+// receives the choice, and sends the endpoint that really served with the response.
 func pickerMetadata() *extprocv3.MetadataOptions {
 	return &extprocv3.MetadataOptions{
 		ForwardingNamespaces: &extprocv3.MetadataOptions_MetadataNamespaces{

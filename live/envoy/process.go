@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// startTimeout is for a busy machine; an idle one needs a fifth of a second.
+	// startTimeout allows for a busy machine; an idle one needs a fifth of a second.
 	startTimeout = 30 * time.Second
-	// stopTimeout is how long Envoy may take to obey SIGTERM.
+	// stopTimeout is how long Envoy may take to end after SIGTERM.
 	stopTimeout = 5 * time.Second
-	// flushInterval is how soon an access log line reaches its file.
+	// flushInterval is how long an access log line may take to reach its file.
 	flushInterval = 50 * time.Millisecond
 )
 
@@ -37,13 +37,13 @@ const (
 
 // Process is a running Envoy.
 type Process struct {
-	// Binary and Config are what it was started from; Config has its defaults.
+	// Binary and Config are the arguments of Start; Config has its defaults.
 	Binary Binary
 	Config Config
 	// Dir holds the run's configuration and logs.
 	Dir string
-	// Addr is where clients connect, ip:port, "" where a control plane says that;
-	// AdminAddr is Envoy's own.
+	// Addr is the address for clients, ip:port, or "" if a control plane sets it. AdminAddr is the address of Envoy's
+	// admin pages.
 	Addr      string
 	AdminAddr string
 	// Startup is the time from exec to ready.
@@ -53,11 +53,9 @@ type Process struct {
 	process *child.Process
 }
 
-// Start runs Envoy on c in dir and returns when it is ready to serve. ctx
-// bounds the starting only; the process lives until Stop. dir is made if need
-// be; one directory serves one run. The access log goes there unless c says
-// where. The errors are of kind BadConfig, PortTaken or StartFailed, and name
-// the log.
+// Start runs Envoy with c in dir and returns when Envoy is ready to serve. ctx limits the start only; the process lives
+// until Stop. Start creates dir if necessary; one directory serves one run. The access log goes to dir unless c sets
+// another path. Errors are of kind BadConfig, PortTaken or StartFailed, and name the log.
 func Start(ctx context.Context, bin Binary, c Config, dir string) (*Process, error) {
 	c = c.WithDefaults()
 	dir, err := filepath.Abs(dir)
@@ -89,7 +87,7 @@ func Start(ctx context.Context, bin Binary, c Config, dir string) (*Process, err
 			return nil, err
 		}
 	}
-	// A file left by an earlier run would be taken for this one's.
+	// Otherwise a file from an earlier run would be taken for this run's.
 	if err := os.Remove(filepath.Join(dir, adminFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fail(StartFailed, err, "run directory: %v", err)
 	}
@@ -112,13 +110,12 @@ func Start(ctx context.Context, bin Binary, c Config, dir string) (*Process, err
 	return p, nil
 }
 
-// args are Envoy's flags for this run.
+// args returns Envoy's flags for this run.
 func (p *Process) args() []string {
 	args := []string{
 		"--config-path", filepath.Join(p.Dir, ConfigFile),
 		"--admin-address-path", filepath.Join(p.Dir, adminFile),
-		// Hot restart needs shared memory under an id; parallel runs collide
-		// on it and leave it behind.
+		// Hot restart uses shared memory with an id; parallel runs would collide on it and leave it behind.
 		"--disable-hot-restart",
 		"--log-level", "info",
 		"--file-flush-interval-msec", strconv.FormatInt(flushInterval.Milliseconds(), 10),
@@ -140,7 +137,7 @@ func (p *Process) launch() (err error) {
 	return nil
 }
 
-// awaitReady polls until the admin page says LIVE and the listener is known.
+// awaitReady polls until the admin page reports LIVE and the listener's address is known.
 func (p *Process) awaitReady(ctx context.Context) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -172,14 +169,14 @@ func (p *Process) readyNow(ctx context.Context) bool {
 		return false
 	}
 	if p.Config.Control != "" {
-		return true // listeners come and go
+		return true // a control plane adds and removes listeners
 	}
 	addr, err := p.admin.listener(ctx, listenerName)
 	p.Addr = addr
 	return err == nil
 }
 
-// explainEnd reads the log of an Envoy that ended while it was starting.
+// explainEnd returns an error with the log of an Envoy that ended during its start.
 func (p *Process) explainEnd() error {
 	tail := logTail(p.LogPath())
 	ended := p.process.Wait()
@@ -205,7 +202,7 @@ func (p *Process) explainEnd() error {
 	return e
 }
 
-// message is a log line without its time, thread and place.
+// message returns a log line without its time, thread and source position.
 func message(line string) string {
 	if i := strings.LastIndex(line, "] "); i >= 0 && strings.HasPrefix(line, "[") {
 		return line[i+2:]
@@ -213,7 +210,7 @@ func message(line string) string {
 	return line
 }
 
-// logTail is the last lines of a log.
+// logTail returns the last lines of a log.
 func logTail(path string) []string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -227,8 +224,8 @@ func logTail(path string) []string {
 	return slices.DeleteFunc(strings.Split(string(text), "\n"), func(s string) bool { return s == "" })
 }
 
-// checkFree says at once, and clearly, that a fixed port is taken. Envoy
-// itself would share it with another Envoy.
+// checkFree returns a clear error at once if a fixed port is taken. Envoy itself would share the port with another
+// Envoy.
 func checkFree(addr string) error {
 	if _, port, err := net.SplitHostPort(addr); err != nil || port == "0" {
 		return nil
@@ -241,19 +238,19 @@ func checkFree(addr string) error {
 	return l.Close()
 }
 
-// LogPath is Envoy's own log of this run.
+// LogPath returns the path of Envoy's own log of this run.
 func (p *Process) LogPath() string { return filepath.Join(p.Dir, LogFile) }
 
-// PID is the process id, for people and for measurements.
+// PID returns the process id, for people and for measurements.
 func (p *Process) PID() int { return p.process.PID() }
 
-// Done is closed when Envoy has ended, for whatever reason.
+// Done returns a channel that is closed when Envoy has ended, for whatever reason.
 func (p *Process) Done() <-chan struct{} { return p.process.Done() }
 
 // Ended reports whether Envoy has ended.
 func (p *Process) Ended() bool { return p.process.Ended() }
 
-// Wait blocks until Envoy has ended and says how: nil after an orderly end.
+// Wait blocks until Envoy has ended. It returns nil after an orderly end.
 func (p *Process) Wait() error {
 	if err := p.process.Wait(); err != nil {
 		return &Error{Kind: StartFailed, Err: err, Log: p.LogPath(), Message: fmt.Sprintf("Envoy ended: %v", err)}
@@ -261,8 +258,8 @@ func (p *Process) Wait() error {
 	return nil
 }
 
-// Stop ends Envoy: politely, and after five seconds (or when ctx ends) by
-// force. It returns when the process is gone; a second Stop does nothing.
+// Stop ends Envoy with SIGTERM, and kills it after five seconds or when ctx ends. It returns when the process has
+// ended; a second Stop does nothing.
 func (p *Process) Stop(ctx context.Context) error {
 	p.process.Stop(ctx, stopTimeout)
 	p.admin.close()

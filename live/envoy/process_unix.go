@@ -7,10 +7,9 @@ import (
 	"syscall"
 )
 
-// raiseDescriptorLimit lifts the soft limit on open files to the hard one.
-// The Go runtime does so for itself but hands the old limit to children,
-// unless the program has set one: a held HTTP/1.1 request takes two
-// descriptors in Envoy.
+// raiseDescriptorLimit raises the soft limit on open files to the hard one. The Go runtime does so for itself, but
+// passes the old limit to child processes unless the program has set one. A held HTTP/1.1 request takes two descriptors
+// in Envoy.
 var raiseDescriptorLimit = sync.OnceFunc(func() {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
@@ -20,8 +19,7 @@ var raiseDescriptorLimit = sync.OnceFunc(func() {
 	_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
 })
 
-// DescriptorLimit is how many files one process may have open, once raised as
-// far as it goes.
+// DescriptorLimit returns how many files one process may have open, after raising the limit as far as possible.
 func DescriptorLimit() uint64 {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {

@@ -4,6 +4,5 @@ import "math"
 
 func raiseDescriptorLimit() {}
 
-// DescriptorLimit is how many files one process may have open: sockets are
-// not limited so here.
+// DescriptorLimit returns how many files one process may have open. Windows does not limit sockets in this way.
 func DescriptorLimit() uint64 { return math.MaxUint64 }

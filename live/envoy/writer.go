@@ -12,8 +12,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 )
 
-// writer makes Envoy's messages from windtunnel's values: the same ones for a bootstrap file (Config) and for a control
-// plane (Dynamic). It keeps the first error, which check returns.
+// writer makes Envoy's messages from windtunnel's values, for a bootstrap file (Config) and for a control plane
+// (Dynamic) alike. It keeps the first error, which check returns.
 type writer struct {
 	limits    proxy.Limits
 	accessLog string
@@ -26,7 +26,7 @@ func (w *writer) fail(err error) {
 	}
 }
 
-// check returns the first error of w, or the first rule of Envoy's that a message breaks.
+// check returns the first error of w, or the first of Envoy's rules that a message breaks.
 func (w *writer) check(all ...interface{ ValidateAll() error }) error {
 	for _, x := range all {
 		if w.err != nil {
@@ -39,7 +39,7 @@ func (w *writer) check(all ...interface{ ValidateAll() error }) error {
 	return w.err
 }
 
-// pack puts a message into the envelope that extensions come in.
+// pack wraps a message in the envelope of extensions.
 func (w *writer) pack(m proto.Message) *anypb.Any {
 	a, err := anypb.New(m)
 	if err != nil {
@@ -63,13 +63,13 @@ func (w *writer) address(hostport string) *corev3.Address {
 	}}}
 }
 
-// fromControl is where a resource comes from that the control plane gives.
+// fromControl is the source of a resource that the control plane delivers.
 func fromControl() *corev3.ConfigSource {
 	return &corev3.ConfigSource{ResourceApiVersion: corev3.ApiVersion_V3,
 		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}
 }
 
-// fromFile is where a resource comes from that a file has.
+// fromFile is the source of a resource in a file.
 func fromFile(path string) *corev3.ConfigSource {
 	return &corev3.ConfigSource{ResourceApiVersion: corev3.ApiVersion_V3,
 		ConfigSourceSpecifier: &corev3.ConfigSource_PathConfigSource{

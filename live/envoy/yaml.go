@@ -9,8 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// notes are comments in the text that a user reads with `windtunnel config`.
-// Each is put above the first field of that name.
+// notes are comments in the output of `windtunnel config`. Each stands above the first field with that name.
 var notes = map[string]string{
 	"early_header_mutation_extensions": "Clients do not choose the destination; the picker does.",
 	"failure_mode_allow":               "FailOpen: serve without the picker once its health check has failed.",
@@ -30,8 +29,8 @@ var notes = map[string]string{
 	"timeout":                 "Answers may take any time.",
 }
 
-// YAML is the text of the bootstrap file: what `windtunnel config` prints and
-// what Start gives to Envoy. The same Config always gives the same text.
+// YAML returns the text of the bootstrap file, which `windtunnel config` prints and Start gives to Envoy. The same
+// Config always gives the same text.
 func (c Config) YAML() ([]byte, error) {
 	b, err := c.Bootstrap()
 	if err != nil {
@@ -40,14 +39,13 @@ func (c Config) YAML() ([]byte, error) {
 	return toYAML(b)
 }
 
-// toYAML writes a message with its fields in the order of their numbers,
-// which in Envoy's types puts names first.
+// toYAML writes a message with its fields in the order of their numbers, which in Envoy's types puts names first.
 func toYAML(m proto.Message) ([]byte, error) {
 	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 	if err != nil {
 		return nil, fail(BadConfig, err, "the configuration cannot be written: %v", err)
 	}
-	var doc yaml.Node // JSON is YAML in another style
+	var doc yaml.Node // JSON is valid YAML
 	if err := yaml.Unmarshal(text, &doc); err != nil {
 		return nil, fail(BadConfig, err, "the configuration cannot be written: %v", err)
 	}
@@ -61,11 +59,11 @@ func toYAML(m proto.Message) ([]byte, error) {
 	return out.Bytes(), enc.Close()
 }
 
-// truths are what Envoy's reader of YAML takes for true or false where there are no
-// quotes; ours knows two of them.
+// truths are unquoted strings that Envoy's YAML parser takes for true or false. windtunnel's encoder quotes only two of
+// them.
 var truths = map[string]bool{"y": true, "n": true, "yes": true, "no": true, "on": true, "off": true}
 
-// restyle turns the flow style of JSON into block style and adds the notes.
+// restyle changes JSON's flow style to block style and adds the notes.
 func restyle(n *yaml.Node, said map[string]bool) {
 	if n.Style = 0; n.Tag == "!!str" && truths[strings.ToLower(n.Value)] {
 		n.Style = yaml.DoubleQuotedStyle

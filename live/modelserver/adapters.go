@@ -12,16 +12,14 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
-// Adapter is a LoRA adapter that a server knows from its start (vLLM:
-// --lora-modules).
+// Adapter is a LoRA adapter that a server loads at its start (vLLM: --lora-modules).
 type Adapter struct {
 	Name string `json:"name"`
 	Path string `json:"path"`
 	Base string `json:"base_model_name"`
 }
 
-// adapters are the LoRA adapters known by name. The engine knows them by
-// number.
+// adapters are the LoRA adapters that the server knows by name. The engine knows them by number.
 type adapters struct {
 	mu    sync.RWMutex
 	known []knownAdapter
@@ -55,9 +53,8 @@ func (a *adapters) add(x Adapter) engine.AdapterID {
 	return id
 }
 
-// load is the number that the engine knows an adapter by, a new one where its name is
-// new; false where the name is known already and may not be loaded again. It is 0 where
-// too many are known.
+// load returns the engine's number for an adapter; a new name gets a new number. It returns false if the server already
+// knows the name and may not load it again, and 0 if the server knows too many adapters.
 func (a *adapters) load(x Adapter, again bool) (engine.AdapterID, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -80,8 +77,8 @@ func (a *adapters) remove(name string) {
 	a.known = slices.DeleteFunc(a.known, func(k knownAdapter) bool { return k.Name == name })
 }
 
-// MaxAdapters limits the adapters that one server knows, and maxAdapterText each
-// of the texts that describe one, in bytes: all stand on its pages.
+// MaxAdapters limits how many adapters one server knows. maxAdapterText limits each text that describes an adapter, in
+// bytes. Both bound the server's pages, which list all adapters.
 const (
 	MaxAdapters    = 10_000
 	maxAdapterText = 1024

@@ -21,18 +21,16 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
-// Injection spoils a part of all requests, for as long as it is set. Which
-// ones is drawn by the request's id.
+// Injection spoils a share of all requests for as long as it is set. A request's id decides whether that request is
+// spoiled.
 type Injection struct {
-	// Percent of the requests, 0 to 100.
+	// Percent is the share of the requests, 0 to 100.
 	Percent float64
-	// Types are names of openai.FailureTypes, each as likely as the others; none is
-	// all of them, unless Fault says something.
+	// Types are names of openai.FailureTypes, each equally likely. Empty means all of them, unless Fault is set.
 	Types []string
-	// Fault is what goes wrong besides, as in FaultHeader.
+	// Fault is a further fault, written as in FaultHeader.
 	Fault string
-	// MetricsDelay is how long /metrics takes; MetricsFrozen has it say for ever
-	// what it said last.
+	// MetricsDelay is the time that /metrics takes. With MetricsFrozen, /metrics returns its last page for ever.
 	MetricsDelay  time.Duration
 	MetricsFrozen bool
 }
@@ -40,7 +38,7 @@ type Injection struct {
 // maxMetricsDelay bounds MetricsDelay.
 const maxMetricsDelay = time.Hour
 
-// Check says what is wrong with an injection.
+// Check returns an error that names the first invalid field.
 func (i *Injection) Check() error {
 	if !(i.Percent >= 0 && i.Percent <= 100) {
 		return fmt.Errorf("failure-injection-rate: expected 0 to 100, got %v", i.Percent)
@@ -58,7 +56,7 @@ func (i *Injection) Check() error {
 	return err
 }
 
-// SlowMetrics has /metrics take so long from now on, whatever else is injected.
+// SlowMetrics delays /metrics by this time from now on, whatever other faults are injected.
 func (s *Server) SlowMetrics(delay time.Duration) error {
 	s.injector.changing.Lock()
 	defer s.injector.changing.Unlock()
@@ -77,7 +75,7 @@ func (s *Server) injection() Injection {
 	return s.injector.Injection
 }
 
-// metricsFault is how the metrics are spoilt.
+// metricsFault returns the faults of /metrics.
 func (s *Server) metricsFault() (delay time.Duration, frozen bool) {
 	s.injector.mu.RLock()
 	defer s.injector.mu.RUnlock()
@@ -85,13 +83,13 @@ func (s *Server) metricsFault() (delay time.Duration, frozen bool) {
 }
 
 type injector struct {
-	changing sync.Mutex // held from what a change is based on until it is made
+	changing sync.Mutex // held from reading the old values until the change is made
 	mu       sync.RWMutex
 	Injection
 	fault lifecycle.Fault
 }
 
-// Inject has the server spoil requests from now on.
+// Inject makes the server spoil requests from now on.
 func (s *Server) Inject(i Injection) error {
 	fault, err := i.parse()
 	if err != nil {
@@ -103,7 +101,7 @@ func (s *Server) Inject(i Injection) error {
 	return nil
 }
 
-// parse checks an injection, and reads its fault.
+// parse checks an injection and parses its fault.
 func (i Injection) parse() (fault lifecycle.Fault, err error) {
 	if err := i.Check(); err != nil {
 		return fault, err
@@ -117,7 +115,7 @@ func (s *Server) inject(i Injection, fault lifecycle.Fault) {
 	s.injector.Injection, s.injector.fault = i, fault
 }
 
-// injected is the fault drawn for a request.
+// injected draws the fault of a request.
 func (s *Server) injected(id string) lifecycle.Fault {
 	s.injector.mu.RLock()
 	defer s.injector.mu.RUnlock()
@@ -140,9 +138,8 @@ func (s *Server) injected(id string) lifecycle.Fault {
 	return f
 }
 
-// adminConfig answers GET and POST /admin/config with llm-d-inference-sim's
-// keys. A key that is not given stays as it is. Two changes at once come one after the
-// other, and one that is refused changes nothing.
+// adminConfig answers GET and POST /admin/config with llm-d-inference-sim's keys. A key that the request omits keeps
+// its value. Concurrent changes run one after another, and a refused change alters nothing.
 func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 	now := s.injection()
 	if r.Method == http.MethodPost {
@@ -206,7 +203,7 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 			wire.Answer(w, bad)
 			return
 		}
-		s.inject(now, fault) // nothing is refused from here on
+		s.inject(now, fault) // the server refuses nothing from here on
 		if q.Fake != nil {
 			s.SetFakeMetrics(fake)
 		}
@@ -226,8 +223,7 @@ func (s *Server) adminConfig(w http.ResponseWriter, r *http.Request) {
 	wire.Write(w, http.StatusOK, wire.JSON, append(s.appendFixed(b), '}'))
 }
 
-// appendFixed appends what cannot be changed while the server runs, under
-// llm-d-inference-sim's names.
+// appendFixed appends the settings that cannot change while the server runs, under llm-d-inference-sim's names.
 func (s *Server) appendFixed(b []byte) []byte {
 	names, _ := json.Marshal(s.opts.Models) // strings always marshal
 	c := &s.cfg
@@ -239,7 +235,7 @@ func (s *Server) appendFixed(b []byte) []byte {
 		string(cmp.Or(s.opts.Content, modelserver.ContentRandom)), strconv.AppendUint(nil, s.seed, 10))
 }
 
-// setTimes changes the server's times: durations, or numbers of milliseconds.
+// setTimes changes the server's times. A time is a duration or a number of milliseconds.
 func (s *Server) setTimes(ttft, itl any) *openai.Error {
 	if ttft == nil && itl == nil {
 		return nil
@@ -275,8 +271,8 @@ func (s *Server) setTimes(ttft, itl any) *openai.Error {
 	return nil
 }
 
-// adminEngine answers POST /admin/crash, /admin/restart, /admin/drain and
-// /admin/fail_rank?rank=N: what happens to a whole engine.
+// adminEngine answers POST /admin/crash, /admin/restart, /admin/drain and /admin/fail_rank?rank=N, which affect the
+// whole engine.
 func (s *Server) adminEngine(w http.ResponseWriter, r *http.Request) {
 	op := strings.TrimPrefix(r.URL.Path, "/admin/")
 	c := engine.Control{}
@@ -286,7 +282,7 @@ func (s *Server) adminEngine(w http.ResponseWriter, r *http.Request) {
 	case "restart":
 		c.Op = engine.OpRestart
 	case "drain":
-		// Its answer comes when the last request has ended; nobody waits here.
+		// The engine answers when the last request has ended; the handler does not wait for it.
 		s.engine.Send(&enginecore.Control{Control: engine.Control{Op: engine.OpDrain}})
 		wire.Empty(w)
 		return

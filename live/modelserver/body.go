@@ -14,7 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver/enginedrive"
 )
 
-// Readers' buffers. While a request is held its watch keeps the small one.
+// The sizes of the readers' buffers. While the server holds a request open, the request's watch keeps the small buffer.
 const (
 	part1Buffer = 4 << 10
 	part2Buffer = 512
@@ -25,8 +25,7 @@ var (
 	part2Buffers = sync.Pool{New: func() any { return new([part2Buffer]byte) }}
 )
 
-// readPart1 reads a held-open request's body until part 1 is whole. The body
-// stays open behind it.
+// readPart1 reads a held-open request's body until part 1 is complete. The body stays open behind it.
 func readPart1(r *http.Request, reader *held.Reader) (violation string, err error) {
 	buf := part1Buffers.Get().(*[part1Buffer]byte)
 	defer part1Buffers.Put(buf)
@@ -50,27 +49,27 @@ func readPart1(r *http.Request, reader *held.Reader) (violation string, err erro
 	return "", nil
 }
 
-// bodyWatch is a goroutine on the open body of a held request. While the
-// request is held nobody else would see that the peer has left, because
-// net/http looks at the connection only once the body is whole.
+// bodyWatch reads the open body of a held request in a goroutine of its own. Without it, the server would not notice
+// that the peer has left while the request is held, because net/http reads the connection only once the body is
+// complete.
 type bodyWatch struct {
 	w      http.ResponseWriter
 	body   io.Reader
 	reader *held.Reader
 	box    *enginedrive.Box
-	whole  atomic.Bool // the body's end was read; known before anybody is told
+	whole  atomic.Bool // the watch has read the body's end; set before it wakes the request
 	done   chan struct{}
 }
 
-// bodyWatches are the goroutines of a server's watches. Some stay for the next
-// request: a new one has to grow its stack before it has read anything.
+// bodyWatches are the goroutines of a server's watches. Some stay for the next request, because a new goroutine must
+// grow its stack before it reads anything.
 type bodyWatches struct {
 	next    chan *bodyWatch
 	leaving <-chan struct{} // closed when the server begins to stop
 	idle    atomic.Int32
 }
 
-// maxIdleWatches is how many goroutines wait for the next request.
+// maxIdleWatches limits how many goroutines wait for the next request.
 const maxIdleWatches = 64
 
 func newBodyWatches(leaving <-chan struct{}) *bodyWatches {
@@ -94,8 +93,7 @@ func (p *bodyWatches) serve(w *bodyWatch) {
 	}
 }
 
-// wait is the next request's watch; nil where enough wait already, or the
-// server stops.
+// wait returns the next request's watch. It returns nil if enough goroutines wait already, or if the server stops.
 func (p *bodyWatches) wait() *bodyWatch {
 	defer p.idle.Add(-1)
 	if p.idle.Add(1) > maxIdleWatches {
@@ -148,20 +146,18 @@ func (w *bodyWatch) read() {
 	}
 }
 
-// finish ends the watch, whatever the body's state.
+// finish ends the watch, whether or not the body is complete.
 func (w *bodyWatch) finish() {
-	// Once the body is whole net/http itself reads the connection, to see the
-	// client leave. That read must not fail: it would end the context of this
-	// connection's later requests as well.
+	// Once the body is complete, net/http itself reads the connection, to see the client leave. That read must not
+	// fail: a failure would also end the context of this connection's later requests.
 	if !w.whole.Load() {
 		stopReading(w.w)
 	}
 	<-w.done
 }
 
-// stopReading makes reads of the request's body fail, now and later. The
-// connection cannot be used again: what was left of the body is unread.
-// net/http notices that by itself.
+// stopReading makes reads of the request's body fail, now and later. The connection cannot be used again, because the
+// rest of the body is unread. net/http notices that by itself.
 func stopReading(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
 }

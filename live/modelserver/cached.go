@@ -5,8 +5,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Cached are the engine's own names for the blocks in its KV cache, on any
-// tier. After Stop there are none.
+// Cached returns the engine's own names for the blocks in its KV cache, on any tier. After Stop it returns none.
 func (s *Server) Cached() (held []kv.EngineHash) {
 	s.engine.With(func(machine.Time) { held = s.engine.Core.Cached() })
 	return held

@@ -11,14 +11,14 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// Leave ends the server's process, as far as others see it: it takes no new connection and no
-// new request, finishes what it has and what others still fetch until ctx ends, and cuts the rest, of which it says how
-// many. What its engine knew is lost. Join has it begin anew.
+// Leave ends the server's process as others see it. The server takes no new connection and no new request. Until ctx
+// ends, it finishes its requests and the KV caches that other servers still fetch; then it cuts the rest and returns
+// how many it cut. The engine's state is lost. Join starts the server again.
 func (s *Server) Leave(ctx context.Context) (cut int) {
 	s.engine.Send(&enginecore.Control{Control: engine.Control{Op: engine.OpDrain}})
 	if s.http.Shutdown(ctx) != nil {
 		cut = s.inFlight.value()
-		_ = s.http.Close() // what is left is cut
+		_ = s.http.Close() // cuts the remaining connections
 	}
 	s.inFlight.wait()
 	for s.keeps() && ctx.Err() == nil {
@@ -28,18 +28,17 @@ func (s *Server) Leave(ctx context.Context) (cut int) {
 	return cut
 }
 
-// keepsInterval is how often a server that leaves is asked whether somebody still has a KV cache
-// to fetch from it.
+// keepsInterval is how often Leave checks whether another server still has a KV cache to fetch.
 const keepsInterval = 10 * time.Millisecond
 
-// keeps says whether the engine keeps or sends a KV cache for another server.
+// keeps reports whether the engine keeps or sends a KV cache for another server.
 func (s *Server) keeps() (yes bool) {
 	s.engine.With(func(machine.Time) { yes = s.engine.Core.Holds() > 0 })
 	return yes
 }
 
-// Join has a server that left listen again where it did, with an empty cache. After an
-// error it listens nowhere, and may be asked again.
+// Join makes a server that left listen again at the same address, with an empty cache. After an error it listens
+// nowhere, and Join may be called again.
 func (s *Server) Join() (err error) {
 	l, err := serve.Listen("a model server", s.endpoint)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A server that cannot begin anew, since its engine has ended, listens nowhere.
+// A server that cannot start again, because its engine has ended, listens nowhere.
 func TestJoinThatFails(t *testing.T) {
 	t.Parallel()
 	f, err := New(Options{Servers: []ServerOptions{fast()}})

@@ -158,8 +158,7 @@ func (c *collector) Publish(e kv.Event) {
 
 func (c *collector) Close() { c.closed = true }
 
-// KV events tell of blocks with the tokens that are in them, prompt and
-// output, and with true parents.
+// KV events describe blocks with their tokens, prompt and output, and with their true parents.
 func TestKVEvents(t *testing.T) {
 	t.Parallel()
 	var c collector
@@ -197,8 +196,8 @@ func TestKVEvents(t *testing.T) {
 	}
 }
 
-// The page of an idle server is the same page; that of one that did something
-// is not. Every family is there under both spellings.
+// The page of an idle server stays the same, and the page of a server that did something does not. Every family is
+// there under both spellings.
 func TestMetricsPage(t *testing.T) {
 	t.Parallel()
 	b := start(t, batched())
@@ -246,8 +245,7 @@ func TestMetricsPage(t *testing.T) {
 	}
 }
 
-// A held-open request keeps its slot and its blocks while it is held, and the
-// others go on beside it.
+// A held-open request keeps its slot and its blocks while it is held, and the other requests continue beside it.
 func TestHeldAmongOthers(t *testing.T) {
 	t.Parallel()
 	b := start(t, batched())
@@ -297,7 +295,7 @@ func TestSetTimes(t *testing.T) {
 	if got, ok := b.Times(); !ok || got != (Times{}) {
 		t.Fatalf("%v %v", got, ok)
 	}
-	// The step that runs still takes its hour; whoever comes later does not.
+	// The running step still takes its hour; later requests do not.
 	b.engine.Control(&enginecore.Control{Control: engine.Control{Op: engine.OpSleep}})
 	b.engine.Control(&enginecore.Control{Control: engine.Control{Op: engine.OpWake}})
 	<-done
@@ -317,7 +315,7 @@ func TestFakeMetrics(t *testing.T) {
 	}
 	post(`{"running-requests":16,"waiting-requests":"ramp:3:3:1s","kv-cache-usage":0.25,"loras":[{"running":"a,b","waiting":"c"}],
 		"ttft-buckets-values":[0,3,1],"request-prompt-tokens":[10,20],"request-success-total":{"stop":7}}`)
-	// What is not said anew stays.
+	// Values that are not set again stay.
 	post(`{"tpot-buckets-values":[0,0,5],"prefix-cache-hits":40,"total-generation-tokens":99}`)
 	page := b.page()
 	for name, want := range map[string]float64{"vllm:num_requests_running": 16, "vllm:num_requests_waiting": 3,

@@ -11,8 +11,8 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
-// Fail has the engine die: engine.OpCrash, or engine.OpFailRank of one of its
-// ranks. What it has in flight fails, and it is not healthy any more.
+// Fail makes the engine die: engine.OpCrash, or engine.OpFailRank for one of its ranks. The engine's requests fail, and
+// the server is no longer healthy.
 func (s *Server) Fail(c engine.Control) error {
 	if err := s.engine.Core.Config().CheckFailure(c); err != nil {
 		return fmt.Errorf("model server %s: %w", s.name, err)
@@ -20,7 +20,7 @@ func (s *Server) Fail(c engine.Control) error {
 	return s.live(c)
 }
 
-// Restart brings an engine back that has died, with an empty cache.
+// Restart starts a dead engine again, with an empty cache.
 func (s *Server) Restart() error { return s.live(engine.Control{Op: engine.OpRestart}) }
 
 func (s *Server) live(c engine.Control) error {
@@ -30,8 +30,8 @@ func (s *Server) live(c engine.Control) error {
 	return nil
 }
 
-// sleep answers POST /sleep?level=1 (vLLM: --enable-sleep-mode). What is in
-// flight is aborted; while asleep the server answers 503.
+// sleep answers POST /sleep?level=1 (vLLM: --enable-sleep-mode). It aborts the requests in flight. While asleep, the
+// server answers 503.
 func (s *Server) sleep(w http.ResponseWriter, r *http.Request) {
 	level := 1
 	if v := r.URL.Query().Get("level"); v != "" {
@@ -50,7 +50,7 @@ func (s *Server) sleep(w http.ResponseWriter, r *http.Request) {
 	wire.Empty(w)
 }
 
-// wakeUp answers POST /wake_up. Tags are accepted; everything wakes.
+// wakeUp answers POST /wake_up. It accepts tags, but always wakes everything.
 func (s *Server) wakeUp(w http.ResponseWriter, r *http.Request) {
 	s.engine.Operate(engine.Control{Op: engine.OpWake})
 	wire.Empty(w)
@@ -61,8 +61,8 @@ func (s *Server) isSleeping(w http.ResponseWriter, r *http.Request) {
 	wire.Fill(w, `{"is_sleeping":$}`, s.engine.SleepLevel() > 0)
 }
 
-// resetPrefixCache answers POST /reset_prefix_cache. As with vLLM it is 200
-// even when blocks are in use and nothing was reset.
+// resetPrefixCache answers POST /reset_prefix_cache. Like vLLM, it answers 200 even if blocks are in use and nothing
+// was reset.
 func (s *Server) resetPrefixCache(w http.ResponseWriter, r *http.Request) {
 	if !s.engine.Operate(engine.Control{Op: engine.OpResetPrefixCache}) {
 		s.log.Warn("prefix cache not reset: blocks are in use", "server", s.name)

@@ -62,8 +62,7 @@ func TestTimesAreExact(t *testing.T) {
 	}
 }
 
-// Who waits for blocks waits, and is not told 500; what is generated takes
-// blocks as well.
+// A request without free blocks waits, and does not get a 500. Generated tokens take blocks as well.
 func TestBlocksRunOut(t *testing.T) {
 	t.Parallel()
 	o := constant(machine.Millisecond, machine.Millisecond)
@@ -204,7 +203,7 @@ func TestWholeNumbersAsBlockIDs(t *testing.T) {
 	}
 }
 
-// A server that sleeps serves nobody, and goes on when it wakes.
+// A sleeping server serves no requests, and continues when it wakes.
 func TestAsleep(t *testing.T) {
 	t.Parallel()
 	b := start(t, batched())
@@ -256,9 +255,8 @@ func TestSleepIgnored(t *testing.T) {
 	})
 }
 
-// What a prompt finds in the cache is the longest beginning of it that the KV
-// events have told of, never a part behind a gap, never its last token; and no
-// block is told of before its parent. (They get wrong: hits behind evicted
+// A prompt's hit in the cache is its longest prefix in the KV events so far, never a part behind a gap, and never the
+// prompt's last token. No event for a block precedes the event for its parent. (They get wrong: hits behind evicted
 // blocks, heads whose parent is their own tail, whole prompts found.)
 func TestCacheIsWhatEventsSay(t *testing.T) {
 	t.Parallel()

@@ -11,9 +11,9 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// killBy carries out the faults of a header that are the whole engine's: crash,
-// and fail-rank=N. The request that asks for one is the first to find the engine
-// dead. What is left of the header is the request's own.
+// killBy carries out the faults of a header that concern the whole engine: crash, and fail-rank=N. The request that
+// asks for one is the first to find the engine dead. killBy returns the rest of the header, which concerns the request
+// alone.
 func (s *Server) killBy(r *http.Request, value string) (rest string, err error) {
 	var own []string
 	for item := range strings.SplitSeq(value, ";") {
@@ -33,12 +33,12 @@ func (s *Server) killBy(r *http.Request, value string) (rest string, err error) 
 			return "", fmt.Errorf("%s %q: a server without --api-key takes this from its own machine alone",
 				modelserver.FaultHeader, value)
 		}
-		_ = s.live(c) // an engine that is dead already stays so
+		_ = s.live(c) // an engine that is already dead stays dead
 	}
 	return strings.Join(own, ";"), nil
 }
 
-// rankOf reads the number of a rank of the server's tensor-parallel group.
+// rankOf parses the number of a rank of the server's tensor-parallel group.
 func (s *Server) rankOf(text string) (engine.Op, int, error) {
 	rank, err := strconv.Atoi(text)
 	if last := max(1, s.opts.TensorParallel) - 1; err != nil || rank < 0 || rank > last {

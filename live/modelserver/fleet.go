@@ -27,7 +27,7 @@ type Fleet struct {
 	stopOnce sync.Once
 }
 
-// New checks the options and builds the servers. Nothing listens yet.
+// New checks the options and builds the servers. They do not listen yet.
 func New(o Options) (*Fleet, error) {
 	if o.Origin.IsZero() {
 		o.Origin = time.Now()
@@ -70,8 +70,7 @@ func New(o Options) (*Fleet, error) {
 	return f, errors.Join(errs...)
 }
 
-// Start listens on every address and serves until Stop, or until ctx ends. On
-// error nothing is left listening.
+// Start listens on every address and serves until Stop, or until ctx ends. After an error, no server listens.
 func (f *Fleet) Start(context.Context) error {
 	for _, s := range f.servers {
 		if err := s.listen(); err != nil {
@@ -88,10 +87,10 @@ func (f *Fleet) Start(context.Context) error {
 	return nil
 }
 
-// Servers are the servers in the order of Options.
+// Servers returns the servers in the order of Options.
 func (f *Fleet) Servers() []*Server { return f.servers }
 
-// Addresses are where the servers listen, once started.
+// Addresses returns the servers' listening addresses, once they have started.
 func (f *Fleet) Addresses() []string {
 	var out []string
 	for _, s := range f.servers {
@@ -100,8 +99,8 @@ func (f *Fleet) Addresses() []string {
 	return out
 }
 
-// Stop takes no new connections, lets requests in flight finish until ctx
-// ends, and then cuts what is left. Afterwards no goroutine of the fleet runs.
+// Stop takes no new connections, lets requests in flight finish until ctx ends, and then cuts the rest. When it
+// returns, no goroutine of the fleet runs.
 func (f *Fleet) Stop(ctx context.Context) {
 	f.stopOnce.Do(func() { f.stop(ctx) })
 }
@@ -118,26 +117,26 @@ func (f *Fleet) stop(ctx context.Context) {
 	f.network.Stop()
 }
 
-// LoseTransfers has the KV caches be lost that are on their way to or from a server, and
-// with stay those that begin until MendTransfers.
+// LoseTransfers loses the KV caches that are on their way to or from a server and, with stay, those whose transfer
+// starts before MendTransfers.
 func (f *Fleet) LoseTransfers(server int, stay bool) {
 	f.network.Send(enginecore.Break{Of: server, Stay: stay})
 }
 
-// MendTransfers has nothing more of a server be lost.
+// MendTransfers ends the losses that LoseTransfers began.
 func (f *Fleet) MendTransfers(server int) { f.network.Send(enginecore.Mend{Of: server}) }
 
-// Failed has the error of the first server that ended by itself.
+// Failed delivers the error of the first server that ended by itself.
 func (f *Fleet) Failed() <-chan error { return f.serving.Failed() }
 
-// Load is how full the server's engine was until now; false once it has been stopped.
+// Load returns the load of the server's engine up to now, and false after Stop.
 func (s *Server) Load() (l engine.Load, ok bool) {
 	ok = s.engine.With(func(now machine.Time) { l = s.engine.Core.Engine().Load(now) })
 	return l, ok
 }
 
-// Holds is what the engine has in hand, and the KV blocks in use; false while it is dead or
-// has been stopped.
+// Holds returns the engine's counters and the number of KV blocks in use. It returns false while the engine is dead,
+// and after Stop.
 func (s *Server) Holds() (st engine.Stats, blocks int, alive bool) {
 	s.engine.With(func(machine.Time) {
 		st, blocks, alive = s.engine.Core.Engine().Stats(), s.engine.Core.Engine().KVBlocksUsed(), !s.engine.Core.Dead()

@@ -6,7 +6,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver"
 )
 
-// forms are the forms that requests asked for lately, for any goroutine.
+// forms caches the forms that requests asked for lately. It is safe for concurrent use.
 type forms struct {
 	mu   sync.Mutex
 	kept *modelserver.FormStore

@@ -2,11 +2,11 @@ package modelserver
 
 import "sync"
 
-// gauge counts what is under way and lets one wait until nothing is.
+// gauge counts the work in progress, and lets a goroutine wait until there is none.
 type gauge struct {
 	mu   sync.Mutex
 	n    int
-	zero chan struct{} // closed when n falls to 0; nil while nobody waits
+	zero chan struct{} // closed when n falls to 0; nil without a waiter
 }
 
 func (g *gauge) add(d int) {

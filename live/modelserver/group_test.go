@@ -69,8 +69,8 @@ func (b *bench) gauge(name string) float64 {
 	return v
 }
 
-// Document 003's group: rank 0 tells the others, every layer ends in
-// all-reduces, and the record has each with its time.
+// Document 003's group: rank 0 broadcasts each step to the others, every layer ends in all-reduces, and the record has
+// each with its time.
 func TestGroupSteps(t *testing.T) {
 	t.Parallel()
 	b := start(t, grouped(t))

@@ -18,8 +18,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver/vllmservice"
 )
 
-// A subscriber is told of blocks as they come, and one that comes back goes on
-// where it was.
+// A subscriber receives the events of blocks as they happen. One that comes back continues where it was.
 func TestGRPCSubscribe(t *testing.T) {
 	t.Parallel()
 	o := batched()

@@ -373,7 +373,7 @@ func TestGRPCEmbedAndInfo(t *testing.T) {
 	}
 }
 
-// What the endpoint picker reads in a body is what the server would read.
+// The endpoint picker reads the same values in a body as the server.
 func TestGRPCAsThePickerReadsIt(t *testing.T) {
 	t.Parallel()
 	got, err := parse.VLLMGRPC{}.Parse("/vllm.grpc.engine.VllmEngine/Generate",

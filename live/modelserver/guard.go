@@ -18,8 +18,8 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// guard stands before every route: keys where the server has some, the
-// headers of llm-d-inference-sim's pods, and health while it starts.
+// guard wraps every route. It checks API keys if the server has any, adds the headers of llm-d-inference-sim's pods,
+// and answers health checks while the server starts.
 func (s *Server) guard(next http.Handler) http.Handler {
 	if s.opts.OutOfMemory != nil {
 		return http.HandlerFunc(s.killed)
@@ -32,8 +32,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// turnedAway answers a request that is not for a route: it is not what the request waits
-// in, so that its variables take no stack then.
+// turnedAway answers a request that does not get to a route. It is a function of its own so that its variables take no
+// stack while the request waits.
 func (s *Server) turnedAway(w http.ResponseWriter, r *http.Request, keys serve.Tokens) bool {
 	if s.opts.PodName != "" {
 		w.Header().Set("X-Inference-Pod", s.opts.PodName)
@@ -60,8 +60,8 @@ func (s *Server) turnedAway(w http.ResponseWriter, r *http.Request, keys serve.T
 	return false
 }
 
-// open tells whether a path needs no key: what says how the server is doing.
-// vLLM asks for one below /v1 alone.
+// open reports whether a path needs no key because it only reports the server's state. vLLM asks for a key below /v1
+// alone.
 func open(path string) bool {
 	switch path {
 	case "/health", "/health/ready", "/ping", "/version", "/load", "/metrics", "/query":
@@ -70,8 +70,8 @@ func open(path string) bool {
 	return strings.HasPrefix(path, grpcapi.HealthService)
 }
 
-// controls tells whether a path changes what the server is for everybody. vLLM
-// has those that it has in its development mode alone.
+// controls reports whether a path changes the server for all clients. vLLM serves such paths, where it has them, in its
+// development mode alone.
 func controls(path string) bool {
 	switch path {
 	case "/sleep", "/wake_up", "/reset_prefix_cache", "/fake_metrics":
@@ -80,7 +80,7 @@ func controls(path string) bool {
 	return strings.HasPrefix(path, "/admin/")
 }
 
-// refuse answers who may not, in the words of what they speak.
+// refuse answers a request that is not allowed, in the client's protocol.
 func refuse(w http.ResponseWriter, r *http.Request, e *openai.Error) {
 	if vllmgrpc.IsGRPC(r.Header.Get("Content-Type")) {
 		grpcapi.Refuse(w, r, codes.Code(vllmgrpc.CodeOf(e.Status)), e.Message)
@@ -90,7 +90,7 @@ func refuse(w http.ResponseWriter, r *http.Request, e *openai.Error) {
 	wire.Answer(w, e)
 }
 
-// startingFor is how long the server still pretends to start.
+// startingFor returns how long the server still pretends to start.
 func (s *Server) startingFor() machine.Time {
 	if s.opts.StartupDelay == 0 {
 		return 0

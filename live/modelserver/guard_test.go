@@ -80,7 +80,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// A conversation keeps what was said in it, and a response goes on from there.
+// A conversation keeps its messages, and a response continues from them.
 func TestConversation(t *testing.T) {
 	t.Parallel()
 	b := start(t, fast())

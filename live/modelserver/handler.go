@@ -16,17 +16,16 @@ import (
 func (s *Server) inference(api *modelserver.API) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 1 {
-			// First of all: without it not even a 400 would leave while the
-			// request is held open.
+			// Full duplex comes first: without it, not even a 400 would leave while the client holds the request open.
 			if full, ok := w.(interface{ EnableFullDuplex() error }); ok {
-				_ = full.EnableFullDuplex() // a server of HTTP/1.1 always can
+				_ = full.EnableFullDuplex() // an HTTP/1.1 server always supports it
 			}
 		}
 		s.infer(w, r, api)
 	}
 }
 
-// headOf reads a request's headers; one that brought no id is given one.
+// headOf reads a request's headers. A request without an id gets one.
 func (s *Server) headOf(r *http.Request, h *modelserver.Head) {
 	*h = modelserver.ReadHead(func(name string) string { return wire.Header(r, name) })
 	if h.RequestID == "" {
@@ -35,8 +34,8 @@ func (s *Server) headOf(r *http.Request, h *modelserver.Head) {
 	h.Created = time.Now().Unix()
 }
 
-// infer serves a request for tokens, whatever API it came by. It stays on the stack
-// while the request waits, so what a request begins with is done apart.
+// infer serves a request for tokens from any API. Its frame stays on the stack while the request waits, so functions of
+// their own do the work at the request's start.
 func (s *Server) infer(w http.ResponseWriter, r *http.Request, api *modelserver.API) {
 	s.inFlight.add(1)
 	defer s.inFlight.add(-1)
@@ -54,8 +53,7 @@ func (s *Server) infer(w http.ResponseWriter, r *http.Request, api *modelserver.
 	}
 }
 
-// open reads what stands before the body and opens the Response; refused is a request
-// that has its answer already.
+// open reads what precedes the body and opens the Response. refused means that the Response already has its answer.
 func (g *inferenceRequest) open() (boundary string, isHeld, refused bool) {
 	s := g.s
 	s.headOf(g.r, &g.head)
@@ -102,7 +100,7 @@ func (g *inferenceRequest) serveHeld(boundary string) {
 		case g.watch != nil:
 			g.watch.finish()
 		case !g.whole:
-			// net/http would wait for the rest of a body that nobody sends.
+			// Otherwise net/http would wait for the rest of a body that the client does not send.
 			stopReading(g.w)
 		}
 	}()
@@ -116,18 +114,17 @@ func (g *inferenceRequest) serveHeld(boundary string) {
 	case violation != "":
 		g.broke(modelserver.Progress{Violation: violation})
 	default:
-		serve.BodyWhole(g.r) // the part that matters is here; the rest comes when the picker likes
+		serve.BodyWhole(g.r) // the first part is complete; the endpoint picker decides when the rest comes
 		g.body = g.held.Payload()
 		g.resp.Body(g.s.clock(), len(g.body), &g.fx)
 	}
 	g.stay()
 }
 
-// broke tells the Response what was wrong with a body that is not whole.
+// broke reports an incomplete body to the Response.
 func (g *inferenceRequest) broke(p modelserver.Progress) { g.resp.Input(g.s.clock(), &p, &g.fx) }
 
-// faultOf is what goes wrong with a request. What its header asks for of the
-// whole engine is done at once.
+// faultOf returns a request's fault. It carries out at once the faults in the header that concern the whole engine.
 func (s *Server) faultOf(r *http.Request, h *modelserver.Head) (lifecycle.Fault, *openai.Error) {
 	if !s.opts.Faults.IgnoreHeader && h.Fault != "" {
 		var err error

@@ -33,8 +33,8 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// Who has no key sees how a server does and nothing else; in particular nobody
-// without one ends it, over HTTP or gRPC.
+// A client without a key sees the server's health and nothing else. In particular, it cannot end the server, over HTTP
+// or gRPC.
 func TestKeysGuardAllButHealth(t *testing.T) {
 	t.Parallel()
 	o := batched()
@@ -241,14 +241,14 @@ func (c *watchedClient) Err() error {
 	return c.Context.Err()
 }
 
-// quiet is a publisher that tells nobody.
+// quiet is a publisher that drops all events.
 type quiet struct{}
 
 func (quiet) Publish(kv.Event) {}
 func (quiet) Close()           {}
 
-// A server that listens on all addresses tells others one at which it can be
-// reached: in its topic, for its caches, in its headers.
+// A server that listens on all addresses gives others one at which it can be reached: in its topic, for its caches, in
+// its headers.
 func TestWildcardIsNoIdentity(t *testing.T) {
 	t.Parallel()
 	for _, listen := range []string{"[::]:0", "0.0.0.0:0"} {
@@ -290,7 +290,7 @@ func TestWildcardIsNoIdentity(t *testing.T) {
 	}
 }
 
-// A listener that dies is no secret: the fleet tells of it.
+// A listener that dies is no secret: the fleet reports it.
 func TestDeadListenersAreTold(t *testing.T) {
 	t.Parallel()
 	dead := start(t, fast())

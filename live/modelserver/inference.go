@@ -16,8 +16,8 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// inferenceRequest is one request on its way through the server: the goroutine that
-// net/http made for it, asleep on the box, carrying out what the Response says.
+// inferenceRequest is one request on its way through the server. The goroutine that net/http made for the request
+// sleeps on the box and carries out the Response's effects.
 type inferenceRequest struct {
 	s      *Server
 	w      http.ResponseWriter
@@ -27,21 +27,21 @@ type inferenceRequest struct {
 	api    *modelserver.API
 	resp   modelserver.Response
 	fx     modelserver.Effects
-	body   []byte  // what is read of the request,
-	pooled *[]byte // in this buffer; nil: in the held reader's
+	body   []byte  // the part of the request that has been read,
+	pooled *[]byte // in this buffer; nil if it is in the held reader's
 	box    *enginedrive.Box
 	seqs   []*enginedrive.Seq
 	now    []modelserver.Choice // the box's choices as last seen
-	heard  modelserver.Progress // what it is told
+	heard  modelserver.Progress // the state that Message reported last
 	kept   *modelserver.Kept    // blocks kept for the decode server
 	began  bool                 // status and first token have left
-	whole  bool                 // the request's body was read to its end
+	whole  bool                 // the whole body has been read
 	held   *held.Reader         // of a held-open request; nil otherwise
-	watch  *bodyWatch           // of its body
-	memory modelserver.Memory   // of what is read
+	watch  *bodyWatch           // reads the body of a held-open request
+	memory modelserver.Memory   // of the decoded body
 
-	// one is what nearly every request needs, in the same piece of memory; the
-	// slices above stand on it where there is one choice.
+	// one holds the parts that nearly every request needs in one allocation. For a request with one choice, the slices
+	// above point into it.
 	one struct {
 		box  enginedrive.Box
 		seq  enginedrive.Seq
@@ -53,11 +53,10 @@ type inferenceRequest struct {
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
 
-// inferenceRequests are those that nobody knows of any more: what is warm is used again.
+// inferenceRequests are finished requests that nothing refers to any more, for reuse while their memory is warm.
 var inferenceRequests = sync.Pool{New: func() any { return new(inferenceRequest) }}
 
-// recycle gives back a request that has been answered, unless the engine may still
-// come to it.
+// recycle gives an answered request back for reuse, unless the engine may still refer to it.
 func (g *inferenceRequest) recycle() {
 	if g.box.Free() {
 		ready := g.box.Ready
@@ -69,34 +68,34 @@ func (g *inferenceRequest) recycle() {
 
 const keptBuffer = 64 << 10 // larger buffers are not kept
 
-// chats are parsed requests to /v1/chat/completions; of what they say nothing
-// is kept but strings and lists of their own.
+// chats are parsed requests to /v1/chat/completions. Of a parsed request, the server keeps only strings and lists that
+// are copies.
 var chats = sync.Pool{New: func() any { return new(openai.Chat) }}
 
-// stay carries out what the Response says to the request's end.
+// stay carries out the Response's effects until the request ends.
 func (g *inferenceRequest) stay() {
 	drive.Run[*modelserver.Progress, *modelserver.Effects](&g.resp, &g.fx, g.s.clock, g)
 }
 
-// Over, Woken, Done, Left, Message and Carry are for drive.Run.
+// drive.Run calls Over, Woken, Done, Left, Message and Carry.
 
 func (g *inferenceRequest) Over() bool             { return g.resp.Over() }
 func (g *inferenceRequest) Woken() <-chan struct{} { return g.box.Ready }
 func (g *inferenceRequest) Done() <-chan struct{}  { return g.ctx.Done() }
 func (g *inferenceRequest) Left()                  { g.box.Put(func(p *modelserver.Progress) { p.Gone = g.gone() }) }
 
-// HasLeft is for the Reader.
+// HasLeft implements the Reader's client.
 func (g *inferenceRequest) HasLeft() bool { return g.ctx.Err() != nil }
 
-// gone is why nobody waits for the answer any more.
+// gone returns the reason why the client no longer waits for the answer.
 func (g *inferenceRequest) gone() string {
-	if cause := context.Cause(g.ctx); !errors.Is(cause, g.ctx.Err()) { // who ended it says why
+	if cause := context.Cause(g.ctx); !errors.Is(cause, g.ctx.Err()) { // the cause that ended the context says why
 		return cause.Error()
 	}
 	return "the client left"
 }
 
-// Message is what has happened, as the Response is told of it.
+// Message returns the request's state for the Response.
 func (g *inferenceRequest) Message() *modelserver.Progress {
 	var kept *enginecore.Hold
 	g.heard, kept = g.box.Look(g.now)
@@ -111,7 +110,7 @@ func (g *inferenceRequest) Message() *modelserver.Progress {
 	return &g.heard
 }
 
-// Carry carries out an effect; what comes of it may be more.
+// Carry carries out an effect. That may cause further effects.
 func (g *inferenceRequest) Carry(i int) {
 	e := g.fx.List[i]
 	switch e.Kind {
@@ -136,18 +135,16 @@ func (g *inferenceRequest) Carry(i int) {
 		wire.Cut(g.w, e.Reset)
 	case modelserver.Leave:
 		if cause := context.Cause(g.ctx); cause == nil || errors.Is(cause, context.Canceled) {
-			// Returning would make an empty 200 of it, if somebody is there
-			// after all.
+			// If the client is still there after all, a return would send it an empty 200.
 			panic(http.ErrAbortHandler)
-		} // a call that was aborted or ran out of time is told so
+		} // the Response reports a call that was aborted or ran out of time
 	default:
 		g.send(&e)
 	}
 }
 
-// send sends what the Response has to say. The buffer is borrowed while there is
-// something to write: a request that waits has none, and those that write share
-// what is warm.
+// send writes the Response's output. It borrows its buffer only for the write: a waiting request has no buffer, and
+// requests that write share warm buffers.
 func (g *inferenceRequest) send(e *modelserver.Effect) {
 	pooled := buffers.Get().(*[]byte)
 	b := g.resp.Append((*pooled)[:0], e)
@@ -161,7 +158,7 @@ func (g *inferenceRequest) send(e *modelserver.Effect) {
 		wire.Write(g.w, http.StatusOK, g.resp.Request().Encoder.ContentType(), b)
 	case e.Kind == modelserver.End:
 		// Not flushed: net/http sends it with the end of the response, in one piece.
-		_, _ = g.w.Write(b) // the client may be gone; there is nobody to tell
+		_, _ = g.w.Write(b) // the client may have left; no error could be reported to it
 		if serve.TakesTrailers(g.r) {
 			g.timings(false, true, http.TrailerPrefix)
 		}
@@ -191,8 +188,7 @@ func (g *inferenceRequest) flush(b []byte) error {
 	return err
 }
 
-// closes tells the client that the connection ends with an answer that comes
-// before the request's body is whole.
+// closes announces that the connection ends with an answer that precedes the end of the request's body.
 func (g *inferenceRequest) closes() {
 	if !g.whole {
 		wire.CloseAfter(g.w, g.r)
@@ -208,7 +204,7 @@ func (g *inferenceRequest) take() {
 		chats.Put(g.head.Scratch)
 	}
 	g.head.Scratch, g.body = nil, nil
-	if g.pooled != nil { // what was read of it are copies
+	if g.pooled != nil { // the parsed request holds copies
 		if cap(body) <= keptBuffer {
 			*g.pooled = body[:0]
 		}
@@ -221,7 +217,7 @@ func (g *inferenceRequest) take() {
 	g.resp.Take(g.s.clock(), q, bad, &g.fx)
 }
 
-// submit gives the engine what the request asks for.
+// submit submits the request's completions to the engine.
 func (g *inferenceRequest) submit() {
 	all := g.resp.Sequences()
 	g.seqs = g.one.seqs[:0]

@@ -13,13 +13,13 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 )
 
-// Adjustable is a constant step timer whose times may be changed while a
-// server runs. A change counts from the engine's next step on.
+// Adjustable is a constant step timer whose times may change while a server runs. A change takes effect with the
+// engine's next step.
 type Adjustable struct {
 	now atomic.Pointer[latency.Constant]
 }
 
-// NewAdjustable is a timer with these times.
+// NewAdjustable returns a timer with these times.
 func NewAdjustable(c latency.Constant) *Adjustable {
 	a := new(Adjustable)
 	a.now.Store(&c)
@@ -34,15 +34,13 @@ func (a *Adjustable) DecodeLine(batch int, context int64) (engine.Line, bool) {
 	return a.now.Load().DecodeLine(batch, context)
 }
 
-// Source says where the times come from, for people.
+// Source names where the times come from, for people.
 func (a *Adjustable) Source() string { return "constant" }
 
-// Times are what a server's clock can be set to: how long a prompt takes, and
-// each further token.
+// Times are the adjustable times of a server: the time for a prompt, and the time for each further token.
 type Times struct{ TimeToFirstToken, InterTokenLatency time.Duration }
 
-// Times is what the server's clock is set to; false where its times come from
-// an accelerator or a distribution.
+// Times returns the server's times, and false if they come from an accelerator or a distribution.
 func (s *Server) Times() (Times, bool) {
 	if a, ok := s.cfg.Timer.(*Adjustable); ok {
 		c := a.now.Load()
@@ -57,8 +55,7 @@ func (s *Server) Times() (Times, bool) {
 
 const maxTime = time.Hour
 
-// SetTimes changes them from now on. It is an error where they come from an
-// accelerator.
+// SetTimes changes the times from now on. It returns an error if they come from an accelerator.
 func (s *Server) SetTimes(t Times) error {
 	for _, d := range []time.Duration{t.TimeToFirstToken, t.InterTokenLatency} {
 		if d < 0 || d > maxTime {
@@ -68,8 +65,7 @@ func (s *Server) SetTimes(t Times) error {
 	ttft, itl := machine.FromDuration(t.TimeToFirstToken), machine.FromDuration(t.InterTokenLatency)
 	if a, ok := s.cfg.Timer.(*Adjustable); ok {
 		a.now.Store(&latency.Constant{TimeToFirstToken: ttft, InterTokenLatency: itl})
-		// A message, even about nothing, ends the run of steps that was laid out
-		// with the old times.
+		// Any message, even an empty one, ends the run of steps that the engine planned with the old times.
 		s.engine.Send(enginecore.Look{})
 		return nil
 	}
@@ -83,8 +79,8 @@ func (s *Server) SetTimes(t Times) error {
 	return nil
 }
 
-// SetPrefill has each prompt take a time of its own from low to high from now on. It is an
-// error where servers batch: there it depends on what else they compute.
+// SetPrefill gives each prompt a time of its own, between low and high, from now on. It returns an error for a server
+// that batches, because there a prompt's time depends on the other work in its steps.
 func (s *Server) SetPrefill(low, high time.Duration) error {
 	if low < 0 || high < low || high > maxTime {
 		return fmt.Errorf("prefill: found %v to %v; expected a range from 0 to %v", low, high, maxTime)
@@ -99,7 +95,7 @@ func (s *Server) SetPrefill(low, high time.Duration) error {
 	return nil
 }
 
-// isConstant tells whether every draw is the same; what is not set is 0.
+// isConstant reports whether every draw has the same value. A nil distribution always draws 0.
 func isConstant(d *dist.Dist) bool { return d == nil || d.IsConstant() }
 
 func mean(d *dist.Dist) time.Duration {

@@ -14,7 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 )
 
-// traffic counts what passes the HTTP interface.
+// traffic counts requests and bytes of the HTTP interface.
 type traffic struct {
 	mu     sync.Mutex
 	counts stats.HTTP
@@ -42,8 +42,7 @@ func (s *Server) measured(next http.Handler) http.Handler {
 	})
 }
 
-// routeOf is the path of the route that has served a request, empty where there
-// is none.
+// routeOf returns the path of the route that served a request, or "" if no route did.
 func routeOf(r *http.Request) string {
 	if r.Pattern == "" {
 		return r.URL.Path // served without the mux
@@ -54,7 +53,7 @@ func routeOf(r *http.Request) string {
 	return ""
 }
 
-// measuredWriter notes an answer's status and length.
+// measuredWriter records an answer's status and length.
 type measuredWriter struct {
 	http.ResponseWriter
 	status   int
@@ -79,17 +78,16 @@ func (w *measuredWriter) Flush() {
 	w.ResponseWriter.(http.Flusher).Flush()
 }
 
-// EnableFullDuplex is http.ResponseController's.
+// EnableFullDuplex lets http.ResponseController enable full duplex.
 func (w *measuredWriter) EnableFullDuplex() error {
 	return http.NewResponseController(w.ResponseWriter).EnableFullDuplex()
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap gives http.ResponseController the writer below.
 func (w *measuredWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// ownProcess are the process_* metrics of the process, under the names that
-// Python's client has for them. All servers of a process tell the same, read
-// once a second.
+// ownProcess holds the process_* metrics of the process, under the names that Prometheus' client for Python uses. All
+// servers of a process report the same values, which are read once a second.
 var ownProcess struct {
 	mu     sync.Mutex
 	second int64
@@ -120,7 +118,7 @@ func processPage(second int64) []byte {
 			}
 		}
 	}
-	if err == nil { // else what was read before
+	if err == nil { // otherwise the older values stay
 		p.page = b.Bytes()
 	}
 	p.second = second

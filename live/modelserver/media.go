@@ -11,22 +11,22 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
-// seenMedia are the last media that a server has been shown: vLLM's cache of
-// what its multi-modal processor made of them.
+// seenMedia are the latest media in a server's requests. They stand for vLLM's cache of its multi-modal processor's
+// results.
 type seenMedia struct {
 	mu            sync.Mutex
 	known         *simplelru.LRU[string, struct{}]
 	queries, hits uint64
 }
 
-// seenLength is how many are remembered: vLLM's 4 GiB hold some thousand images.
+// seenLength limits how many media the server remembers. vLLM's 4 GiB hold some thousand images.
 const seenLength = 4096
 
 func (x *seenMedia) show(all []modelserver.Media) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.known == nil {
-		x.known, _ = simplelru.NewLRU[string, struct{}](seenLength, nil) // fails for lengths below 1 alone
+		x.known, _ = simplelru.NewLRU[string, struct{}](seenLength, nil) // fails only for lengths below 1
 	}
 	for i := range all {
 		x.queries++
@@ -43,8 +43,7 @@ func (x *seenMedia) counts() (queries, hits float64) {
 	return float64(x.queries), float64(x.hits)
 }
 
-// query answers GET /query as Mooncake's bootstrap server does: which engine
-// serves which data-parallel rank.
+// query answers GET /query as Mooncake's bootstrap server does: it names the engine of each data-parallel rank.
 func (s *Server) query(w http.ResponseWriter, _ *http.Request) {
 	b := openai.AppendString([]byte(`{"0":{"engine_id":`), s.reader.EngineID)
 	wire.Write(w, http.StatusOK, wire.JSON, append(b, "}}"...))

@@ -87,7 +87,7 @@ func (p *pair) idle() {
 	})
 }
 
-// legs are what the sidecar sends to both servers for one prompt.
+// legs returns the legs that the sidecar sends to both servers for one prompt.
 func legs(p *pair, profile link.Profile, prompt, id string) (prefill, decode string) {
 	host, port, _ := net.SplitHostPort(p.prefill.MeetingAddress())
 	body := func(n int, more string) string {
@@ -245,8 +245,7 @@ func TestExternalCache(t *testing.T) {
 	}
 }
 
-// The offloading connector pulls a beginning of the prompt from a server that
-// has it in its cache.
+// The offloading connector pulls a prefix of the prompt from a server with that prefix in its cache.
 func TestKVSource(t *testing.T) {
 	t.Parallel()
 	p := apart(t, connector.Offloading.Profile, nil)

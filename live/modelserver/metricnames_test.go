@@ -112,7 +112,7 @@ func TestEveryMetricOfVLLM(t *testing.T) {
 	}
 }
 
-// told is a family as a line of vllmMetrics has it.
+// A family in the form of a line of vllmMetrics.
 func told(m *dto.MetricFamily) string {
 	var labels, bounds []string
 	for _, l := range m.Metric[0].Label {

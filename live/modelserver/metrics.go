@@ -15,12 +15,11 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// look is one consistent look at the server: everything in it was read at one
-// moment.
+// look returns one consistent look at the server: all its values are from the same moment.
 func (s *Server) look() (x stats.Look, ok bool) {
 	ok = s.engine.With(func(now machine.Time) {
 		l := s.engine.Core
-		stats := l.Stats() // a long run is counted up to now
+		stats := l.Stats() // counts a long run of steps up to now
 		if stats.Hardware() != nil && l.Engine().Computing() {
 			s.engine.Tell(now, enginecore.Look{})
 		}
@@ -63,15 +62,15 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 
 const promType = "text/plain; version=0.0.4; charset=utf-8"
 
-// pageKey is all that a metrics page depends on.
+// pageKey holds everything that a metrics page depends on.
 type pageKey struct {
 	stats.Moment
-	faked    int64 // which tenth of a second it is, where metrics are made up
+	faked    int64 // the current tenth of a second, if metrics are faked
 	adapters int
 	sleep    int
 	fake     *stats.FakeMetrics
-	http     uint64 // which version of the counts of HTTP requests
-	second   int64  // of the process's own metrics
+	http     uint64 // version of the counts of HTTP requests
+	second   int64  // second of the process's own metrics
 }
 
 type pageCache struct {
@@ -118,14 +117,13 @@ func (s *Server) page() ([]byte, bool) {
 
 func unixSeconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
 
-// fakeRefresh is how long a page with changing metrics is kept.
+// fakeRefresh is how long the server keeps a page with changing metrics.
 const fakeRefresh = 100 * machine.Millisecond
 
 // SetFakeMetrics replaces metrics in /metrics from now on; nil ends that.
 func (s *Server) SetFakeMetrics(f *stats.FakeMetrics) { s.fake.Store(f) }
 
-// fakeMetrics answers POST /fake_metrics, an older way to say what
-// /admin/config says under fake-metrics.
+// fakeMetrics answers POST /fake_metrics, the older form of the key fake-metrics of /admin/config.
 func (s *Server) fakeMetrics(w http.ResponseWriter, r *http.Request) {
 	body, ok := wire.ReadBody(w, r, s.opts.MaxBodyBytes)
 	if !ok {

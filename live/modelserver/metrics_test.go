@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// said is what a server's metrics say now of one series without labels of its
-// own.
+// said returns the current value of a server's series that has no labels of its own.
 func said(t *testing.T, s *Server, name string) float64 {
 	t.Helper()
 	page, ok := s.page()
@@ -31,9 +30,8 @@ const (
 	saidHits    = "vllm:external_prefix_cache_hits_total"
 )
 
-// Document 003's figures of the KV cache are true of a server without KV events:
-// what it holds when nobody asks anything of it, how much of that can be found,
-// and a hit rate of which what came from another server is none.
+// Document 003's figures of the KV cache hold for a server without KV events: its content when it is idle, how much of
+// that can be found, and a hit rate in which blocks from another server are no hits.
 func TestDocumentCacheFigures(t *testing.T) {
 	t.Parallel()
 	p := startPair(t, func(o *ServerOptions) {

@@ -7,11 +7,10 @@ import (
 	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
-// A server that does not fit into its memory never serves (enginecore.Kills). The
-// port stays open, so that a person who asks is told why; a real pod would refuse
-// the connection.
+// A server that does not fit into its memory never serves (enginecore.Kills). Its port stays open so that a request
+// gets the reason as its answer; a real pod would refuse the connection.
 
-// crashLoop tells of the kills until the server stops.
+// crashLoop logs the kills until the server stops.
 func (s *Server) crashLoop() {
 	for {
 		n, backOff := enginecore.Kills(s.clock())

@@ -36,7 +36,7 @@ func fields(host string, port int) map[string]string {
 	}
 }
 
-// A server that is no peer is never dialled, whoever names it and how.
+// A server that is no peer is never dialled, whichever request names it, and however.
 func TestOnlyPeersAreDialled(t *testing.T) {
 	t.Parallel()
 	port, asked := silence(t)
@@ -121,8 +121,8 @@ func TestSilentPeersHoldNoBlocks(t *testing.T) {
 	}
 }
 
-// A peer that has answered before and does no more holds blocks for its time for
-// a first byte, and then must be greeted again.
+// A peer that has answered before and then falls silent holds blocks for its time for a first byte. After that it must
+// be greeted again.
 func TestPeerFallsSilent(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -226,8 +226,7 @@ func TestSideChannelKeysAreBounded(t *testing.T) {
 	}
 }
 
-// A handle names no more blocks than its tokens can fill, and none is made for
-// one that does not fit.
+// A handle cannot name more blocks than its tokens can fill. No handle is made for a cache that does not fit.
 func TestHandlesAreBounded(t *testing.T) {
 	t.Parallel()
 	b := start(t, batched())

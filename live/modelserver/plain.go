@@ -8,8 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
-// health answers /health as vLLM does: 200 with an empty body, or 503 when the
-// engine is dead.
+// health answers /health as vLLM does: 200 with an empty body, or 503 if the engine is dead.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 	if s.engine.Dead() {
 		w.Header()["Content-Length"] = []string{"0"}
@@ -48,8 +47,7 @@ func (s *Server) version(w http.ResponseWriter, r *http.Request) {
 // ping answers /ping, SageMaker's health check.
 func (s *Server) ping(w http.ResponseWriter, r *http.Request) { wire.Empty(w) }
 
-// load answers /load: the requests that the server has (vLLM:
-// --enable-server-load-tracking).
+// load answers /load with the number of the server's requests (vLLM: --enable-server-load-tracking).
 func (s *Server) load(w http.ResponseWriter, r *http.Request) {
 	wire.Fill(w, `{"server_load":$}`, s.inFlight.value())
 }

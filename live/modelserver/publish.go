@@ -6,11 +6,11 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv"
 )
 
-// KVPublisher takes the KV events of one server, in order. It batches and
-// sends them by itself and never blocks: the engine waits for it.
+// KVPublisher takes the KV events of one server, in order. It batches and sends them by itself. Publish must never
+// block, because the engine waits for it.
 type KVPublisher interface {
 	Publish(kv.Event)
-	// Close sends what is left and ends the publisher.
+	// Close sends the remaining events and ends the publisher.
 	Close()
 }
 

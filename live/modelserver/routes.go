@@ -57,8 +57,7 @@ func (s *Server) routes() http.Handler {
 	return mux
 }
 
-// direct serves the two paths that nearly all requests are for; the mux would
-// come to the same, later.
+// direct serves the two paths of nearly all requests. The mux would find the same handlers, but takes longer.
 func (s *Server) direct(mux http.Handler) http.Handler {
 	chat, completion := s.inference(modelserver.Chat), s.inference(modelserver.Completions)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -76,8 +75,7 @@ func (s *Server) direct(mux http.Handler) http.Handler {
 	})
 }
 
-// methodsOf are the methods that a path has; empty for a path that is not
-// served.
+// methodsOf returns the methods of a path, or none for a path that the server does not serve.
 func methodsOf(mux *http.ServeMux, r *http.Request) string {
 	allowed := ""
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {

@@ -42,7 +42,7 @@ type Server struct {
 	listening
 	inFlight gauge
 	started  time.Time
-	told     stats.Server // in the metrics
+	told     stats.Server // for the metrics
 	adapters adapters
 	store    *stored.Store
 	reader   modelserver.Reader
@@ -57,23 +57,23 @@ type Server struct {
 	injector  injector
 	shown
 	crashes sync.WaitGroup
-	ctx     context.Context // ends with the server
+	ctx     context.Context // ends when the server stops
 	cancel  context.CancelFunc
 
-	imagePercent atomic.Int32 // of the chats, see ServerOptions.ImagePercent
+	imagePercent atomic.Int32 // percentage of chats, see ServerOptions.ImagePercent
 }
 
-// listening is where a server takes connections.
+// listening is a server's listeners, and the address by which others reach it.
 type listening struct {
 	http     *http.Server
 	listener net.Listener
-	also     net.Listener // of ServerOptions.ListenAlso, or nil
-	endpoint string       // host and port by which others are told of the server, once it listens
+	also     net.Listener // for ServerOptions.ListenAlso, or nil
+	endpoint string       // host and port that the server gives to others, set once it listens
 	served   bool
 	serving  *serve.Group // the fleet's
 }
 
-// shown is what a server's metrics page shows beside its engine.
+// shown holds the parts of a server's metrics page that do not come from its engine.
 type shown struct {
 	pages   pageCache
 	traffic traffic
@@ -157,22 +157,22 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	return s, s.Inject(so.Faults.Inject)
 }
 
-// server is what serves HTTP: once it has been shut down there has to be another.
+// server returns a new HTTP server. An http.Server that was shut down cannot serve again.
 func (s *Server) server() *http.Server {
 	return serve.Requests(s.guard(s.measured(s.direct(s.routes()))), s.opts.Body, s.opts.TLS, s.log)
 }
 
-// Name is the server's name in logs.
+// Name returns the name that log lines use.
 func (s *Server) Name() string { return s.name }
 
-// Reader reads requests as the server does.
+// Reader returns the reader of the server's requests.
 func (s *Server) Reader() *modelserver.Reader { return &s.reader }
 
-// Address is where others reach the server, host:port. Before Start it is what
-// was asked for.
+// Address returns the address where others reach the server, host:port. Before Start, it returns the configured
+// address.
 func (s *Server) Address() string { return s.endpoint }
 
-// URL is the base of the server's API.
+// URL returns the base of the server's API.
 func (s *Server) URL() string {
 	if s.opts.TLS != nil {
 		return "https://" + s.endpoint
@@ -208,13 +208,13 @@ func (s *Server) listen() error {
 	return nil
 }
 
-// noEnvironment: what is to be known of it is in the options.
+// noEnvironment hides the environment from a reader, because the options already have its values.
 func noEnvironment(string) (string, bool) { return "", false }
 
 // abandon undoes listen.
 func (s *Server) abandon() {
 	if s.listener != nil {
-		_ = s.listener.Close() // the error that led here is the one to tell
+		_ = s.listener.Close() // the caller returns the error that led here
 	}
 	if s.also != nil {
 		_ = s.also.Close()
@@ -234,7 +234,7 @@ func (s *Server) serve() {
 	s.accept()
 }
 
-// accept serves what comes to the listeners, until the server is shut down.
+// accept serves the listeners until the server is shut down.
 func (s *Server) accept() {
 	server := s.http
 	s.serving.Go("model server "+s.name+" at "+s.listener.Addr().String(),
@@ -251,7 +251,7 @@ func (s *Server) stop(ctx context.Context) {
 	}
 	close(s.leaving)
 	s.engine.Send(&enginecore.Control{Control: engine.Control{Op: engine.OpDrain}})
-	_ = serve.Stop(ctx, s.http) // of closing what nobody uses any more
+	_ = serve.Stop(ctx, s.http) // an error of closing an unused server
 	s.inFlight.wait()
 	s.cancel()
 	s.crashes.Wait()
@@ -263,7 +263,7 @@ func (s *Server) stop(ctx context.Context) {
 	}
 }
 
-// act carries out what is not for a request; it has the engine in hand.
+// act carries out an effect that concerns no request. The caller holds the engine's lock.
 func (s *Server) act(e *enginecore.Effect) {
 	if x, ok := e.Do.(enginecore.Event); ok {
 		s.publish(x.Event)
@@ -272,13 +272,13 @@ func (s *Server) act(e *enginecore.Effect) {
 	s.kv.Act(e.Do)
 }
 
-// MeetingAddress is where the server's meeting port is, or empty.
+// MeetingAddress returns the address of the server's meeting port, or "" without one.
 func (s *Server) MeetingAddress() string { return s.kv.MeetingAddress() }
 
-// InFlight is how many requests the server is serving, in whatever phase.
+// InFlight returns how many requests the server is serving, in whatever phase.
 func (s *Server) InFlight() int { return s.inFlight.value() }
 
-// EngineStats reads the engine's counters. After Stop they are zero.
+// EngineStats returns the engine's counters. After Stop they are zero.
 func (s *Server) EngineStats() engine.Stats {
 	var st engine.Stats
 	s.engine.With(func(machine.Time) { st = s.engine.Core.Engine().Stats() })

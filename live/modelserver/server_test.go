@@ -503,8 +503,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// stallsAfter2 checks that no more than two tokens come, also where more have
-// been made by the time the server gets to sending them.
+// stallsAfter2 checks that at most two tokens come, even if the server has made more by the time it sends them.
 func (b *bench) stallsAfter2(payload string) {
 	ctx, cancel := context.WithCancel(b.t.Context())
 	defer cancel()

@@ -8,7 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
-// sglangType is the value of SGLang's label engine_type for a server's part in KV transfers.
+// sglangType returns the value of SGLang's label engine_type for a server's part in KV transfers.
 func sglangType(role string) string {
 	switch role {
 	case connector.RoleProducer:
@@ -19,7 +19,7 @@ func sglangType(role string) string {
 	return "unified"
 }
 
-// sglang serves what SGLang has beside OpenAI's API (python/sglang/srt/entrypoints/http_server.py).
+// sglang registers SGLang's own routes beside OpenAI's API (python/sglang/srt/entrypoints/http_server.py).
 func (s *Server) sglang(mux *http.ServeMux) {
 	mux.HandleFunc("POST /generate", s.inference(modelserver.SGLangGenerate))
 	mux.HandleFunc("GET /health_generate", s.health)

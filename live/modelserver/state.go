@@ -12,7 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// state is what core/modelserver asks of a server while it reads requests.
+// state answers core/modelserver's questions about the server while core/modelserver reads requests.
 type state struct{ s *Server }
 
 func (x state) Draws() *lifecycle.Draws { return x.s.draws.Load() }
@@ -48,7 +48,7 @@ func (x state) EncodingsAt() (host string, port int) {
 			text = p
 		}
 	}
-	port, _ = strconv.Atoi(text) // our own address
+	port, _ = strconv.Atoi(text) // the server's own address
 	return host, port
 }
 

@@ -8,19 +8,18 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// Document 003's response headers that a model server knows, as net/http writes
-// them. What is not known when the head of a streamed answer leaves follows it as
-// trailers, for clients that take them (TE).
+// Document 003's response headers that a model server knows, in net/http's spelling. For a streamed answer, times that
+// are unknown when the head leaves follow as trailers, if the client accepts trailers (TE).
 const (
 	prefillTimeHeader     = "X-Prefill-Time-Ms" // from the request's arrival to its first token
 	decodeTimeHeader      = "X-Decode-Time-Ms"  // from the first token to the last
 	totalTimeHeader       = "X-Total-Time-Ms"
 	tokensHeader          = "X-Tokens-Generated"
-	tokensPerSecondHeader = "X-Tokens-Per-Second" // of decoding
+	tokensPerSecondHeader = "X-Tokens-Per-Second" // during decoding
 )
 
-// timings sets the headers that are known when an answer begins, and with ended
-// those that are known at its end. The prefix is that of trailers or empty.
+// timings sets the headers with times that are known when an answer begins and, with ended, those that are known at its
+// end. The prefix is the one for trailers, or empty.
 func (g *inferenceRequest) timings(began, ended bool, prefix string) {
 	if !g.s.opts.TimingHeaders || len(g.seqs) == 0 {
 		return

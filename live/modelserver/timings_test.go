@@ -33,10 +33,9 @@ func (l *lines) String() string {
 	return l.b.String()
 }
 
-// Document 003's response headers say what a request took: of a whole answer in
-// its head, of a streamed one what is known then, and the rest behind it. A KV
-// cache's transfer is as long as the server's own metrics have it. What people
-// grep for in a server's log, and what they ask its side channel, is there.
+// Document 003's response headers report a request's times: a whole answer has all of them in its head, and a streamed
+// one has the known ones there and the rest behind it. The server's own metrics report the same time for a KV cache's
+// transfer. The lines that people grep for in a server's log, and the side channel's answer to them, are there.
 func TestDocumentTimings(t *testing.T) {
 	t.Parallel()
 	var log lines

@@ -11,7 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
-// tokenizeText answers POST /tokenize: the tokens of a prompt or of a chat.
+// tokenizeText answers POST /tokenize with the tokens of a prompt or of a chat.
 func (s *Server) tokenizeText(w http.ResponseWriter, r *http.Request) {
 	body, ok := wire.ReadBody(w, r, s.opts.MaxBodyBytes)
 	if !ok {
@@ -76,9 +76,8 @@ func (s *Server) detokenizeIDs(w http.ResponseWriter, r *http.Request) {
 	wire.Fill(w, `{"prompt":$}`, tokens.Decode(s.reader.Tokenizer, q.Tokens))
 }
 
-// render answers the render endpoints: what /inference/v1/generate would be
-// asked for, tokens included, without generating anything. A chat gives one
-// object, a completion a list with one object per prompt.
+// render answers the render endpoints with the request that /inference/v1/generate would get, tokens included, and
+// generates nothing. A chat gives one object; a completion gives a list with one object for each prompt.
 func (s *Server) render(api *modelserver.API, list bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, ok := wire.ReadBody(w, r, s.opts.MaxBodyBytes)
@@ -138,14 +137,13 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) {
 	wire.Fill(w, `{"input_tokens":$}`, n)
 }
 
-// client is the sender of an HTTP request.
+// client reports whether the sender of an HTTP request has left.
 type client struct{ *http.Request }
 
 // HasLeft implements chattemplate.Client.
 func (c client) HasLeft() bool { return c.Context().Err() != nil }
 
-// Tokens are those of the first prompt of a request to a path, as the server would count
-// them.
+// Tokens returns the tokens of the first prompt of a request to a path, as the server counts them.
 func (s *Server) Tokens(path string, h http.Header, body []byte) ([]uint32, error) {
 	api := modelserver.APIOf(path)
 	if api == nil {

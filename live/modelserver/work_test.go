@@ -70,8 +70,8 @@ type openaiUsage struct {
 	Completion int `json:"completion_tokens"`
 }
 
-// One request cannot ask for any amount of work: beyond the limit it is refused,
-// and told so, before anything of it is generated.
+// One request cannot ask for any amount of work: beyond the limit, the server refuses it with a reason before it
+// generates anything.
 func TestWorkIsBounded(t *testing.T) {
 	t.Parallel()
 	b := start(t, batchedLong())

@@ -1,6 +1,6 @@
-// Package replicas drives in wall time what decides how many servers there are: a Deployment, and the
-// autoscaler over it, whose figures are read from the pages that Prometheus would scrape. Whoever has
-// the servers carries out what happens to them.
+// Package replicas drives, in wall time, the parts that decide the number of servers: a Deployment, and the autoscaler
+// over it. The autoscaler reads its figures from the pages that Prometheus would scrape. The caller, who owns the
+// servers, starts and stops them.
 package replicas
 
 import (
@@ -23,35 +23,35 @@ import (
 
 // Target is a page that Prometheus scrapes.
 type Target struct {
-	// Name is the pod's, the label pod of what it tells.
+	// Name is the pod's name, and the label pod of the page's samples.
 	Name string
-	// Address is host:port; "" where the pod is not there now.
+	// Address is host:port; "" while the pod is not there.
 	Address string
 }
 
-// Options say what is driven, and who carries it out.
+// Options are the parts to drive, and the callbacks that carry out their decisions.
 type Options struct {
 	Deployment *deployment.Deployment
-	// Scaler, if not nil, decides how many servers there are.
+	// Scaler, if not nil, decides the number of servers.
 	Scaler *autoscaler.Config
-	// Happens carries out what happens to a pod. Calls come one after the other, and may take long.
+	// Happens carries out an effect on a pod. Calls do not overlap, and may take long.
 	Happens func(deployment.Effect)
-	// Scaled is told of another number of servers, before anything happens to them.
+	// Scaled receives each change of the number of servers, before Happens gets the effects on pods.
 	Scaled func(autoscaler.Effect)
-	// Pickers and Servers are the pages of endpoint pickers and of model servers, whenever they are
-	// scraped; Servers is not asked where no query reads what they tell.
+	// Pickers and Servers return the pages of endpoint pickers and of model servers at each scrape. Servers is not
+	// called if no query reads their metrics.
 	Pickers, Servers func() []Target
-	// Log hears which page was not read.
+	// Log logs the pages that could not be read.
 	Log *slog.Logger
 }
 
-// Driver drives them. What a machine says is carried out by one goroutine, in order.
+// Driver drives a Deployment and its autoscaler. One goroutine carries out the machines' effects, in order.
 type Driver struct {
 	o     Options
 	began time.Time
 	pod   *drive.Driver[deployment.Message, *machine.Effects[deployment.Effect]]
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	scaler *scaler
 	work   []func()
 	more   *sync.Cond
@@ -61,7 +61,7 @@ type Driver struct {
 	cancel context.CancelFunc
 }
 
-// Start has servers come and go from now on.
+// Start starts the driving.
 func Start(o Options) *Driver {
 	d := &Driver{o: o, began: time.Now()}
 	d.more = sync.NewCond(&d.mu)
@@ -84,17 +84,17 @@ func Start(o Options) *Driver {
 	return d
 }
 
-// scaler is what decides about the number of servers, until there is another one.
+// scaler is an autoscaler that decides the number of servers until another one replaces it.
 type scaler struct {
 	d      *Driver
 	c      *autoscaler.Config
 	m      *autoscaler.Machine
 	scales *drive.Driver[autoscaler.Message, *machine.Effects[autoscaler.Effect]]
-	ready  chan struct{} // closed when scales is there
-	coming sync.Map      // the Targets whose page was asked for and is not there yet
+	ready  chan struct{} // closed once scales is set
+	coming sync.Map      // the Targets whose page was requested and has not arrived yet
 }
 
-// Scale has another autoscaler decide from now on, from the number of servers that there are to be.
+// Scale replaces the autoscaler from now on. The new one starts from the wanted number of servers.
 func (d *Driver) Scale(c *autoscaler.Config) {
 	x := &scaler{d: d, c: c, m: autoscaler.New(*c, d.Status()), ready: make(chan struct{})}
 	began := d.now()
@@ -132,29 +132,29 @@ func (d *Driver) scaling() *scaler {
 
 func (d *Driver) now() machine.Time { return machine.FromDuration(time.Since(d.began)) }
 
-// Tell gives the Deployment a message.
+// Tell sends the Deployment a message.
 func (d *Driver) Tell(m deployment.Message) { d.pod.Input(m) }
 
-// Add has n more servers join.
+// Add makes n more servers join.
 func (d *Driver) Add(n int) {
 	d.pod.With(func(now machine.Time, fx *machine.Effects[deployment.Effect]) {
 		d.o.Deployment.Input(now, deployment.Scale{Replicas: d.o.Deployment.Status().Wanted + n}, fx)
 	})
 }
 
-// Status is how the Deployment stands.
+// Status returns the state of the Deployment.
 func (d *Driver) Status() (s deployment.Status) {
 	d.pod.With(func(machine.Time, *machine.Effects[deployment.Effect]) { s = d.o.Deployment.Status() })
 	return s
 }
 
-// Scales says whether an autoscaler decides.
+// Scales reports whether an autoscaler decides the number of servers.
 func (d *Driver) Scales() bool { return d.scaling() != nil }
 
-// Go has something done apart, which has to end when ctx does; Stop waits for it.
+// Go runs a function in a goroutine. The function must return when ctx ends; Stop waits for it.
 func (d *Driver) Go(what func(ctx context.Context)) { d.done.Go(func() { what(d.ctx) }) }
 
-// Stop lets nothing come or go any more.
+// Stop ends the driving. Afterwards no server joins or leaves.
 func (d *Driver) Stop() {
 	if x := d.scaling(); x != nil {
 		x.scales.Stop()
@@ -168,7 +168,7 @@ func (d *Driver) Stop() {
 	d.done.Wait()
 }
 
-// do has something done after all that came before.
+// do queues a function behind all earlier ones.
 func (d *Driver) do(what func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -196,8 +196,8 @@ func (d *Driver) carryOut() {
 // scrapeTimeout is Prometheus' scrape_timeout.
 const scrapeTimeout = 10 * time.Second
 
-// scrape reads the pages that Prometheus would: all at once, and none again that has not come yet.
-// On a machine that cannot keep up they would be more and more.
+// scrape reads the pages that Prometheus would read, all at once. It does not request a page again that has not arrived
+// yet, because on a machine that cannot keep up such requests would accumulate.
 func (x *scaler) scrape() {
 	<-x.ready
 	list := x.d.o.Pickers()
@@ -215,7 +215,7 @@ func (x *scaler) scrape() {
 	}
 }
 
-// read is what came of scraping a target.
+// read scrapes a target.
 func (x *scaler) read(t Target) autoscaler.Scraped {
 	got := autoscaler.Scraped{Target: t.Name, Failed: true}
 	if t.Address == "" {
@@ -230,7 +230,7 @@ func (x *scaler) read(t Target) autoscaler.Scraped {
 	return got
 }
 
-// page are the samples of a page that some query reads.
+// page returns those samples of a page that some query reads.
 func (x *scaler) page(ctx context.Context, url, target string) ([]promql.Sample, error) {
 	text, err := serve.Fetch(ctx, scrapes, http.MethodGet, url, nil, metrics.MaxPageBytes+1)
 	if err != nil {
@@ -243,6 +243,6 @@ func (x *scaler) page(ctx context.Context, url, target string) ([]promql.Sample,
 	return promql.Of(page, metrics.Label{Name: "pod", Value: target}), nil
 }
 
-// scrapes asks for pages.
+// scrapes is the client for the pages.
 var scrapes = &http.Client{CheckRedirect: serve.Stay,
 	Transport: &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}}

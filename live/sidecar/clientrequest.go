@@ -18,9 +18,8 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// clientRequest drives one disagg.ClientRequest. Legs run in the request's own
-// goroutine, one after the other; only concurrent and detached ones have
-// theirs. What concurrent ones bring comes through the inbox.
+// clientRequest drives one disagg.ClientRequest. Legs run in the request's own goroutine, one after another. Only
+// concurrent and detached legs have goroutines of their own. The results of concurrent legs arrive through the inbox.
 type clientRequest struct {
 	k      *rank
 	w      http.ResponseWriter
@@ -30,21 +29,21 @@ type clientRequest struct {
 	cancel context.CancelFunc
 
 	drive *drive.Driver[disagg.Message, *disagg.Effects]
-	x     *disagg.ClientRequest // for who has it in hand
+	x     *disagg.ClientRequest // guarded by the driver's lock
 	fx    disagg.Effects
 
-	mu      sync.Mutex // guards the next two
+	mu      sync.Mutex // guards todo and due
 	todo    []disagg.Action
-	due     chan struct{} // there is something to do; nil while nobody waits for it
+	due     chan struct{} // receives when todo has an action; nil until the request waits for the machine
 	answers map[int]*http.Response
 
 	flying map[int]context.CancelFunc // concurrent legs without an answer
-	open   []context.CancelFunc       // those with one, which is still read
+	open   []context.CancelFunc       // concurrent legs with an answer that is still being read
 	inbox  chan arrival
 
-	wrote int // bytes to the client
+	wrote int // bytes sent to the client
 	begun bool
-	ok    atomic.Bool // the client has a whole answer that is no 5xx
+	ok    atomic.Bool // the client has a whole answer whose status is not 5xx
 }
 
 func (e *clientRequest) run() {
@@ -58,7 +57,7 @@ func (e *clientRequest) run() {
 		}
 		waits, over := e.waits()
 		if !e.idle() {
-			continue // it was due just now
+			continue // an action became due just now
 		}
 		if over || !waits && len(e.flying) == 0 {
 			return
@@ -73,8 +72,7 @@ func (e *clientRequest) run() {
 	}
 }
 
-// carry keeps what is to be done for the request's goroutine, which may wait
-// for it.
+// carry queues an action for the request's goroutine, because the action may wait.
 func (e *clientRequest) carry(_ machine.Time, fx *disagg.Effects, i int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -82,12 +80,12 @@ func (e *clientRequest) carry(_ machine.Time, fx *disagg.Effects, i int) {
 	if e.due != nil {
 		select {
 		case e.due <- struct{}{}:
-		default: // it is told already
+		default: // a wake-up is pending already
 		}
 	}
 }
 
-// next is what is to be done next, nil if nothing is.
+// next returns the next action, or nil.
 func (e *clientRequest) next() disagg.Action {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -105,7 +103,7 @@ func (e *clientRequest) idle() bool {
 	return len(e.todo) == 0
 }
 
-// waits says whether the machine has something to do later, or has ended.
+// waits reports whether the machine has something to do later, and whether it has ended.
 func (e *clientRequest) waits() (waits, over bool) {
 	e.drive.With(func(machine.Time, *disagg.Effects) {
 		over = e.x.Over()
@@ -121,25 +119,24 @@ func (e *clientRequest) waits() (waits, over bool) {
 
 func (e *clientRequest) input(m disagg.Message) { e.drive.Input(m) }
 
-// gone ends the request without an answer: nobody waits for it, or it broke
-// off in the middle.
+// gone ends the request without an answer: the client has left, or the request broke off.
 func (e *clientRequest) gone(reason string) {
 	e.input(disagg.Gone{Reason: reason})
 	e.cancel()
 }
 
-// end closes what is open and counts.
+// end closes everything that is open, and updates the metrics.
 func (e *clientRequest) end() {
 	e.recall()
 	for _, a := range e.answers {
-		_ = a.Body.Close() // whoever wanted it has read it
+		_ = a.Body.Close() // its reader is done
 	}
 	e.drive.With(func(now machine.Time, _ *disagg.Effects) {
 		e.k.s.metrics.ended(e.x, e.x.Times(now), e.ok.Load(), e.k.s.o.BlockBytes)
 	})
 	broke := e.ctx.Err() != nil && e.r.Context().Err() == nil
 	if !e.ok.Load() {
-		e.cancel() // detached legs are for nobody
+		e.cancel() // ends the detached legs, which nothing needs now
 	}
 	if s := e.k.c.Sessions; s != nil {
 		e.k.s.locked(func() { e.k.s.metrics.sessions.Set(float64(s.Len())) })
@@ -193,7 +190,7 @@ func (e *clientRequest) closeAnswer(leg int) {
 	}
 }
 
-// call sends a leg and tells its status.
+// call sends a leg and reports its status to the machine.
 func (e *clientRequest) call(l *disagg.Leg) {
 	resp, err := e.k.send(e.ctx, e, l) //nolint:bodyclose // closed by closeAnswer, or when the answer is delivered
 	if err != nil {
@@ -204,7 +201,7 @@ func (e *clientRequest) call(l *disagg.Leg) {
 	e.input(headOf(l.ID, resp))
 }
 
-// headOf is what the machine is told of an answer's head.
+// headOf returns the head of an answer as the machine's message.
 func headOf(leg int, resp *http.Response) disagg.Head {
 	return disagg.Head{Leg: leg, Status: resp.StatusCode, ContentType: resp.Header.Get("Content-Type"),
 		Fetched: disagg.Transferred(resp.Header.Get(disagg.TransferHeader))}
@@ -217,8 +214,7 @@ func (e *clientRequest) keep(leg int, resp *http.Response) {
 	e.answers[leg] = resp
 }
 
-// failed tells of a leg that brought nothing, unless that is because the client
-// has left.
+// failed reports a leg without an answer. If the client has left, it reports that instead.
 func (e *clientRequest) failed(leg int, err error) {
 	if e.r.Context().Err() != nil {
 		e.gone("the client left")
@@ -228,8 +224,8 @@ func (e *clientRequest) failed(leg int, err error) {
 	e.input(disagg.Failed{Leg: leg, Reason: err.Error(), Refused: isRefused(err)})
 }
 
-// detached runs a leg that nobody waits for to its end. It outlives the
-// request when that had its answer, and ends with it otherwise.
+// detached runs a leg to its end whose answer no request waits for. The leg outlives the request only if the request
+// had its answer.
 func (e *clientRequest) detached(l disagg.Leg) {
 	s := e.k.s
 	defer s.detached.Done()
@@ -268,7 +264,7 @@ func readAll(r io.Reader) ([]byte, error) {
 	return body, err
 }
 
-// send makes a leg's request and waits for its status.
+// send sends a leg's request and waits for its status.
 func (k *rank) send(ctx context.Context, e *clientRequest, l *disagg.Leg) (*http.Response, error) {
 	s, in := k.s, e.r
 	way := s.decodeWay
@@ -280,7 +276,7 @@ func (k *rank) send(ctx context.Context, e *clientRequest, l *disagg.Leg) (*http
 	switch l.Kind {
 	case disagg.Decode:
 		s.metrics.decodes.Inc()
-		if l.Target.Host != "" { // another pod's, of a frontend
+		if l.Target.Host != "" { // a frontend's target in another pod
 			way = s.proxies.to(&l.Target)
 			u.Scheme, u.Host = origin(s.proxies.secure(&l.Target), l.Target.Host, l.Target.Port)
 		}
@@ -300,7 +296,7 @@ func (k *rank) send(ctx context.Context, e *clientRequest, l *disagg.Leg) (*http
 	out := &http.Request{Method: in.Method, URL: &u, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: in.Header.Clone(), Host: in.Host}
 	own := l.Kind == disagg.Bootstrap || l.Kind == disagg.Encode
-	if own { // a question of the sidecar's own
+	if own { // a request of the sidecar's own
 		out.Method, out.Header, out.Host = l.Method, http.Header{}, ""
 		u.Path, u.RawPath, u.RawQuery = l.Path, "", ""
 	}
@@ -311,7 +307,7 @@ func (k *rank) send(ctx context.Context, e *clientRequest, l *disagg.Leg) (*http
 	case l.Kind == disagg.Bootstrap:
 	case !l.Original:
 		e.setBody(out, l.Body)
-		delete(out.Header, "Accept-Encoding") // the answer must be readable
+		delete(out.Header, "Accept-Encoding") // the sidecar must be able to read the answer
 	case e.body != nil:
 		e.setBody(out, e.body)
 	case in.ContentLength != 0:
@@ -326,7 +322,7 @@ func (k *rank) send(ctx context.Context, e *clientRequest, l *disagg.Leg) (*http
 		forwarded(out.Header, in.RemoteAddr)
 	}
 	if _, ok := out.Header["User-Agent"]; !ok && l.Kind != disagg.Bootstrap {
-		out.Header["User-Agent"] = []string{""} // none, rather than Go's
+		out.Header["User-Agent"] = []string{""} // suppresses Go's own
 	}
 	for _, name := range l.Remove {
 		delete(out.Header, name)
@@ -350,7 +346,7 @@ func (k *rank) send(ctx context.Context, e *clientRequest, l *disagg.Leg) (*http
 	return way.RoundTrip(out.WithContext(ctx))
 }
 
-// bounded is a body whose time limit ends with it.
+// bounded is a body whose time limit ends when the body is closed.
 type bounded struct {
 	io.ReadCloser
 	cancel context.CancelFunc
@@ -368,8 +364,7 @@ func (e *clientRequest) setBody(out *http.Request, body []byte) {
 	out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 }
 
-// peek hands the machine an answer piece by piece until it knows what to do
-// with it.
+// peek passes an answer to the machine piece by piece until the machine has decided what to do with it.
 func (e *clientRequest) peek(leg int) {
 	buf := make([]byte, 32<<10)
 	for e.idle() {

@@ -7,9 +7,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
 )
 
-// arrival is what a concurrent leg has brought: an answer, whose body is read
-// already unless it is a decode leg's, or an error. stop ends the leg, and with
-// it what is still to be read.
+// arrival is the result of a concurrent leg: an error, or an answer. The answer's body has been read already, unless
+// the leg is a decode leg. stop ends the leg and any read of its body.
 type arrival struct {
 	leg  int
 	kind disagg.LegKind
@@ -19,7 +18,7 @@ type arrival struct {
 	stop context.CancelFunc
 }
 
-// launch sends a leg beside the others.
+// launch sends a leg concurrently with the others.
 func (e *clientRequest) launch(l disagg.Leg) {
 	if e.flying == nil {
 		e.flying, e.inbox = map[int]context.CancelFunc{}, make(chan arrival)
@@ -31,13 +30,13 @@ func (e *clientRequest) launch(l disagg.Leg) {
 		a.resp, a.err = e.k.send(ctx, e, &l) //nolint:bodyclose // closed below, or by closeAnswer and recall
 		if a.err == nil && l.Kind != disagg.Decode {
 			a.body, a.err = readAll(a.resp.Body)
-			_ = a.resp.Body.Close() // it is read, or broken
+			_ = a.resp.Body.Close() // it has been read, or is broken
 		}
 		e.inbox <- a
 	}()
 }
 
-// arrived tells the machine what a concurrent leg has brought.
+// arrived passes the result of a concurrent leg to the machine.
 func (e *clientRequest) arrived(a arrival) {
 	delete(e.flying, a.leg)
 	e.open = append(e.open, a.stop)
@@ -52,16 +51,16 @@ func (e *clientRequest) arrived(a arrival) {
 	}
 }
 
-// recall ends the concurrent legs that nobody waits for any more.
+// recall ends the concurrent legs whose results are no longer needed.
 func (e *clientRequest) recall() {
 	for _, stop := range e.flying {
 		stop()
 	}
 	for len(e.flying) > 0 {
-		a := <-e.inbox // it ends at once
+		a := <-e.inbox // the leg ends at once
 		delete(e.flying, a.leg)
 		if a.err == nil {
-			_ = a.resp.Body.Close() // nobody reads it
+			_ = a.resp.Body.Close() // its answer is not needed
 		}
 	}
 	for _, stop := range e.open {

@@ -15,13 +15,13 @@ import (
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
 
-// deliver hands a leg's answer to the client as it comes.
+// deliver passes a leg's answer on to the client as it arrives.
 func (e *clientRequest) deliver(d disagg.Deliver) {
 	resp := e.answers[d.Leg]
 	defer e.closeAnswer(d.Leg)
 	change := d.Change
 	if resp.Header.Get("Content-Encoding") != "" {
-		change = nil // what is packed cannot be changed
+		change = nil // compressed data cannot be changed
 	}
 	streams := resp.ContentLength < 0
 	e.head(resp.Header, streams)
@@ -36,7 +36,7 @@ func (e *clientRequest) deliver(d disagg.Deliver) {
 	e.begun = true
 	flusher, _ := e.w.(http.Flusher)
 	if streams {
-		flusher.Flush() // the client may wait for the head alone
+		flusher.Flush() // the client may wait for the headers alone
 	}
 	send := func(data []byte) bool {
 		if change != nil && len(data) > 0 {
@@ -73,7 +73,7 @@ func (e *clientRequest) deliver(d disagg.Deliver) {
 	}
 }
 
-// send writes to the client and tells whether it is still there.
+// send writes to the client and reports whether the client is still there.
 func (e *clientRequest) send(data []byte, flush bool, flusher http.Flusher) bool {
 	if len(data) == 0 {
 		return true
@@ -92,7 +92,7 @@ func (e *clientRequest) send(data []byte, flush bool, flusher http.Flusher) bool
 	return true
 }
 
-// document is an answer that is read whole, changed and sent with its length.
+// document reads an answer whole, changes it, and sends it with its length.
 func (e *clientRequest) document(resp *http.Response, before []byte, change disagg.Changer) {
 	body, err := readAll(resp.Body)
 	if err != nil {
@@ -116,7 +116,7 @@ func (e *clientRequest) document(resp *http.Response, before []byte, change disa
 	}
 }
 
-// say sends a piece of an answer that the sidecar makes itself, at once.
+// say sends a piece of an answer that the sidecar generates itself, without delay.
 func (e *clientRequest) say(s disagg.Say) {
 	flusher, _ := e.w.(http.Flusher)
 	if !e.begun {
@@ -138,7 +138,7 @@ func (e *clientRequest) whole(status int) {
 	e.ok.Store(!disagg.EndsLegs(status))
 }
 
-// answer ends the request with what is known whole.
+// answer ends the request with a complete answer.
 func (e *clientRequest) answer(a disagg.Answer) {
 	if resp := e.answers[a.Verbatim]; resp != nil {
 		e.head(resp.Header, false)
@@ -152,15 +152,14 @@ func (e *clientRequest) answer(a disagg.Answer) {
 	e.ok.Store(!disagg.EndsLegs(a.Status))
 }
 
-// head copies a leg's headers, with document 003's timings.
+// head copies a leg's headers and adds document 003's timings.
 func (e *clientRequest) head(from http.Header, streams bool) {
 	removeHop(from)
 	maps.Copy(e.w.Header(), from)
 	e.times(streams)
 }
 
-// times are document 003's response headers. What is not known yet when the
-// head leaves goes into the trailers.
+// times sets document 003's response headers. Times that are not known when the headers leave go into the trailers.
 func (e *clientRequest) times(streams bool) {
 	o := &e.k.s.o
 	if o.PlainHeaders {
@@ -188,7 +187,7 @@ func (e *clientRequest) times(streams bool) {
 	}
 }
 
-// trailers are what follows a streamed answer.
+// trailers sets the trailers of a streamed answer.
 func (e *clientRequest) trailers(from http.Header, streams bool) {
 	h := e.w.Header()
 	for name, values := range from {
@@ -202,7 +201,7 @@ func (e *clientRequest) trailers(from http.Header, streams bool) {
 	e.split(http.TrailerPrefix, t)
 }
 
-// split sets the timings that are known at an answer's end, under names with this prefix. Without a prefill leg the
+// split sets the timings that are known at an answer's end, under names with this prefix. Without a prefill leg, the
 // decode server prefills too, so its own X-Decode-Time-Ms stays.
 func (e *clientRequest) split(prefix string, t disagg.Times) {
 	h := e.w.Header()

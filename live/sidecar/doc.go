@@ -1,9 +1,7 @@
-// Package sidecar is the routing sidecar: the proxy in front of a decode server
-// that has prompts prefilled elsewhere. core/sidecar/disagg decides; this package
-// carries the decisions out over HTTP: it calls the legs, streams the answer
-// through, cancels what nobody waits for any more, keeps the allowlist of the
-// pool, and tells metrics and logs.
+// Package sidecar is the routing sidecar: a proxy in front of a decode server that lets other servers prefill prompts.
+// core/sidecar/disagg makes the decisions, and this package carries them out over HTTP: it calls the legs, streams the
+// answer to the client, cancels legs that are no longer needed, keeps the pool's allowlist, and writes metrics and
+// logs.
 //
-// Everything that a prefill elsewhere cannot concern goes straight through
-// Go's own reverse proxy.
+// Requests that cannot involve a remote prefill go straight through Go's own reverse proxy.
 package sidecar

@@ -11,14 +11,14 @@ import (
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
 
-// Flags are the sidecar's options in force, as windtunnel sidecar takes them.
+// Flags returns the sidecar's options in force, as flags of windtunnel sidecar.
 func (s *Sidecar) Flags() []string {
 	o := s.o
 	o.Listen = s.Addr()
 	return o.Flags()
 }
 
-// table is the options that have one flag each, by its name.
+// table returns the options that have one flag each, by the flags' names.
 func (o *Options) table() []struct {
 	flag string
 	at   any // a pointer
@@ -42,7 +42,7 @@ func (o *Options) table() []struct {
 	}
 }
 
-// Take sets the options that have one flag each to the flags' values, by their names.
+// Take sets the options that have one flag each to the values of these flags, by the flags' names.
 func (o *Options) Take(flags map[string]any) {
 	for _, x := range o.table() {
 		at := reflect.ValueOf(x.at).Elem()
@@ -50,8 +50,8 @@ func (o *Options) Take(flags map[string]any) {
 	}
 }
 
-// Flags are options as windtunnel sidecar takes them, without those that have their zero
-// value, and without MoRI-IO's, which no scenario has.
+// Flags returns the options as flags of windtunnel sidecar. It leaves out options with their zero value, and MoRI-IO's,
+// which no scenario has.
 func (o *Options) Flags() (out []string) {
 	flag := func(name string, value any, given bool) {
 		if given {
@@ -100,7 +100,7 @@ func (o *Options) Flags() (out []string) {
 	flag("secure-proxy", o.Serve.On, true)
 	peers("enable-tls", o.Prefiller.On, o.DecoderTLS.On, o.Encoder.On)
 	peers("tls-insecure-skip-verify", o.Prefiller.Skip, o.DecoderTLS.Skip, o.Encoder.Skip)
-	flag("body-idle-timeout", max(o.Body.Idle, 0), o.Body.Idle != 0) // below 0 is none
+	flag("body-idle-timeout", max(o.Body.Idle, 0), o.Body.Idle != 0) // below 0 there is no limit
 	flag("body-timeout", max(o.Body.Total, 0), o.Body.Total != 0)
 	flag("timing-headers", false, o.PlainHeaders)
 	if _, port, err := net.SplitHostPort(o.MetricsListen); err == nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// ServeHTTP takes every request of a rank's port.
+// ServeHTTP serves every request at a rank's port.
 func (k *rank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case k.c.Generates(r.Method, r.URL.Path):
@@ -40,8 +40,8 @@ func (k *rank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// scrub gives a request that goes straight through its body again, without what
-// only the sidecar may say, and is false where it has refused it.
+// scrub restores the body of a request that goes straight through, without the parts that only the sidecar may set. It
+// returns false if it has refused the request.
 func (k *rank) scrub(w http.ResponseWriter, r *http.Request, body []byte) bool {
 	clean, found, err := disagg.Scrub(body)
 	if err != nil {
@@ -60,7 +60,7 @@ func (k *rank) scrub(w http.ResponseWriter, r *http.Request, body []byte) bool {
 	return true
 }
 
-// reverseProxy passes on what a prefill elsewhere cannot concern.
+// reverseProxy serves requests that cannot involve a remote prefill.
 func (k *rank) reverseProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
@@ -70,14 +70,14 @@ func (k *rank) reverseProxy() *httputil.ReverseProxy {
 			forwarded(p.Out.Header, p.In.RemoteAddr)
 			for _, name := range []string{"Forwarded", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 				if v := p.In.Header[name]; len(v) > 0 {
-					p.Out.Header[name] = v // Rewrite has left them out
+					p.Out.Header[name] = v // Rewrite has removed them
 				}
 			}
 		},
 		Transport: k.s.decodeWay,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if r.Context().Err() != nil {
-				return // nobody is there any more
+				return // the client has left
 			}
 			var slow *serve.SlowBodyError
 			if errors.As(err, &slow) {
@@ -102,7 +102,7 @@ func write(w http.ResponseWriter, status int, head header.List, body []byte) {
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // a client that has left needs no answer
+	_, _ = w.Write(body) // an error means that the client has left
 }
 
 func isRefused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
@@ -118,7 +118,7 @@ func (k *rank) generate(w http.ResponseWriter, r *http.Request) {
 	e.run()
 }
 
-// request reads what the decision needs to know.
+// request reads the parts of a request that the decision needs.
 func (k *rank) request(w http.ResponseWriter, r *http.Request) (disagg.Request, bool) {
 	s := k.s
 	attempt, _ := strconv.Atoi(r.Header.Get("X-Envoy-Attempt-Count"))
@@ -154,14 +154,12 @@ func (k *rank) request(w http.ResponseWriter, r *http.Request) (disagg.Request, 
 	return in, ok
 }
 
-// smallBody is the most room that is made for a body that was only announced.
+// smallBody limits how much memory read allocates for a Content-Length before the bytes arrive.
 const smallBody = 1 << 20
 
-// read reads a body whole: what a client says in it of KV caches goes no
-// further, and Go's client, were it to send it on as it comes, would break the
-// connection to a decode server whose answer begins before it has seen the end.
-// It is nil where there is none, and false where it has answered or the client
-// has left.
+// read reads a whole body, for two reasons. A client's own KV parameters in it must not get any further. And if Go's
+// client streamed the body, it would break the connection to a decode server that begins its answer before the body's
+// end. A nil body means an empty one. False means that read has answered or that the client has left.
 func (k *rank) read(w http.ResponseWriter, r *http.Request) (body []byte, ok bool) {
 	if r.ContentLength == 0 {
 		return nil, true
@@ -201,8 +199,8 @@ func (s *Sidecar) prefillers() []disagg.Target {
 	return s.pool.known()
 }
 
-// resolve finds the address of a name that the pool knows. Others are not looked
-// up: they may not be called, and a look-up would tell somebody of them.
+// resolve sets the address of a target that the pool knows by name. It does not look other names up, because they may
+// not be called, and because a look-up would reveal them to a name server.
 func (s *Sidecar) resolve(t *disagg.Target) {
 	if t.Bad != "" || t.Addr.IsValid() {
 		return
@@ -210,7 +208,7 @@ func (s *Sidecar) resolve(t *disagg.Target) {
 	s.locked(func() { t.Addr = s.pool.names[t.Host] })
 }
 
-// hopHeaders concern one connection and go no further.
+// hopHeaders concern one connection, so the sidecar does not forward them.
 var hopHeaders = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
 	"Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 
@@ -227,7 +225,7 @@ func removeHop(h http.Header) {
 	}
 }
 
-// forwarded adds the client to x-forwarded-for.
+// forwarded appends the client's address to x-forwarded-for.
 func forwarded(h http.Header, remote string) {
 	a, err := netip.ParseAddrPort(remote)
 	if err != nil {

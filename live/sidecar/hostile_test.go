@@ -267,8 +267,7 @@ func TestSlowBodies(t *testing.T) {
 	}
 }
 
-// A sidecar on all addresses has one of them in the record, and the pod's where
-// it is told.
+// A sidecar that listens on all addresses has one of them in the record, or the pod's address if an option sets it.
 func TestWildcardIsNoIdentity(t *testing.T) {
 	t.Parallel()
 	own, err := serve.Advertised("0.0.0.0", "", func(string) (string, bool) { return "", false })
@@ -300,8 +299,7 @@ func TestWildcardIsNoIdentity(t *testing.T) {
 	}
 }
 
-// A listener that dies is told; one that cannot be had, and a file that is
-// missing, have their exit codes.
+// A listener that dies is reported. A listener whose port is taken and a missing file have their exit codes.
 func TestListeners(t *testing.T) {
 	t.Parallel()
 	for name, dies := range map[string]func(*Sidecar) error{

@@ -16,7 +16,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// metrics are document 003's of the sidecar.
+// metrics are document 003's metrics of the sidecar.
 type metrics struct {
 	registry          *prometheus.Registry
 	success, failure  prometheus.Counter
@@ -101,7 +101,7 @@ func (m *metrics) ended(x *disagg.ClientRequest, t disagg.Times, ok bool, blockB
 	}
 }
 
-// own serves the sidecar's metrics by themselves.
+// own serves the sidecar's metrics without the decode server's.
 func (m *metrics) own() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
@@ -123,10 +123,10 @@ func (s *Sidecar) sessions(w http.ResponseWriter, all *disagg.Sessions) {
 		}
 	})
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(out) // a client that has left needs no page
+	_ = json.NewEncoder(w).Encode(out) // an error means that the client has left
 }
 
-// page is the decode server's metrics and the sidecar's own in one.
+// page serves the decode server's metrics and the sidecar's own on one page.
 func (k *rank) page(w http.ResponseWriter, r *http.Request) {
 	var b bytes.Buffer
 	ctx, cancel := context.WithTimeout(r.Context(), metricsTimeout)
@@ -149,7 +149,7 @@ func (k *rank) page(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", string(format))
-	_, _ = w.Write(b.Bytes()) // a client that has left needs no page
+	_, _ = w.Write(b.Bytes()) // an error means that the client has left
 }
 
 func (k *rank) workerMetrics(ctx context.Context, b *bytes.Buffer) error {

@@ -16,17 +16,16 @@ import (
 
 const resolveTTL = 30 * time.Second
 
-// peers are the addresses that MoRI-IO's legs name. A name is looked up at the
-// start, which must succeed, and again once its time is up: that request and
-// those beside it still get the old address while one goroutine asks for the
-// new one, and keep it should nobody answer.
+// peers are the addresses of the peers that MoRI-IO's legs name. The first look-up of a name is at the start and must
+// succeed. When an address has expired, the next request starts one goroutine that looks the name up again. Until that
+// look-up succeeds, all requests use the old address.
 type peers struct {
 	names        connector.MoRIIOPeers
 	ttl, timeout time.Duration
 	log          *slog.Logger
 	lookUp       func(ctx context.Context, host string) ([]netip.Addr, error)
 
-	ctx    context.Context // ends with the sidecar
+	ctx    context.Context // ends when the sidecar stops
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	mu     sync.Mutex
@@ -70,7 +69,7 @@ func newPeers(ctx context.Context, o *Options, m *metrics) (*peers, error) {
 	return p, nil
 }
 
-// ask looks a name up; IPv4 is preferred.
+// ask looks a name up. It prefers IPv4.
 func (p *peers) ask(name string) (string, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, p.timeout)
 	defer cancel()
@@ -89,7 +88,7 @@ func (p *peers) ask(name string) (string, error) {
 	return list[0].String(), nil
 }
 
-// now are the peers' addresses as far as they are known.
+// now returns the known addresses of the peers.
 func (p *peers) now() connector.MoRIIOPeers {
 	all := func(names []string) []string {
 		var out []string
@@ -107,7 +106,7 @@ func (p *peers) one(name string) string {
 	defer p.mu.Unlock()
 	a := p.known[name]
 	if a == nil {
-		return name // an address
+		return name // the name is an address
 	}
 	if time.Since(a.at) >= p.ttl && !a.asking {
 		a.asking = true

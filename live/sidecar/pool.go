@@ -17,25 +17,25 @@ import (
 	"github.com/windtunnel/windtunnel/internal/watch"
 )
 
-// roleLabel tells what a pod of a pool does.
+// roleLabel holds the role of a pool's pod.
 const roleLabel = "llm-d.ai/role"
 
-// pool is what the sidecar knows of its InferencePool: whom requests may name,
-// and who prefills.
+// pool holds the part of the InferencePool that the sidecar needs: the targets that requests may name, and the prefill
+// servers.
 type pool struct {
-	mu         sync.Mutex // also what disagg.Config.Lock takes
+	mu         sync.Mutex // disagg.Config.Lock locks it, too
 	allow      disagg.Allowlist
-	names      map[string]netip.Addr // of the pool's endpoints, and of the loopback
+	names      map[string]netip.Addr // the pool's endpoints, and the loopback
 	prefillers []disagg.Target
 
-	path, namespace, name string // name is the InferencePool's, where path is a directory
+	path, namespace, name string // name is the InferencePool's, if path is a directory
 	log                   *slog.Logger
 	changed               func(size int)
 	watcher               *watch.Watch
 }
 
-// openPool reads the endpoints file or the directory of objects, which must be
-// right, and follows it.
+// openPool reads the endpoints file or the directory of objects, and follows its changes. It returns an error if the
+// first reading fails.
 func openPool(o *Options, changed func(size int)) (*pool, error) {
 	p := &pool{path: o.EndpointsFile, namespace: o.Namespace, log: o.Log, changed: changed}
 	var err error
@@ -63,8 +63,8 @@ func (p *pool) loadFile() error {
 	return p.load(list)
 }
 
-// loadObjects takes the pods that the InferencePool selects, as the real
-// sidecar does from Kubernetes. A pool that is not there allows nobody.
+// loadObjects reads the pods that the InferencePool selects, as the real sidecar does from Kubernetes. A pool that does
+// not exist allows no target.
 func (p *pool) loadObjects() error {
 	set := &objects.Set{DefaultNamespace: p.namespace}
 	if err := files.Manifests("objects", p.path, objects.MaxFileBytes, set.Add); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
 )
 
-// proxies are the ways to prefill servers, the last sixteen of them, each with
-// its connections (document 003, Routing Sidecar Flow).
+// proxies are the transports to the latest sixteen prefill servers, each with its own connections (document 003,
+// Routing Sidecar Flow).
 type proxies struct {
 	by   *lru.Cache[proxyKey, *http.Transport]
 	tls  LegTLS
@@ -22,9 +22,8 @@ type proxies struct {
 	idle int
 }
 
-// proxyKey is all that a way depends on. The address is the one that was
-// checked against the allowlist: a name that changes its meaning between check
-// and call leads nowhere else.
+// proxyKey holds everything that a transport depends on. It contains the address that was checked against the
+// allowlist, so a name that resolves differently after the check leads nowhere else.
 type proxyKey struct {
 	secure bool
 	host   string
@@ -39,7 +38,7 @@ func newProxies(o LegTLS, ca authorities, idle int) (*proxies, error) {
 
 func (p *proxies) secure(t *disagg.Target) bool { return t.TLS || p.tls.On && !t.Plain }
 
-// to is the way to a target.
+// to returns the transport to a target.
 func (p *proxies) to(t *disagg.Target) *http.Transport {
 	key := proxyKey{p.secure(t), t.Host, t.Port, t.Addr}
 	if way, ok := p.by.Get(key); ok {
@@ -58,7 +57,7 @@ func (p *proxies) to(t *disagg.Target) *http.Transport {
 		way.TLSClientConfig = legTLS(p.tls, []string{t.Host}, p.ca)
 	}
 	if other, ok, _ := p.by.PeekOrAdd(key, way); ok {
-		return other // somebody else's, who came at the same time: this one has no connections
+		return other // a concurrent request stored it first; way has no connections yet
 	}
 	return way
 }
@@ -71,7 +70,7 @@ func transport(idle int) *http.Transport {
 		TLSHandshakeTimeout: 10 * time.Second, WriteBufferSize: 16 << 10, ReadBufferSize: 16 << 10}
 }
 
-// origin is scheme and authority of a target.
+// origin returns the scheme and authority of a target.
 func origin(secure bool, host string, port int) (scheme, authority string) {
 	if scheme = "http"; secure {
 		scheme = "https"

@@ -298,8 +298,7 @@ func sortedHeaders(list [][2]string) [][2]string {
 	return list
 }
 
-// plain is a text with what is drawn anew each time, and with the recorded
-// ports.
+// plain returns a text with placeholders for its random parts, and with the recorded ports.
 func (s *stage) plain(text string) string {
 	text = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}`).ReplaceAllString(
 		text, "<uuid>")
@@ -380,8 +379,8 @@ func lengthOf(body, length string) string {
 	return length
 }
 
-// otherHeaders is what differs on purpose in the headers of answers; the rows of
-// docs/parity-sidecar.md say why.
+// otherHeaders returns the headers of answers that differ on purpose; the rows of docs/parity-sidecar.md give the
+// reasons.
 func otherHeaders(l *recordedLine, got [][2]string) (want, have [][2]string) {
 	for _, h := range sortedHeaders(l.ClientGot.Headers) {
 		if h == [2]string{"Content-Type", "text/plain; charset=utf-8"} &&

@@ -37,18 +37,18 @@ type Sidecar struct {
 	proxies  *proxies
 	encoders *proxies
 	peers    *peers
-	own      *http.Server // metrics by themselves
+	own      *http.Server // serves the metrics alone
 	serving  serve.Group
 
-	ownAt     net.Listener // where, nil where they are not
+	ownAt     net.Listener // the metrics' own listener, or nil
 	decodeWay *http.Transport
-	fixed     []disagg.Target // prefillers of session mode
+	fixed     []disagg.Target // session mode's prefillers
 
 	numbers  atomic.Uint64
 	inFlight atomic.Int64
 	ranks    []*rank
 	detached sync.WaitGroup
-	ctx      context.Context // ends with the sidecar
+	ctx      context.Context // ends when the sidecar stops
 	cancel   context.CancelFunc
 	stop     sync.Once
 }
@@ -61,11 +61,11 @@ type rank struct {
 	passThrough *httputil.ReverseProxy
 	listener    net.Listener
 	server      *http.Server
-	secure      bool // serves within TLS
+	secure      bool // serves HTTPS
 	served      bool
 }
 
-// Start listens and serves until Stop. On an error nothing is left running.
+// Start listens and serves until Stop. After an error, nothing is left running.
 func Start(o Options) (s *Sidecar, err error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -95,7 +95,7 @@ func Start(o Options) (s *Sidecar, err error) {
 	started := s
 	defer func() {
 		if err != nil {
-			_ = started.Stop(context.Background()) // the first error is the one to tell
+			_ = started.Stop(context.Background()) // the caller returns the first error
 		}
 	}()
 	if err = s.openPool(); err != nil {
@@ -177,26 +177,23 @@ func (s *Sidecar) openPool() (err error) {
 	return nil
 }
 
-// locked runs a function while nobody else touches what requests share.
+// locked runs a function with the state locked that requests share.
 func (s *Sidecar) locked(f func()) {
 	s.pool.mu.Lock()
 	defer s.pool.mu.Unlock()
 	f()
 }
 
-// Addr is where others reach the sidecar, host:port; of rank 0 where there are
-// more.
+// Addr returns the address where others reach the sidecar, host:port. With several ranks, it is rank 0's.
 func (s *Sidecar) Addr() string { return s.ranks[0].c.Endpoint }
 
-// Failed has the error of the first listener that ended by itself.
+// Failed delivers the error of the first listener that ended by itself.
 func (s *Sidecar) Failed() <-chan error { return s.serving.Failed() }
 
-// InFlight is how many requests the sidecar is serving, legs that nobody waits
-// for included.
+// InFlight returns how many requests the sidecar is serving, including detached legs.
 func (s *Sidecar) InFlight() int { return int(s.inFlight.Load()) }
 
-// Stop takes no new requests, lets those in flight finish until ctx ends, and
-// cuts the rest.
+// Stop takes no new requests, lets those in flight finish until ctx ends, and cuts the rest.
 func (s *Sidecar) Stop(ctx context.Context) error {
 	var errs []error
 	s.stop.Do(func() {
@@ -209,7 +206,7 @@ func (s *Sidecar) Stop(ctx context.Context) error {
 		}
 		s.cancel()
 		if s.own != nil {
-			_ = s.own.Close() // a page that is cut is asked for again
+			_ = s.own.Close() // a scraper repeats a request that was cut
 		}
 		s.detached.Wait()
 		s.serving.Wait()
@@ -241,7 +238,7 @@ func (k *rank) stop(ctx context.Context) error {
 	return nil
 }
 
-// listen opens a rank's port and prepares its way to the decode server.
+// listen opens a rank's port and prepares its connection to the decode server.
 func (k *rank) listen(i int, secure *tls.Config) error {
 	o := &k.s.o
 	address, err := offsetPort(o.Listen, i)
@@ -279,14 +276,14 @@ func (k *rank) listen(i int, secure *tls.Config) error {
 	return nil
 }
 
-// split is an address's host and port.
+// split returns an address's host and port.
 func split(address string) (host string, port int) {
 	host, text, _ := net.SplitHostPort(address)
 	port, _ = strconv.Atoi(text)
 	return host, port
 }
 
-// serveMetrics serves the sidecar's metrics and its sessions on a port of their own, if there is to be one.
+// serveMetrics serves the sidecar's metrics and sessions on a port of their own if the options ask for one.
 func (s *Sidecar) serveMetrics(sessions *disagg.Sessions) error {
 	if s.o.MetricsListen == "" {
 		return nil
@@ -305,8 +302,7 @@ func (s *Sidecar) serveMetrics(sessions *disagg.Sessions) error {
 	return nil
 }
 
-// MetricsAddr is where the sidecar's own metrics are served by themselves, or
-// empty.
+// MetricsAddr returns the address that serves the sidecar's metrics alone, or "".
 func (s *Sidecar) MetricsAddr() string {
 	if s.ownAt == nil {
 		return ""
@@ -334,7 +330,7 @@ func (s *Sidecar) connState(_ net.Conn, state http.ConnState) {
 	}
 }
 
-// logging turns events into the log lines that document 003 greps for.
+// logging converts events to the log lines that document 003 greps for.
 func (k *rank) logging() record.Recorder {
 	if !k.s.log.Enabled(context.Background(), slog.LevelInfo) {
 		return nil

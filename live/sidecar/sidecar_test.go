@@ -32,7 +32,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
 )
 
-// lookUps counts the names that somebody is asked for.
+// lookUps counts the look-ups of names.
 var lookUps atomic.Int64
 
 func TestMain(m *testing.M) {
@@ -91,7 +91,7 @@ func (k *worker) calls() int {
 	return len(k.seen)
 }
 
-// rig is a sidecar before a decode server, with a prefill server at hand.
+// rig is a sidecar in front of a decode server, together with a prefill server.
 type rig struct {
 	*Sidecar
 	t               *testing.T
@@ -638,7 +638,7 @@ func TestRanks(t *testing.T) {
 		if s, err = Start(Options{Listen: listen, Decoder: decoder, Ranks: 2}); err == nil {
 			break
 		}
-		if !errors.Is(err, syscall.EADDRINUSE) { // else somebody took a port meanwhile
+		if !errors.Is(err, syscall.EADDRINUSE) { // otherwise another program took a port meanwhile
 			t.Fatal(err)
 		}
 	}

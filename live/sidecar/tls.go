@@ -9,10 +9,10 @@ import (
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
 )
 
-// authorities sign the legs' servers; nil is the system's.
+// authorities sign the certificates of the legs' servers; nil means the system's.
 type authorities = *tlsfiles.Files[*x509.CertPool]
 
-// serverTLS is the configuration of the sidecar's own port; nil is none.
+// serverTLS returns the TLS configuration of the sidecar's own ports, or nil for plain HTTP.
 func (s *Sidecar) serverTLS() (*tls.Config, error) {
 	switch o := s.o.Serve; {
 	case !o.On:
@@ -25,8 +25,8 @@ func (s *Sidecar) serverTLS() (*tls.Config, error) {
 	}
 }
 
-// decoderNames are the names that a decode server's certificate may be for: its
-// host, and beside this sidecar localhost, which the real one has it by.
+// decoderNames returns the names that a decode server's certificate may have: its host and, if it runs beside this
+// sidecar, localhost, which the real sidecar uses.
 func decoderNames(address string) []string {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -38,14 +38,14 @@ func decoderNames(address string) []string {
 	return []string{host}
 }
 
-// legTLS is the configuration of the way to a leg's server, whose certificate is
-// for one of the names.
+// legTLS returns the TLS configuration for a connection to a leg's server. The server's certificate must have one of
+// the names.
 func legTLS(o LegTLS, names []string, ca authorities) *tls.Config {
 	c := &tls.Config{ServerName: names[0], MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}
 	if o.Skip {
 		return c
 	}
-	// Go's own check knows one name, and the authorities of the beginning.
+	// Go's own check accepts only one name, and only the authorities known when the configuration was made.
 	c.VerifyConnection = func(s tls.ConnectionState) (err error) {
 		v := x509.VerifyOptions{Intermediates: x509.NewCertPool()}
 		if ca != nil {

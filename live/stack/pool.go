@@ -68,7 +68,7 @@ func (s *Pool) start(ctx context.Context) error {
 	return nil
 }
 
-// Name is the pool's.
+// Name identifies the pool in the scenario.
 func (s *Pool) Name() string { return s.pool.Name }
 
 func (s *Pool) startServers(ctx context.Context) error {

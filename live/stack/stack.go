@@ -343,7 +343,7 @@ func (s *Stack) send(ctx context.Context, w *plan.Load) error {
 	return client.Run(ctx, o)
 }
 
-// metadata is what Windtunnel's EPP generated for a request, which is asked for once.
+// metadata returns the metadata that Windtunnel's EPP generated for a request. It returns the metadata only once.
 func (s *Stack) metadata(request string) (string, bool) {
 	v, ok := s.made.LoadAndDelete(request)
 	if !ok {

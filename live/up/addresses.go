@@ -4,28 +4,28 @@ import (
 	"strconv"
 )
 
-// Addresses are where everything listens, for programs.
+// Addresses are all listening addresses of a run, for programs.
 type Addresses struct {
 	EnvoyAdmin string          `json:"envoyAdmin"`
 	Listeners  []ListenAddress `json:"listeners"`
 	Pickers    []PickerAddress `json:"pickers"`
 	Routers    []RouterAddress `json:"bodyRouters,omitempty"`
 	Pods       []PodAddress    `json:"pods"`
-	// Scaled are workloads whose number of replicas an autoscaler decides.
+	// Scaled are the workloads with an autoscaler.
 	Scaled []ScaledWorkload `json:"scaled,omitempty"`
 }
 
 // ListenAddress is one port of a Gateway.
 type ListenAddress struct {
 	Gateway string `json:"gateway"` // namespace/name
-	Port    int    `json:"port"`    // that of the manifest
+	Port    int    `json:"port"`    // the port in the manifest
 	URL     string `json:"url"`
 }
 
 // PickerAddress is a pool's endpoint picker, or one replica of it.
 type PickerAddress struct {
 	Pool    string `json:"pool"` // namespace/name
-	Name    string `json:"name"` // its pod's
+	Name    string `json:"name"` // its pod's name
 	ExtProc string `json:"extProc"`
 	Health  string `json:"health"`
 	Metrics string `json:"metrics"`
@@ -38,18 +38,18 @@ type RouterAddress struct {
 	ExtProc   string `json:"extProc"`
 }
 
-// PodAddress is where a pod listens, by its ports' numbers.
+// PodAddress holds the listening addresses of a pod, by its ports' numbers.
 type PodAddress struct {
 	Name      string            `json:"name"`
 	Namespace string            `json:"namespace"`
 	Role      string            `json:"role"`
 	Model     string            `json:"model,omitempty"`
 	Ports     map[string]string `json:"ports"`
-	// Sidecar is that of the ports behind which the routing sidecar is, if there is one.
+	// Sidecar is the one of the ports where the routing sidecar listens, if there is one.
 	Sidecar string `json:"sidecar,omitempty"`
 }
 
-// Addresses tells them.
+// Addresses returns all listening addresses.
 func (u *Up) Addresses() *Addresses {
 	u.applying.Lock()
 	defer u.applying.Unlock()

@@ -240,8 +240,7 @@ func drawObjects(t *rapid.T) string {
 	return b.String()
 }
 
-// What core/gateway says of a request is what the real Envoy does with it, for
-// any routes.
+// core/gateway predicts how the real Envoy handles a request, for any routes.
 func TestEnvoyAgrees(t *testing.T) {
 	t.Parallel()
 	first := backends("one", "two") +
@@ -286,8 +285,7 @@ func TestEnvoyAgrees(t *testing.T) {
 	t.Logf("%d requests", asked)
 }
 
-// compare sends a request and holds what came of it against what the table says,
-// for whichever of its backends was drawn.
+// compare sends a request and checks the result against the table's answer, for any of its backends that was drawn.
 func compare(t *rapid.T, client *http.Client, at string, table *gateway.Table, q gateway.Request, port int,
 	text string) {
 	req, err := http.NewRequest(q.Method, at, nil)

@@ -141,7 +141,7 @@ func open(t *testing.T, paths ...string) (*Manifests, *gateway.Set) {
 	return m, s
 }
 
-// follow follows edits until stop, and says what came of the last one.
+// follow follows edits until stop, and returns the result of the last one.
 func (r *rig) follow(m *Manifests) (last func() string, stop func()) {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	var mu sync.Mutex
@@ -165,8 +165,8 @@ func (r *rig) follow(m *Manifests) (last func() string, stop func()) {
 
 func (r *rig) status(path string) int { return r.do(http.MethodGet, r.url(80)+path, "").status }
 
-// What is edited is in force, also what is edited while everything starts; what is wrong is
-// told, and the last good state stays.
+// An edit comes into force, even one made while everything starts. A wrong edit is reported, and the last good state
+// stays.
 func TestEditedFiles(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "all.yaml")
@@ -355,13 +355,13 @@ func TestStopDuringEdit(t *testing.T) {
 	}
 }
 
-// What Envoy refuses is told, and everything stays as it was.
+// A configuration that Envoy refuses is reported, and everything stays as it was.
 func TestRefusedByEnvoy(t *testing.T) {
 	t.Parallel()
 	ref := dict{"name": "one", "port": 8080}
 	r := bring(t, objectsOf(t, oneGateway()+backends("one")+leadTo("/a", ref)))
 	at := r.url(80)
-	// RE2 as Go has it takes the expression; Envoy's limit on a program's size does not.
+	// Go's RE2 accepts the expression; Envoy's limit on a program's size does not.
 	bad := object("HTTPRoute", "bad",
 		dict{"parentRefs": []dict{{"name": "g"}},
 			"rules": []dict{{"matches": []dict{
@@ -453,7 +453,7 @@ func TestPickerGone(t *testing.T) {
 			"application/json").status
 	}
 	for _, name := range []string{"closed", "open"} {
-		// The pool's own path is part of what the server is asked for, so only the status of the gateway tells.
+		// The pool's own path is part of the request to the server, so only the gateway's status shows the difference.
 		if got := status(name); got == http.StatusServiceUnavailable {
 			t.Errorf("%s with its picker: %d", name, got)
 		}

@@ -22,17 +22,17 @@ type change struct {
 	pods    map[string]*pod
 	pickers map[string]*poolPicker
 	routers map[string]*bbr.Server
-	rules   map[string]*rule // of workloads that are scaled
-	// started, opened and routing are new.
+	rules   map[string]*rule // of workloads with an autoscaler
+	// started, opened and routing are the new pods, pickers and routers.
 	started []*pod
 	opened  []*poolPicker
 	routing []*bbr.Server
-	// reloaded have another configuration, and before it had.
+	// reloaded holds the earlier configurations of pickers with a new configuration.
 	reloaded map[*poolPicker]string
-	wide     bool // Envoy has what is new besides what was there
+	wide     bool // Envoy has both the new and the old state
 }
 
-// start starts the pods and pickers that are new, and keeps those that stay.
+// start starts the new pods and pickers, and keeps the others.
 func (c *change) start(ctx context.Context) error {
 	if err := c.startPods(ctx, true); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (c *change) start(ctx context.Context) error {
 	return c.startRouters()
 }
 
-// startPickers starts the pickers that are new, and reloads those that stay.
+// startPickers starts the new pickers, and reloads the others.
 func (c *change) startPickers(ctx context.Context) error {
 	c.reloaded = map[*poolPicker]string{}
 	for _, b := range c.program.Backends {
@@ -78,7 +78,7 @@ func (c *change) startPickers(ctx context.Context) error {
 	return nil
 }
 
-// startPods starts the KV-Cache Managers that are new, or all other pods.
+// startPods starts the new KV-Cache Managers, or all other new pods.
 func (c *change) startPods(ctx context.Context, managers bool) error {
 	for i := range c.s.Workloads {
 		w := &c.s.Workloads[i]
@@ -116,19 +116,19 @@ func (c *change) startPods(ctx context.Context, managers bool) error {
 	return nil
 }
 
-// events returns where a pod's model server is to send its KV events now.
+// events returns the address to which a pod's model server is to send its KV events now.
 func (c *change) events(p *pod, x *gateway.Container) string {
 	if x.Role() != gateway.RoleServer {
 		return ""
 	}
 	r, err := c.u.parseServer(c.s, p, x)
 	if err != nil {
-		return "" // the start of a pod that sends events reports it
+		return "" // the start of a pod that sends events returns the error
 	}
 	return c.u.eventsOf(p, x, r)
 }
 
-// picker starts a replica of a pool's picker, or keeps the one that is there.
+// picker starts a replica of a pool's picker, or keeps the running one.
 func (c *change) picker(ctx context.Context, b *gateway.Backend, i int) (err error) {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -153,8 +153,8 @@ func (c *change) picker(ctx context.Context, b *gateway.Backend, i int) (err err
 	return nil
 }
 
-// undo has the last good state in force again, and ends what was started. Its error is what
-// could not be undone, or that Envoy has not taken the last good state in time.
+// undo puts the last good state in force again and stops the new parts. Its error lists what it could not undo, and
+// says so if Envoy has not taken the last good state in time.
 func (c *change) undo(ctx context.Context) error {
 	var errs []error
 	for x, was := range c.reloaded {
@@ -178,12 +178,12 @@ func (c *change) undo(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// list are the pods that there are to be and that become ready, by name.
+// list returns the pods after the change that can become ready, sorted by name.
 func (c *change) list() []*pod {
 	return slices.DeleteFunc(sorted(c.pods), func(p *pod) bool { return p.killed })
 }
 
-// both are these and those that will be gone.
+// both returns those pods and the ones that the change removes.
 func (c *change) both() []*pod {
 	gone, _ := c.gone()
 	return append(c.list(), gone...)
@@ -210,7 +210,7 @@ func (c *change) gone() (pods []*pod, pickers []*poolPicker) {
 	return pods, pickers
 }
 
-// tellPickers gives every picker the endpoints that it may choose from.
+// tellPickers gives every picker the endpoints that it may choose.
 func (c *change) tellPickers() {
 	for _, b := range c.program.Backends {
 		for _, x := range pickersOf(c.pickers, b) {
@@ -219,8 +219,8 @@ func (c *change) tellPickers() {
 	}
 }
 
-// tellNewPickers gives pickers that are new the endpoints that Envoy knows already:
-// it may ask them before it knows the others.
+// tellNewPickers gives new pickers the endpoints that Envoy already knows, because Envoy may ask them before it knows
+// the others.
 func (c *change) tellNewPickers() {
 	stay := slices.DeleteFunc(c.list(), func(p *pod) bool { return slices.Contains(c.started, p) })
 	for _, b := range c.program.Backends {
@@ -238,7 +238,7 @@ func (c *change) tell(x *poolPicker, b *gateway.Backend, pods []*pod) {
 	x.server.Picking().Apply(s, false)
 }
 
-// configuration is Envoy's with these pods.
+// configuration returns Envoy's configuration with these pods.
 func (c *change) configuration(pods []*pod) envoy.Dynamic {
 	d := envoy.Dynamic{Program: c.program, Pickers: map[string]envoy.Processor{}, Routers: c.processors(),
 		Endpoints: map[string][]string{}, Certificate: c.u.certificate,

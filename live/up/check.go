@@ -11,21 +11,21 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
 
-// loopback is the address of pods that are read and not started.
+// loopback is the address of pods that are checked but not started.
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
-// planned is a workload's first pod before it starts.
+// planned returns a workload's first pod before it starts.
 func planned(w *gateway.Workload) *pod {
 	return &pod{workload: w, namespace: w.Namespace, name: w.PodName(0), ip: loopback, at: map[int]string{}}
 }
 
-// containerAt says where a container stands, for errors and notes.
+// containerAt returns the position of a container, for errors and notes.
 func containerAt(w *gateway.Workload, c *gateway.Container) string {
 	return fmt.Sprintf("%s:%d: %s %s/%s: container %s", w.File, c.At.Line(), w.Kind, w.Namespace, w.Name, c.Name)
 }
 
-// check reads every command line, environment and configuration that a change starts something with. Its error has
-// all mistakes, each with its container. Nothing starts.
+// check parses every command line, environment and configuration that a change would start a program with. It starts
+// nothing. Its error lists all mistakes, each with its container.
 func (u *Up) check(s *gateway.Set, program *gateway.Program) error {
 	var errs []error
 	for i := range s.Workloads {
@@ -51,7 +51,7 @@ func (u *Up) check(s *gateway.Set, program *gateway.Program) error {
 				errs = append(errs, fmt.Errorf("%s: %w", containerAt(w, c), err))
 			}
 		}
-		if served { // the sidecar's decode server is known
+		if served { // the address of the sidecar's decode server is known
 			if _, err := u.readSidecar(p); err != nil {
 				errs = append(errs, err)
 			}
@@ -73,7 +73,7 @@ func (u *Up) check(s *gateway.Set, program *gateway.Program) error {
 	return nil
 }
 
-// checkServer notes where the servers of a container are to listen.
+// checkServer sets where the servers of a container would listen.
 func (u *Up) checkServer(s *gateway.Set, p *pod, c *gateway.Container) error {
 	r, o, err := u.readServer(s, p, c)
 	if err != nil {

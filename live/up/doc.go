@@ -1,9 +1,7 @@
-// Package up brings the objects of Kubernetes manifests to life on one machine:
-// their Deployments' replicas are simulated model servers, their InferencePools
-// have endpoint pickers, and their Gateways are listeners of a real Envoy, which
-// gets its configuration by xDS. Apply takes over other manifests while requests
-// flow; what cannot be taken over changes nothing.
+// Package up runs the objects of Kubernetes manifests on one machine. Their Deployments' replicas are simulated model
+// servers, their InferencePools have endpoint pickers, and their Gateways are listeners of a real Envoy, which gets its
+// configuration over xDS. Apply replaces the manifests while requests flow; if it fails, nothing changes.
 //
-// What the objects mean is core/gateway's to say. Here are the addresses: every
-// pod has a loopback address of its own, so that ports are those of the manifests.
+// core/gateway decides what the objects mean. This package assigns the addresses: every pod has a loopback address of
+// its own, so the ports are the manifests' ports.
 package up

@@ -18,23 +18,22 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// echo stands in for a container that nothing here simulates: it answers with what
-// it was asked, as JSON, over HTTP/1.1 and HTTP/2 in the clear. Headers make it
-// do more: X-Echo-Set-Header (name:value, …) sets headers of the answer, X-Echo-Status
-// its status, X-Echo-Delay (a duration, also as the query parameter delay) lets it
-// wait; with @ and a pod's name behind the value only this pod does so.
+// echo stands in for a container that is not simulated. It answers each request with the request's properties as JSON,
+// over HTTP/1.1 and HTTP/2 without TLS. Headers of the request change the answer: X-Echo-Set-Header (name:value, …)
+// sets headers, X-Echo-Status sets the status, and X-Echo-Delay, or the query parameter delay, delays it by a duration.
+// If the value ends with @ and a pod's name, only that pod obeys.
 type echo struct {
 	namespace, pod string
-	at             []string // where it listens
+	at             []string // its listening addresses
 	serving        serve.Group
 	log            *slog.Logger
-	failed         *lru.Cache[string, int] // attempts that were to fail, by uuid
+	failed         *lru.Cache[string, int] // counts of failed attempts, by uuid
 }
 
 // maxFailed bounds the requests whose failed attempts are counted.
 const maxFailed = 10_000
 
-// echoed is the answer.
+// echoed is the JSON of an answer.
 type echoed struct {
 	Path      string              `json:"path"`
 	Host      string              `json:"host"`
@@ -47,12 +46,12 @@ type echoed struct {
 	Bytes     int64               `json:"bodyBytes"`
 }
 
-// maxDelay bounds what a request asks to wait.
+// maxDelay limits the delay that a request may ask for.
 const maxDelay = time.Minute
 
 func startEcho(namespace, pod string, addresses []string, log *slog.Logger) (*echo, error) {
 	e := &echo{namespace: namespace, pod: pod, serving: serve.Group{Log: log}, log: log}
-	e.failed, _ = lru.New[string, int](maxFailed) // it refuses only sizes below 1
+	e.failed, _ = lru.New[string, int](maxFailed) // fails only for sizes below 1
 	for _, at := range addresses {
 		server := serve.Pages(http.HandlerFunc(e.answer), log)
 		server.Protocols = new(http.Protocols)
@@ -72,7 +71,7 @@ func (e *echo) answer(w http.ResponseWriter, r *http.Request) {
 	port := portOf(r.Context().Value(http.LocalAddrContextKey).(net.Addr).String())
 	e.log.Debug("pod answers", "namespace", e.namespace, "pod", e.pod, "path", r.RequestURI)
 	size, err := io.Copy(io.Discard, r.Body)
-	if err != nil { // until then nobody tells that the client left
+	if err != nil { // before the body's end, only this error shows that the client left
 		return
 	}
 	mine := func(text string) string {
@@ -107,8 +106,9 @@ func (e *echo) answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// fails answers the attempts of a request (uuid) that are to fail before one succeeds
-// (succeedAfter): with the status responseCode, after delayRetry.
+// fails makes the first attempts of a request (uuid) fail. The parameter succeedAfter is the number of failures,
+// responseCode their status, and delayRetry their delay. It returns true if it has answered, or if the
+// client has left.
 func (e *echo) fails(w http.ResponseWriter, r *http.Request) bool {
 	q := r.URL.Query()
 	uuid := q.Get("uuid")
@@ -117,7 +117,7 @@ func (e *echo) fails(w http.ResponseWriter, r *http.Request) bool {
 	if uuid == "" || err != nil || code != nil || status < 200 || status > 599 {
 		return false
 	}
-	n, _ := e.failed.Get(uuid) // attempts of one request follow one another
+	n, _ := e.failed.Get(uuid) // a request's attempts are sequential
 	if n >= after {
 		return false
 	}
@@ -130,6 +130,6 @@ func (e *echo) fails(w http.ResponseWriter, r *http.Request) bool {
 }
 
 func (e *echo) stop(ctx context.Context) {
-	_ = e.serving.Stop(ctx) // of closing what nobody uses any more
+	_ = e.serving.Stop(ctx) // an error of closing an unused server
 	e.serving.Wait()
 }

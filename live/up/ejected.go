@@ -2,8 +2,8 @@ package up
 
 import "context"
 
-// followEjections takes what Envoy has ejected from the pickers, and gives it back,
-// until ctx ends.
+// followEjections withholds endpoints that Envoy has ejected from the pickers, and returns them once Envoy does, until
+// ctx ends.
 func (u *Up) followEjections(ctx context.Context) {
 	u.Envoy.FollowEjected(ctx, u.log, func() bool {
 		u.applying.Lock()

@@ -5,14 +5,14 @@ import "github.com/windtunnel/windtunnel/core/gateway"
 // environ holds a container's environment variables.
 type environ map[string]string
 
-// lookup is os.LookupEnv for the container.
+// lookup is os.LookupEnv for the container's environment.
 func (e environ) lookup(name string) (string, bool) {
 	v, ok := e[name]
 	return v, ok
 }
 
-// started returns the arguments and the environment that Kubernetes, and the container's shell where it has one, start
-// its program with in a pod. An error is an *InvalidError.
+// started returns the arguments and the environment with which Kubernetes, and the container's shell if it has one,
+// start the container's program in a pod. The error is an *InvalidError.
 func started(c *gateway.Container, p *pod) ([]string, environ, error) {
 	at := gateway.Place{Name: p.name, Namespace: p.namespace}
 	if p.ip.IsValid() {

@@ -7,7 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// record records what is no request's.
+// record records an event that belongs to no request.
 func (u *Up) record(e record.Event) {
 	if u.o.Recorder != nil {
 		e.Time = machine.FromDuration(time.Since(u.origin))
@@ -15,7 +15,7 @@ func (u *Up) record(e record.Event) {
 	}
 }
 
-// lives records that a model server comes or goes, by every address that it has.
+// lives records that a model server comes or goes, once for each of its addresses.
 func (u *Up) lives(step record.Step, p *pod) {
 	if p.model == "" {
 		return
@@ -26,7 +26,7 @@ func (u *Up) lives(step record.Step, p *pod) {
 	}
 }
 
-// edited records what became of an edit.
+// edited records the outcome of an edit.
 func (u *Up) edited(file string, err error) {
 	e := record.Event{Hop: record.Envoy, Step: record.ConfigApplied, Details: record.Details{record.D("file", file)}}
 	if err != nil {

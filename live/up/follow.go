@@ -20,26 +20,26 @@ import (
 	"github.com/windtunnel/windtunnel/live/cluster"
 )
 
-// Manifests are files and directories ("-" is input) that are read again after each edit. Those
-// from before the first reading count, too: Open comes before Load.
+// Manifests are files and directories ("-" is the input) that are read again after each edit. Edits before the first
+// reading count, too: Open comes before Load.
 type Manifests struct {
 	source  manifests.Source
 	log     *slog.Logger
 	watches []*watch.Watch
-	changed chan struct{} // one is enough: everything is read anew
+	changed chan struct{} // capacity 1 is enough, because each reading reads everything
 
 	mu     sync.Mutex
-	edited []string // paths, since everything was last read
+	edited []string // paths edited since the last reading
 }
 
-// Open watches for edits; Close ends that. What came through a pipe does not change.
+// Open watches for edits until Close. Input from a pipe does not change.
 func Open(paths []string, input io.Reader, log *slog.Logger) (*Manifests, error) {
 	m := &Manifests{source: manifests.Source{Paths: paths, Input: input}, log: cmp.Or(log, discard),
 		changed: make(chan struct{}, 1)}
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil || !info.IsDir() && !info.Mode().IsRegular() {
-			continue // Load says what is wrong with it
+			continue // Load reports the error
 		}
 		dir, matters := path, files.IsManifest
 		if !info.IsDir() {
@@ -62,7 +62,7 @@ func Open(paths []string, input io.Reader, log *slog.Logger) (*Manifests, error)
 	return m, nil
 }
 
-// Close ends the watching.
+// Close stops the watching.
 func (m *Manifests) Close() {
 	for _, w := range m.watches {
 		w.Close()
@@ -81,12 +81,11 @@ func (m *Manifests) edit(path string) {
 	}
 }
 
-// Load reads the objects. The error is every mistake in them.
+// Load reads the objects. The error lists every mistake in them.
 func (m *Manifests) Load() (*gateway.Set, error) { return m.source.Load() }
 
-// Follow takes over what the manifests say whenever they change, one edit after the other and the
-// newest last, until ctx ends. told hears of each edit, and why it was refused, if it was: then
-// the last good state stays in force.
+// Follow applies the manifests whenever they change, one edit after another, until ctx ends. It calls the callback for
+// each edit, with the error if the edit was refused. After a refused edit, the last good state stays in force.
 func (u *Up) Follow(ctx context.Context, m *Manifests, told func(at string, err error)) {
 	for {
 		select {
@@ -103,7 +102,7 @@ func (u *Up) Follow(ctx context.Context, m *Manifests, told func(at string, err 
 			err = u.Apply(ctx, s)
 		}
 		if ctx.Err() != nil && err != nil {
-			return // nobody refused it
+			return // interrupted, not refused
 		}
 		at := strings.Join(edited, ", ")
 		u.edited(at, err)
@@ -111,8 +110,8 @@ func (u *Up) Follow(ctx context.Context, m *Manifests, told func(at string, err 
 	}
 }
 
-// Dry says what would be brought up with these Options: the Program, with its notes and conditions. Its mistakes are
-// all that Start refuses before it listens anywhere.
+// Dry returns the Program that Start would bring up with these Options, with its notes and conditions. Its mistakes are
+// all those that Start refuses before it listens anywhere.
 func Dry(s *gateway.Set, o Options) (*gateway.Program, error) {
 	p := gateway.Build(s, gateway.Options{Supply: true})
 	_, notes, err := rulesOf(s)
@@ -132,8 +131,8 @@ func Dry(s *gateway.Set, o Options) (*gateway.Program, error) {
 var errNoGateway = errors.New(
 	"there is no Gateway that can be served; expected one with a listener of protocol HTTP or HTTPS")
 
-// nothingServed reports whether there is no Gateway to serve. Objects without any Gateway and route are served by their
-// pods alone, which is noted.
+// nothingServed reports whether there is no Gateway to serve. Objects without any Gateway and route can still be served
+// by their pods alone, which a note says.
 func nothingServed(s *gateway.Set, p *gateway.Program) bool {
 	if len(p.Gateways) > 0 {
 		return false
@@ -148,9 +147,9 @@ func nothingServed(s *gateway.Set, p *gateway.Program) bool {
 	return false
 }
 
-// Replicas says how many pods there are to be, and which container is taken for what, for a plan.
+// Replicas returns, for a plan, the number of pods and the role that each container is taken for.
 func Replicas(s *gateway.Set) (out []string) {
-	rules, _, _ := rulesOf(s) // Dry returns their mistakes
+	rules, _, _ := rulesOf(s) // Dry returns the mistakes
 	for i := range s.Workloads {
 		w := &s.Workloads[i]
 		serves, _ := w.Serves()

@@ -223,9 +223,8 @@ stringData: {alice: sk-very-secret-1, bob: sk-very-secret-2}
 	}
 }
 
-// Document 003's EnvoyFilter, as it stands in its file, changes what a pod is asked and what a
-// client is told: with Envoy's variables, where there is no such header yet, and without what is
-// internal.
+// Document 003's EnvoyFilter, as it stands in its file, changes the requests to pods and the responses to clients: it
+// sets Envoy's variables, adds headers only if they are absent, and removes internal ones.
 func TestHeaderFilter(t *testing.T) {
 	t.Parallel()
 	filter, err := os.ReadFile("../../examples/manifests/document-003/headers.yaml")

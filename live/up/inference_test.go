@@ -21,7 +21,7 @@ var suiteTests = []string{"EppUnAvailableFailOpen", "GatewayDestinationEndpointS
 	"InferencePoolHTTPRoutePortValidation", "InferencePoolInvalidEPPService", "InferencePoolMissingEPPRef",
 	"InferencePoolResolvedRefsCondition"}
 
-// The suite's headers: which pods the picker is to choose from, and what Envoy has told it of the one that served.
+// The suite's headers: the pods that the picker is to choose from, and Envoy's report of the one that served.
 const (
 	suiteSelection = "test-epp-endpoint-selection"
 	suiteServed    = "x-conformance-test-served-endpoint"
@@ -126,7 +126,7 @@ type suite struct {
 	ip map[string]string
 }
 
-// echoOf is what a server answers.
+// echoOf is a server's answer.
 type echoOf struct{ Pod, HTTPPort, Proto string }
 
 // anyPod selects no pod for a request with a body.

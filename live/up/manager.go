@@ -9,14 +9,15 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver/dropin"
 )
 
-// eventsOf returns where a pod's model server sends its KV events: "" for one that sends none, or to which subscribers
-// connect. The name of a Service stands for the address of one program behind it, as a connection in a cluster does.
+// eventsOf returns the address to which a pod's model server sends its KV events. It returns "" for a server that sends
+// none, or to which subscribers connect. A Service's name stands for the address of one program behind it, as for a
+// connection in a cluster.
 func (u *Up) eventsOf(p *pod, c *gateway.Container, r *dropin.Result) string {
 	if r.KVEvents == nil || !r.KVEvents.Connect {
 		return ""
 	}
 	x := u.services.Load()
-	all := strings.Split(r.KVEvents.Endpoint, ",") // of several managers
+	all := strings.Split(r.KVEvents.Endpoint, ",") // several managers, separated by commas
 	for i, one := range all {
 		switch at, named := x.listeners(p.namespace, one); {
 		case len(at) > 0:
@@ -28,7 +29,7 @@ func (u *Up) eventsOf(p *pod, c *gateway.Container, r *dropin.Result) string {
 	return strings.Join(all, ",")
 }
 
-// readManager reads the environment of a KV-Cache Manager, document 003's variables.
+// readManager reads the environment of a KV-Cache Manager, with document 003's variables.
 func (u *Up) readManager(p *pod, c *gateway.Container) (kvmanager.Options, error) {
 	o := kvmanager.DefaultOptions()
 	args, env, err := started(c, p)
@@ -60,7 +61,7 @@ func (u *Up) startManager(p *pod, c *gateway.Container) error {
 	if err != nil {
 		return err
 	}
-	p.stops = append(p.stops, func(ctx context.Context) { _ = m.Stop(ctx) }) // nobody asks it any more
+	p.stops = append(p.stops, func(ctx context.Context) { _ = m.Stop(ctx) }) // no client uses it any more
 	p.at[asked] = m.HTTPAddress()
 	if o.ZMQBind != "" {
 		p.at[told] = strings.TrimPrefix(m.ZMQEndpoint(), "tcp://")

@@ -19,8 +19,8 @@ import (
 
 // poolPicker is one replica of a pool's endpoint picker.
 type poolPicker struct {
-	name     string            // its pod's
-	workload *gateway.Workload // nil where no manifest has it
+	name     string            // its pod's name
+	workload *gateway.Workload // nil if it is in no manifest
 	server   *epp.Standalone
 	config   string
 	line     string // its container's command line
@@ -34,18 +34,18 @@ func pickerLine(s *gateway.Set, b *gateway.Backend) string {
 	return line
 }
 
-// clientLimits are the parameters of the pool's client-headers: the strictest limits of
-// the routes that lead there.
+// clientLimits returns the parameters of the pool's client-headers plug-in: the strictest limits of the routes to the
+// pool.
 func clientLimits(b *gateway.Backend) string {
 	return fmt.Sprintf(`{"maxTimeout": "%s", "maxRetries": %d}`, time.Duration(b.MaxTimeout), b.MaxRetries)
 }
 
-// pickerKey is the key of a replica of a pool's picker.
+// pickerKey returns the key of a replica of a pool's picker.
 func pickerKey(b *gateway.Backend, i int) string {
 	return fmt.Sprintf("%s/%s/%d", b.Namespace, b.Name, i)
 }
 
-// pickersOf are a pool's, those of the replicas that there are.
+// pickersOf returns the running replicas of a pool's picker.
 func pickersOf(all map[string]*poolPicker, b *gateway.Backend) (out []*poolPicker) {
 	for i := 0; b.Pool != nil && all[pickerKey(b, i)] != nil; i++ {
 		out = append(out, all[pickerKey(b, i)])
@@ -53,8 +53,8 @@ func pickersOf(all map[string]*poolPicker, b *gateway.Backend) (out []*poolPicke
 	return out
 }
 
-// pickerOptions are those that its container's own flags ask for. Where it listens,
-// the name of its pool, and its configuration come from the manifests.
+// pickerOptions returns the options from the container's own flags. The listening addresses, the pool's name and the
+// configuration come from the manifests.
 func (u *Up) pickerOptions(s *gateway.Set, b *gateway.Backend) (o epp.StandaloneOptions, err error) {
 	w, c := s.PickerOf(b)
 	if c != nil && u.o.Picker != nil {
@@ -81,7 +81,7 @@ func (u *Up) pickerOptions(s *gateway.Set, b *gateway.Backend) (o epp.Standalone
 	return o, nil
 }
 
-// without leaves flags with their values out of a command line.
+// without removes flags and their values from a command line.
 func without(args []string, flags ...string) (out []string) {
 	for i := 0; i < len(args); i++ {
 		name, _, has := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
@@ -96,8 +96,7 @@ func without(args []string, flags ...string) (out []string) {
 	return out
 }
 
-// pickerConfig is the EndpointPickerConfig of a pool, and where it stands; nil is the
-// default one.
+// pickerConfig returns a pool's EndpointPickerConfig and its source. A nil text means the default configuration.
 func (u *Up) pickerConfig(s *gateway.Set, b *gateway.Backend) (text []byte, from string, err error) {
 	text, from, note, err := s.PickerConfig(b)
 	if err != nil {
@@ -109,8 +108,8 @@ func (u *Up) pickerConfig(s *gateway.Set, b *gateway.Backend) (text []byte, from
 	return text, from, nil
 }
 
-// scraped is the port at which a picker asks a workload's pods for pages because its configuration
-// names it, as document 003's scrapers do; there is none, or one.
+// scraped returns the port at which a picker scrapes a workload's pods, if the picker's configuration names one, as
+// document 003's scrapers do. It returns at most one port.
 func (c *change) scraped(w *gateway.Workload) []int {
 	for _, b := range c.program.Backends {
 		if b.Pool == nil || b.Namespace != w.Namespace || len(b.Pool.Selector) == 0 ||
@@ -119,12 +118,12 @@ func (c *change) scraped(w *gateway.Workload) []int {
 		}
 		text, from, _, err := c.s.PickerConfig(b)
 		if err != nil || text == nil {
-			continue // the picker's start says what is wrong with it
+			continue // the picker's start reports the mistake
 		}
 		o := epp.PickerOptions{Config: text, ConfigName: from, AllowExperimental: true, Log: discard}
 		built, err := epp.BuildPicker(&o)
 		if err != nil {
-			continue // likewise
+			continue // here, too
 		}
 		for _, x := range built.Scrapes() {
 			if port := atoi(x.Source.Scrape().Port); port != 0 {
@@ -154,7 +153,7 @@ func (u *Up) startPicker(s *gateway.Set, b *gateway.Backend, i int) (*poolPicker
 		line: pickerLine(s, b)}, nil
 }
 
-// reload gives a picker the configuration that the objects have now.
+// reload applies the objects' current configuration to a picker.
 func (x *poolPicker) reload(u *Up, s *gateway.Set, b *gateway.Backend) error {
 	text, _, err := u.pickerConfig(s, b)
 	if err != nil || string(text) == x.config {
@@ -167,8 +166,7 @@ func (x *poolPicker) reload(u *Up, s *gateway.Set, b *gateway.Backend) error {
 	return nil
 }
 
-// endpointsOf are a pool's: the ports of its pods that run here, and what else the
-// objects say.
+// endpointsOf returns a pool's endpoints: the ports of its pods that run here, and the external ones in the objects.
 func (u *Up) endpointsOf(s *gateway.Set, p *objects.Pool, pods []*pod) objects.Selection {
 	out := s.Select(p.Namespace, p.Name)
 	var here []*core.Endpoint
@@ -199,7 +197,7 @@ func (u *Up) endpointsOf(s *gateway.Set, p *objects.Pool, pods []*pod) objects.S
 		}
 	}
 	if len(here) > 0 && len(p.Targets) > 0 {
-		out.Endpoints, out.Announced = nil, nil // what a controller once wrote into the status is not here
+		out.Endpoints, out.Announced = nil, nil // a status written by an earlier controller does not count here
 	}
 	out.Endpoints = append(here, out.Endpoints...)
 	return out
@@ -213,8 +211,8 @@ func portsOf(x *pod) string {
 	return strings.Trim(fmt.Sprint(numbers), "[]")
 }
 
-// serviceEndpoints are where a Service's port leads: the pods that run here, and
-// those that run elsewhere, as the objects say.
+// serviceEndpoints returns the addresses behind a Service's port: the pods that run here, and the external ones in the
+// objects.
 func serviceEndpoints(s *gateway.Set, b *gateway.Backend, pods []*pod) []string {
 	out := s.Sliced(b.Service, b.Port)
 	for i := range s.Pods {

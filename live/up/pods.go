@@ -25,35 +25,34 @@ type pod struct {
 	name      string
 	namespace string
 	role      gateway.Role
-	replica   int // its number among the workload's
-	number    int // of its address in the block
+	replica   int // its index among the workload's replicas
+	number    int // number of its address in the block of addresses
 	ip        netip.Addr
-	// at are the places where its ports listen, by the ports' numbers.
+	// at holds the listening addresses of its ports, by the ports' numbers.
 	at map[int]string
-	// beside are the places where the pod's render servers and latency predictor listen, by their ports' numbers.
+	// beside holds the listening addresses of the pod's render servers and latency predictor, by their ports' numbers.
 	beside map[int]string
-	// also is a port besides them where its model server answers scrapers, 0 for none.
+	// also is an additional port where its model server answers scrapers, or 0.
 	also  int
 	model string
-	// killed says that its model server does not fit into its memory: as in a cluster it is restarted again and
-	// again and never ready.
+	// killed means that its model server does not fit into its memory. As in a cluster, it is restarted again and again
+	// and never becomes ready.
 	killed bool
 	// blockBytes is the size of a KV block of its model server.
 	blockBytes int64
-	// sidecar is that of them at which the routing sidecar listens, "" without one.
+	// sidecar is the one of these addresses where the routing sidecar listens, or "".
 	sidecar string
-	// events is where its model server sends KV events, "" where it does not, or binds.
+	// events is the address to which its model server sends KV events. It is "" if the server sends none, or binds.
 	events string
 	stops  []func(context.Context)
 }
 
-// key is the same for replicas that may be taken for one another.
+// podKey returns the pod's key. Replicas with the same key are interchangeable.
 func podKey(w *gateway.Workload, i int) string {
 	return fmt.Sprintf("%s/%s/%s/%d", w.Kind, w.Namespace, w.Name, i)
 }
 
-// same says whether a workload's pods are still what they were, so that they go
-// on.
+// same reports whether a change leaves a workload's pods unchanged, so that they keep running.
 func same(a, b *gateway.Workload) bool {
 	bare := func(w *gateway.Workload) []gateway.Container {
 		list := slices.Clone(w.Containers)
@@ -65,8 +64,8 @@ func same(a, b *gateway.Workload) bool {
 	return reflect.DeepEqual(bare(a), bare(b)) && reflect.DeepEqual(a.Volumes, b.Volumes)
 }
 
-// podPorts are the ports of a pod whose containers nothing here simulates: those that they
-// name, and those where Services send requests, since a container need not name its ports.
+// podPorts returns the ports of a pod whose containers are not simulated: the ports that the containers name, and those
+// to which Services send requests, because a container need not name its ports.
 func podPorts(s *gateway.Set, w *gateway.Workload) (out []int) {
 	for i := range w.Containers {
 		if w.Containers[i].Role() != gateway.RoleOther {
@@ -91,16 +90,16 @@ func podPorts(s *gateway.Set, w *gateway.Workload) (out []int) {
 	return slices.Compact(out)
 }
 
-// listens says whether the pod listens on all of these ports.
+// listens reports whether the pod listens on all of these ports.
 func (p *pod) listens(ports []int) bool {
 	return !slices.ContainsFunc(ports, func(n int) bool { return p.place(n) == "" && p.also != n })
 }
 
-// place is where the pod listens on a port, "" where it does not.
+// place returns the pod's listening address for a port, or "".
 func (p *pod) place(port int) string { return cmp.Or(p.at[port], p.beside[port]) }
 
-// startPod starts a replica, on these ports where nothing else says them, or besides. An error
-// says which container is at fault, and leaves nothing behind.
+// startPod starts a replica. It listens on ports if its containers do not set their ports, and in addition to theirs if
+// they do. An error names the container at fault; after an error nothing is left running.
 func (u *Up) startPod(s *gateway.Set, w *gateway.Workload, i int, ports []int) (p *pod, err error) {
 	c, r := w.Serves()
 	p = &pod{workload: w, replica: i, namespace: w.Namespace, name: w.PodName(i), role: r,
@@ -133,7 +132,7 @@ func (u *Up) startPod(s *gateway.Set, w *gateway.Workload, i int, ports []int) (
 	return p, err
 }
 
-// startStandIn starts a server that answers with what it was asked.
+// startStandIn starts a server that echoes each request.
 func (u *Up) startStandIn(p *pod, ports []int) error {
 	var addresses []string
 	for _, n := range ports {
@@ -150,7 +149,7 @@ func (u *Up) startStandIn(p *pod, ports []int) error {
 	return nil
 }
 
-// parseServer reads the command line of a model server or render server.
+// parseServer parses the command line of a model server or render server.
 func (u *Up) parseServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.Result, error) {
 	args, env, err := started(c, p)
 	if err != nil {
@@ -167,7 +166,7 @@ func (u *Up) parseServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.
 		}
 		raw, err := files.Read(path, most)
 		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w, and no ConfigMap that is mounted has it; expected a volume with a ConfigMap among "+
+			err = fmt.Errorf("%w, and no mounted ConfigMap contains it; expected a volume with a ConfigMap among "+
 				"the objects", err)
 		}
 		return raw, path, err
@@ -178,7 +177,7 @@ func (u *Up) parseServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.
 	return r, nil
 }
 
-// readServer reads the command line of a model server or render server as options of its servers.
+// readServer returns the command line of a model server or render server as options of its servers.
 func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.Result, modelserver.Options, error) {
 	var o modelserver.Options
 	r, err := u.parseServer(s, p, c)
@@ -201,7 +200,7 @@ func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.R
 		x.Name, x.PodName, x.PodNamespace = p.name, p.name, p.namespace
 		x.Listen = u.addresses.On(p.ip, r.Port+i)
 		if c.Role() == gateway.RoleRenderer {
-			x.OutOfMemory = nil // it loads no weights
+			x.OutOfMemory = nil // a render server loads no weights
 		}
 	}
 	if why := o.Servers[0].OutOfMemory; why != nil {
@@ -212,8 +211,8 @@ func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.R
 	return r, o, nil
 }
 
-// startServer starts the pod's model server with its own command line. It also answers at the first of the ports
-// that the command line does not name.
+// startServer starts the pod's model server with its own command line. The server also answers at the first of the
+// ports that the command line does not name.
 func (u *Up) startServer(s *gateway.Set, p *pod, c *gateway.Container, ports []int) error {
 	r, options, err := u.readServer(s, p, c)
 	if err != nil {
@@ -249,7 +248,8 @@ func (u *Up) startRenderer(s *gateway.Set, p *pod, c *gateway.Container) error {
 	return p.serve(r.Port, options, p.beside)
 }
 
-// serve starts servers, and notes where each listens by the number of its port, the first of which is given.
+// serve starts servers and adds their listening addresses to at. The first server's port number is port; the others'
+// follow it.
 func (p *pod) serve(port int, o modelserver.Options, at map[int]string) error {
 	fleet, err := modelserver.New(o)
 	if err != nil {
@@ -265,8 +265,8 @@ func (p *pod) serve(port int, o modelserver.Options, at map[int]string) error {
 	return nil
 }
 
-// flagsOf is what a container's program is started with, without the program, and without empty arguments that are no
-// flag's value.
+// flagsOf returns the arguments that a container's program starts with, without the program itself. It leaves out empty
+// arguments, except for those that are a flag's value.
 func flagsOf(c *gateway.Container, p *pod) (args []string, env environ, err error) {
 	line, env, err := started(c, p)
 	for i, arg := range line {
@@ -279,7 +279,7 @@ func flagsOf(c *gateway.Container, p *pod) (args []string, env environ, err erro
 	return args, env, err
 }
 
-// stopPod ends a pod; what it is answering may finish until ctx ends.
+// stopPod stops a pod. Its requests may finish until ctx ends.
 func (u *Up) stopPod(ctx context.Context, p *pod) {
 	for _, stop := range slices.Backward(p.stops) {
 		stop(ctx)
@@ -287,11 +287,11 @@ func (u *Up) stopPod(ctx context.Context, p *pod) {
 	u.addresses.Return(p.number)
 }
 
-// portOf is a port's number in an address.
+// portOf returns the port in an address.
 func portOf(address string) string {
 	_, port, _ := net.SplitHostPort(address)
 	return port
 }
 
-// discard is where nobody listens.
+// discard drops all log lines.
 var discard = slog.New(slog.DiscardHandler)

@@ -6,18 +6,18 @@ import (
 	"github.com/windtunnel/windtunnel/core/gateway"
 )
 
-// The latency predictor's ports where its containers name none.
+// The latency predictor's default ports.
 const (
 	trainingPort   = 8000
 	predictionPort = 8001
 )
 
-// predictorOf is the container whose environment a pod's latency predictor has, nil where it has none.
+// predictorOf returns the container whose environment configures a pod's latency predictor, or nil.
 func predictorOf(w *gateway.Workload) *gateway.Container {
 	return cmp.Or(w.With(gateway.RoleTrainer), w.With(gateway.RolePredictor))
 }
 
-// readPredictor reads the environment of the pod's latency predictor, nil where there is no predictor here.
+// readPredictor reads the environment of the pod's latency predictor. It returns nil if predictors are left out.
 func (u *Up) readPredictor(p *pod, c *gateway.Container) (StartPredictor, error) {
 	_, env, err := started(c, p)
 	if err != nil {
@@ -40,7 +40,7 @@ func (u *Up) startPredictor(p *pod, c *gateway.Container) error {
 	if err != nil || start == nil {
 		return err
 	}
-	ports := []int{trainingPort} // which listens in any case
+	ports := []int{trainingPort} // the training server always listens
 	for i := range p.workload.Containers {
 		x := &p.workload.Containers[i]
 		port := 0

@@ -12,14 +12,13 @@ import (
 	"github.com/windtunnel/windtunnel/live/envoy"
 )
 
-// routed is what a body-based router lets a request's body be. The real one has no
-// limit.
+// routed limits the request bodies of a body-based router. The real router has no limit.
 var routed = stream.Config{MaxBodyBytes: 32 << 20, BodyIdle: 60 * machine.Second, BodyTotal: 300 * machine.Second}
 
-// routerKey is the key of a replica of a body-based router.
+// routerKey returns the key of a replica of a body-based router.
 func routerKey(r *gateway.BodyRouter, i int) string { return fmt.Sprintf("%s/%d", r.Key, i) }
 
-// startRouters starts the body-based routers that are new, and keeps those that stay.
+// startRouters starts the new body-based routers and keeps the others.
 func (c *change) startRouters() error {
 	for _, r := range c.program.Routers {
 		for i := range r.Workload.Replicas {
@@ -39,7 +38,7 @@ func (c *change) startRouters() error {
 	return nil
 }
 
-// goneRouters are those that are in force and no more in the change.
+// goneRouters returns the routers that are in force now but not after the change.
 func (c *change) goneRouters() (out []*bbr.Server) {
 	for key, x := range c.u.routers {
 		if c.routers[key] == nil {
@@ -49,7 +48,7 @@ func (c *change) goneRouters() (out []*bbr.Server) {
 	return out
 }
 
-// processors are the body-based routers as Envoy reaches them.
+// processors returns the body-based routers as ext_proc servers for Envoy.
 func (c *change) processors() map[string]envoy.Processor {
 	out := map[string]envoy.Processor{}
 	for _, r := range c.program.Routers {
@@ -62,8 +61,7 @@ func (c *change) processors() map[string]envoy.Processor {
 	return out
 }
 
-// route has the body-based routers decide as the objects in force say: Envoy has
-// the routes already.
+// route gives the body-based routers the routes of the objects in force. Envoy already has those routes.
 func (u *Up) route() {
 	for _, r := range u.program.Routers {
 		for i := range r.Workload.Replicas {
@@ -72,5 +70,5 @@ func (u *Up) route() {
 	}
 }
 
-// now is the time of the run.
+// now returns the time since the start of the run.
 func (u *Up) now() machine.Time { return machine.FromDuration(time.Since(u.origin)) }

@@ -17,22 +17,22 @@ import (
 	"github.com/windtunnel/windtunnel/live/replicas"
 )
 
-// Scaling is how fast replicas come and go; what is left out is as in scenarios.
+// Scaling sets how fast replicas come and go. Unset fields have the defaults of scenarios.
 type Scaling struct {
-	// Startup is from a pod's creation by an autoscaler until it is ready: 100 to 240 s.
+	// Startup is the time from a pod's creation by an autoscaler until the pod is ready: by default 100 to 240 s.
 	Startup *dist.Dist
-	// Scrape is how often Prometheus scrapes, Sync how often the HorizontalPodAutoscaler looks: 15 s.
+	// Scrape is Prometheus' scrape interval, Sync the HorizontalPodAutoscaler's: by default 15 s.
 	Scrape, Sync machine.Time
 }
 
-// rule is what scales a workload.
+// rule is the autoscaling rule of a workload.
 type rule struct {
 	gateway.Scaling
 	config autoscaler.Config
 }
 
-// rulesOf are the rules of all workloads that are scaled, by their keys, what has no effect of them, and
-// what is wrong with them.
+// rulesOf returns the rules of all workloads with an autoscaler, by the workloads' keys. notes lists the rules' parts
+// without an effect, and err their mistakes.
 func rulesOf(s *gateway.Set) (out map[string]*rule, notes []string, err error) {
 	out = map[string]*rule{}
 	all, notes := s.Scalings()
@@ -53,18 +53,18 @@ func workloadKey(w *gateway.Workload) string {
 	return w.Kind + "/" + w.Namespace + "/" + w.Name
 }
 
-// scaled is a workload whose number of replicas is decided here; Up.applying guards it.
+// scaled is a workload with an autoscaler that runs here. Up.applying guards it.
 type scaled struct {
 	u     *Up
 	rule  *rule
-	there map[int]bool // its pods that are ready, by their numbers
+	there map[int]bool // its ready pods, by their numbers
 	run   *replicas.Driver
-	ended bool // nothing that happens counts any more
+	ended bool // later effects are ignored
 	last  time.Time
 }
 
-// scale works out which workloads of a change are scaled: those that are already keep the replicas that
-// they have.
+// scale finds the workloads of a change that have an autoscaler. Those that had one before keep their number of
+// replicas.
 func (c *change) scale() error {
 	rules, notes, err := rulesOf(c.s)
 	if err != nil {
@@ -77,7 +77,7 @@ func (c *change) scale() error {
 	return nil
 }
 
-// numbers are those of a workload's pods.
+// numbers returns the numbers of a workload's pods.
 func (c *change) numbers(w *gateway.Workload) (out []int) {
 	if x := c.u.scaled[workloadKey(w)]; x != nil && c.rules[workloadKey(w)] != nil {
 		return slices.Sorted(maps.Keys(x.there))
@@ -88,13 +88,13 @@ func (c *change) numbers(w *gateway.Workload) (out []int) {
 	return out
 }
 
-// scales has the rules of a change that is in force decide from now on.
+// scales puts the rules of a change that is in force into effect.
 func (u *Up) scales(rules map[string]*rule) {
 	for key, x := range u.scaled {
 		if rules[key] == nil {
 			x.ended = true
 			delete(u.scaled, key)
-			u.unscaled.Go(x.run.Stop) // which may be about to apply something
+			u.unscaled.Go(x.run.Stop) // the driver may be about to call apply
 		}
 	}
 	for key, r := range rules {
@@ -119,7 +119,7 @@ func (u *Up) scales(rules map[string]*rule) {
 			startup = *given
 		}
 		u.scaled[key] = x
-		// Drained is Apply's to see to, and so is that nobody asks a pod any more when it stops.
+		// Apply handles Drained, and makes sure that no client uses a pod when it stops.
 		x.run = replicas.Start(replicas.Options{Scaler: &r.config, Happens: x.happens, Scaled: x.decided,
 			Pickers: x.pickers, Servers: x.servers, Log: u.log,
 			Deployment: deployment.New(
@@ -128,7 +128,7 @@ func (u *Up) scales(rules map[string]*rule) {
 	}
 }
 
-// unscale has nothing decide any more.
+// unscale stops all autoscalers.
 func (u *Up) unscale() {
 	u.applying.Lock()
 	list := slices.Collect(maps.Values(u.scaled))
@@ -147,7 +147,7 @@ func (x *scaled) tell(format string, args ...any) {
 	x.u.o.Tell(fmt.Sprintf("%s %s/%s: ", w.Kind, w.Namespace, w.Name) + fmt.Sprintf(format, args...))
 }
 
-// decided is another number of replicas.
+// decided records and reports a new number of replicas.
 func (x *scaled) decided(e autoscaler.Effect) {
 	x.u.applying.Lock()
 	defer x.u.applying.Unlock()
@@ -159,7 +159,7 @@ func (x *scaled) decided(e autoscaler.Effect) {
 	x.tell("%s %s scales it from %d to %d replicas: %s", x.rule.Kind, x.rule.Name, e.From, e.To, e.Why)
 }
 
-// happens has a pod come or go as an edit of replicas does.
+// happens adds or removes a pod in the same way as an edit of replicas.
 func (x *scaled) happens(e deployment.Effect) {
 	u := x.u
 	u.applying.Lock()
@@ -183,10 +183,10 @@ func (x *scaled) happens(e deployment.Effect) {
 	x.tell("ready replicas: %d", len(x.there))
 }
 
-// gone says that a pod has finished what it had.
+// gone reports that a pod has finished its requests.
 func (x *scaled) gone(p *pod) { x.run.Tell(deployment.Idle{Pod: p.replica}) }
 
-// pools are the backends whose endpoints the workload's pods are.
+// pools returns the backends that have the workload's pods as endpoints.
 func (x *scaled) pools() (out []*gateway.Backend) {
 	w := x.rule.Workload
 	for _, b := range x.u.program.Backends {
@@ -197,7 +197,7 @@ func (x *scaled) pools() (out []*gateway.Backend) {
 	return out
 }
 
-// pickers are the pages of the pools' pickers.
+// pickers returns the metrics pages of the pools' pickers.
 func (x *scaled) pickers() (out []replicas.Target) {
 	x.u.applying.Lock()
 	defer x.u.applying.Unlock()
@@ -209,7 +209,7 @@ func (x *scaled) pickers() (out []replicas.Target) {
 	return out
 }
 
-// servers are the pages of the pools' model servers.
+// servers returns the metrics pages of the pools' model servers.
 func (x *scaled) servers() (out []replicas.Target) {
 	x.u.applying.Lock()
 	defer x.u.applying.Unlock()
@@ -228,7 +228,7 @@ func (x *scaled) servers() (out []replicas.Target) {
 				at = append(at, p.at[port])
 			}
 		}
-		for i, address := range at { // of data-parallel ranks each has its own
+		for i, address := range at { // each data-parallel rank has its own page
 			t := replicas.Target{Name: p.name, Address: address}
 			if len(at) > 1 {
 				t.Name = fmt.Sprintf("%s-rank-%d", p.name, i)
@@ -239,12 +239,12 @@ func (x *scaled) servers() (out []replicas.Target) {
 	return out
 }
 
-// ScaledWorkload is a workload whose number of replicas something decides.
+// ScaledWorkload is a workload whose number of replicas an autoscaler decides.
 type ScaledWorkload struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	By        string `json:"by"` // the kind and name of what decides
+	By        string `json:"by"` // the kind and name of the autoscaler
 	Min       int    `json:"minReplicas"`
 	Max       int    `json:"maxReplicas"`
 	Wanted    int    `json:"replicas"`
@@ -253,7 +253,7 @@ type ScaledWorkload struct {
 	rule      *rule
 }
 
-// scaledWorkloads are all of them; Up.applying is around it.
+// scaledWorkloads returns all of them. The caller has locked Up.applying.
 func (u *Up) scaledWorkloads() (out []ScaledWorkload) {
 	for _, key := range slices.Sorted(maps.Keys(u.scaled)) {
 		x := u.scaled[key]
@@ -264,7 +264,7 @@ func (u *Up) scaledWorkloads() (out []ScaledWorkload) {
 	return out
 }
 
-// status is what controllers write into the workload, and into the HorizontalPodAutoscaler.
+// status returns the status that controllers write into the workload and into the HorizontalPodAutoscaler.
 func (x *ScaledWorkload) status() (out []map[string]any) {
 	add := func(version, kind, name string, status map[string]any) {
 		out = append(out, map[string]any{"apiVersion": version, "kind": kind,
@@ -274,7 +274,7 @@ func (x *ScaledWorkload) status() (out []map[string]any) {
 		add("apps/v1", x.Kind, x.Name,
 			map[string]any{"replicas": x.Wanted, "readyReplicas": x.Ready, "availableReplicas": x.Ready})
 	}
-	name := "keda-hpa-" + x.rule.Name // as KEDA calls it
+	name := "keda-hpa-" + x.rule.Name // KEDA's name for it
 	if x.rule.Kind == "HorizontalPodAutoscaler" {
 		name = x.rule.Name
 	}

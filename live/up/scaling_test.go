@@ -47,7 +47,7 @@ spec: {groups: [{name: g, rules: [{record: "one:asked", expr: sum(vllm:num_reque
 var quick = Scaling{Startup: new(dist.Fixed(100 * machine.Millisecond)), Scrape: 100 * machine.Millisecond,
 	Sync: 100 * machine.Millisecond}
 
-// asks has clients ask for a model one request after the other, none of which may fail, until calm.
+// asks makes clients ask for a model, each one request after another, until calm. No request may fail.
 func (r *rig) asks(model string) (load func(clients int), calm func()) {
 	at := r.url(80) + "/v1/chat/completions"
 	var done atomic.Bool
@@ -131,7 +131,7 @@ func TestScaledObject(t *testing.T) {
 			strings.Contains(string(text), "desiredReplicas: 4")
 	})
 	calm()
-	load(1) // somebody asks on while pods go
+	load(1) // a client continues to ask while pods leave
 	eventually.Is(t, "one pod", func() bool { return pods() == 1 })
 	if list := r.Addresses().Scaled; len(list) != 1 || list[0].Min != 1 || list[0].Max != 4 ||
 		list[0].By != "ScaledObject a-scaler" || list[0].Ready != 1 {
@@ -174,8 +174,8 @@ spec: {modelSource: {huggingFace: {modelId: m}}, runtime: {name: vllm, config: {
 `
 }
 
-// Document 003's pool has the pods of its InferenceModel become more by its autoscaling; what nobody
-// tells is named.
+// The autoscaling of document 003's InferencePool adds pods to its InferenceModel. The notes name metrics that
+// nothing reports.
 func TestPoolScalesItsModel(t *testing.T) {
 	t.Parallel()
 	r := bringWith(t, Options{Scaling: quick, Objects: objectsOf(t, ofModel("{replicas: 1}"))})
@@ -233,7 +233,7 @@ func TestScalingPlan(t *testing.T) {
 	}
 }
 
-// What is wrong with a ScaledObject is told by its file and line, before anything starts and in an edit.
+// A wrong ScaledObject is reported with its file and line, before anything starts and in an edit.
 func TestBadScaledObject(t *testing.T) {
 	t.Parallel()
 	r := bring(t, objectsOf(t, oneGateway()+servers("a", 2, "")+leadTo("/v1", pool("a"))+scaler("a", "1", "2")))

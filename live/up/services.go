@@ -12,15 +12,16 @@ import (
 	"github.com/windtunnel/windtunnel/core/gateway"
 )
 
-// services is what the names of Services stand for.
+// services resolves the names of Services.
 type services struct {
 	s       *gateway.Set
 	pods    []*pod
 	pickers map[string]*poolPicker // by pickerKey
 }
 
-// address is where host:port of a Service, or of the own pod of a workload's replica, is listened on, "" where it names
-// neither. Plug-ins of pickers that ask elsewhere ask there. w is nil where the picker has no pod of its own.
+// address returns a function that resolves host:port to a listening address. The host is a Service, or loopback for the
+// picker's own pod, which is a replica of w. The function returns "" for any other host. The pickers' plug-ins use it
+// to reach other servers. w is nil if the picker has no pod of its own.
 func (u *Up) address(namespace string, w *gateway.Workload) func(hostPort string) string {
 	return func(hostPort string) string {
 		x := u.services.Load()
@@ -43,8 +44,8 @@ func (u *Up) address(namespace string, w *gateway.Workload) func(hostPort string
 	}
 }
 
-// service is a URL or host:port with a Service's name resolved to a pod's address;
-// one that names no Service stays as it is.
+// service resolves the Service's name in a URL or host:port to a pod's address. It returns a value without a Service's
+// name unchanged.
 func service(s *gateway.Set, pods []*pod, namespace, to string) string {
 	b := backend(s, namespace, to)
 	if b == nil {
@@ -57,7 +58,7 @@ func service(s *gateway.Set, pods []*pod, namespace, to string) string {
 	return list[0]
 }
 
-// backend returns the Service's port that a URL or host:port names, nil if that is no Service's.
+// backend returns the Service's port that a URL or host:port names, or nil if it names none.
 func backend(s *gateway.Set, namespace, to string) *gateway.Backend {
 	host := to
 	if x, err := url.Parse(to); err == nil && x.Host != "" {
@@ -82,8 +83,8 @@ func backend(s *gateway.Set, namespace, to string) *gateway.Backend {
 	return &gateway.Backend{Namespace: namespace, Service: service, Port: p}
 }
 
-// listeners returns where KV events that are sent to an address arrive: at the pods of a Service, and at the pickers of
-// a Service. ok is false for the address of no Service's port.
+// listeners returns the addresses at which KV events for an address arrive: those of a Service's pods and of its
+// pickers. ok is false if the address names no Service's port.
 func (x *services) listeners(namespace, to string) (list []string, ok bool) {
 	b := backend(x.s, namespace, to)
 	if b == nil {

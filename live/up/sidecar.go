@@ -15,8 +15,8 @@ import (
 	"github.com/windtunnel/windtunnel/live/sidecar"
 )
 
-// readSidecar reads the command line of the pod's routing sidecar, nil where it has none. TLS inside a pod and between
-// pods is left out: no manifest says so to the gateway.
+// readSidecar parses the command line of the pod's routing sidecar. It returns nil if the pod has none. It leaves TLS
+// inside a pod and between pods out, because no manifest describes that TLS to the gateway.
 func (u *Up) readSidecar(p *pod) (*sidecar.Options, error) {
 	c := p.workload.With(gateway.RoleSidecar)
 	if c == nil || u.o.Sidecar == nil {
@@ -43,12 +43,12 @@ func (u *Up) readSidecar(p *pod) (*sidecar.Options, error) {
 	o.Serve.On, o.Prefiller.On, o.DecoderTLS.On = false, false, false
 	o.Decoder, o.Namespace, o.PodName, o.Recorder, o.Log = decoder, p.namespace, p.name, u.o.Recorder, u.log
 	o.Ranks, o.Disagg.Trace = 1, u.o.Trace
-	// A pod is ready when all of its containers are: a dead engine is no endpoint.
+	// A pod is ready only if all its containers are, so a pod with a dead engine is no endpoint.
 	o.DecoderHealth, o.BlockBytes = true, cmp.Or(o.BlockBytes, p.blockBytes)
 	return &o, nil
 }
 
-// startSidecar puts the pod's routing sidecar before its model server, with its own command line.
+// startSidecar starts the pod's routing sidecar in front of its model server, with the sidecar's own command line.
 func (u *Up) startSidecar(s *gateway.Set, p *pod) error {
 	o, err := u.readSidecar(p)
 	if err != nil || o == nil {
@@ -64,7 +64,7 @@ func (u *Up) startSidecar(s *gateway.Set, p *pod) error {
 		return fmt.Errorf("%s: %w", containerAt(p.workload, p.workload.With(gateway.RoleSidecar)), err)
 	}
 	p.at[number], p.sidecar = x.Addr(), x.Addr()
-	p.stops = append(p.stops, func(ctx context.Context) { _ = x.Stop(ctx) }) // nobody asks it any more
+	p.stops = append(p.stops, func(ctx context.Context) { _ = x.Stop(ctx) }) // no client uses it any more
 	return nil
 }
 
@@ -73,13 +73,13 @@ func atoi(text string) int {
 	return n
 }
 
-// endpointsFile is where the pods of a namespace are written down for sidecars,
-// which ask no Kubernetes.
+// endpointsFile returns the path of the file that lists a namespace's pods for sidecars, which do not use Kubernetes
+// here.
 func (u *Up) endpointsFile(namespace string) string {
 	return filepath.Join(u.o.Dir, "endpoints-"+namespace+".yaml")
 }
 
-// writeEndpoints writes these files.
+// writeEndpoints writes the endpoint files.
 func (u *Up) writeEndpoints(pods []*pod) error {
 	byNamespace := map[string][]cluster.Endpoint{}
 	for _, p := range pods {

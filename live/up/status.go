@@ -27,11 +27,10 @@ import (
 )
 
 const (
-	// statusPeriod is how often pods are asked how they are, and statusPatience how long they
-	// may take to say it.
+	// statusPeriod is how often the writer asks the pods for their state. statusPatience limits the time for an answer.
 	statusPeriod   = time.Second
 	statusPatience = 2 * time.Second
-	// statusAtOnce is how many are asked at one time.
+	// statusAtOnce limits the concurrent requests to pods.
 	statusAtOnce = 16
 )
 
@@ -40,9 +39,9 @@ type statusWriter struct {
 	u      *Up
 	path   string
 	client *http.Client
-	// since is when each condition became what it is.
+	// since holds the time of each condition's last transition.
 	since map[string]transition
-	// pools are document 003's, by namespace and name.
+	// pools are document 003's pools, by namespace and name.
 	pools   map[string]*gateway.PoolWatch
 	written []byte
 }
@@ -52,9 +51,9 @@ type transition struct {
 	at     time.Time
 }
 
-// WriteStatus keeps the status of every object in a file, as a controller writes it into the
-// objects: conditions, parents, and of document 003's InferencePools what is counted of their pods.
-// Pods are asked once a second, until ctx ends; an error is that the file could not be written.
+// WriteStatus keeps the status of every object in a file, in the form that a controller writes into the objects:
+// conditions, parents and, for document 003's InferencePools, the counts of their pods. It asks the pods once a second
+// until ctx ends. It returns an error if it cannot write the file.
 func (u *Up) WriteStatus(ctx context.Context, path string) error {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
@@ -68,7 +67,7 @@ func (u *Up) WriteStatus(ctx context.Context, path string) error {
 	}
 }
 
-// write writes the file anew where it says something else: the old or the new one is there, whole.
+// write replaces the file if its content has changed. A reader sees either the old file or the new one, each complete.
 func (w *statusWriter) write(ctx context.Context) error {
 	w.u.applying.Lock()
 	s, program, pods, out := w.u.objects, w.u.program, sorted(w.u.pods), maps.Clone(w.u.ejected)
@@ -115,8 +114,9 @@ func (w *statusWriter) write(ctx context.Context) error {
 	return files.Replace(w.path, text)
 }
 
-// model is what document 003's controller writes into an InferenceModel: whether its workers have it, what
-// is known of it, and how many of them there are. A pod is there from when its server listens.
+// model returns the status that document 003's controller writes into an InferenceModel: whether its workers have
+// loaded the model, the model's known properties, and the number of workers. A pod counts from the time when its server
+// listens.
 func (w *statusWriter) model(m *gateway.Model, pods []*pod) map[string]any {
 	state, all, with := "Pending", 0, map[string]int{}
 	for _, p := range pods {
@@ -143,7 +143,7 @@ func (w *statusWriter) model(m *gateway.Model, pods []*pod) map[string]any {
 	if state == "Loaded" {
 		status["lastLoadTime"] = w.since[key].at.UTC().Format(time.RFC3339)
 	}
-	if shape, err := modelshape.Named(m.ID()); err == nil { // else nothing is known of it
+	if shape, err := modelshape.Named(m.ID()); err == nil { // otherwise the model's properties are unknown
 		status["modelInfo"] = map[string]any{"architecture": shape.Architecture(),
 			"numParameters": fmt.Sprintf("%.0fB", float64(shape.Params())/1e9),
 			"numLayers":     shape.Layers, "hiddenSize": shape.Hidden, "vocabSize": shape.Vocab}
@@ -152,7 +152,7 @@ func (w *statusWriter) model(m *gateway.Model, pods []*pod) map[string]any {
 		"metadata": map[string]any{"name": m.Name, "namespace": m.Namespace}, "status": status}
 }
 
-// version is the apiVersion of an object's kind.
+// version returns the apiVersion of an object's kind.
 func version(s *gateway.Set, x *gateway.Status) string {
 	switch x.Kind {
 	case "InferencePool":
@@ -170,7 +170,7 @@ func version(s *gateway.Set, x *gateway.Status) string {
 	return objects.GroupV1 + "/v1"
 }
 
-// conditions adds what the gateway says of the object.
+// conditions adds the gateway's conditions of the object.
 func (w *statusWriter) conditions(x *gateway.Status, status map[string]any) {
 	of := x.Kind + " " + x.Namespace + "/" + x.Name
 	if len(x.Conditions) > 0 {
@@ -216,7 +216,7 @@ func (w *statusWriter) conditions(x *gateway.Status, status map[string]any) {
 	}
 }
 
-// dated are conditions with when each became what it is.
+// dated returns conditions with the times of their last transitions.
 func (w *statusWriter) dated(of string, list []gateway.Condition) (out []any) {
 	for _, c := range list {
 		key := of + " " + c.Type
@@ -229,8 +229,7 @@ func (w *statusWriter) dated(of string, list []gateway.Condition) (out []any) {
 	return out
 }
 
-// pool is what document 003's controller counts of a pool: out are endpoints that Envoy has
-// taken out.
+// pool returns the counts that document 003's controller makes for a pool. out are endpoints that Envoy has ejected.
 func (w *statusWriter) pool(ctx context.Context, s *gateway.Set, p *objects.Pool, pods []*pod,
 	out []string) map[string]any {
 	endpoints := w.u.endpointsOf(s, p, pods).Endpoints
@@ -259,7 +258,7 @@ func (w *statusWriter) pool(ctx context.Context, s *gateway.Set, p *objects.Pool
 	return status
 }
 
-// ask asks an endpoint for its metrics.
+// ask scrapes an endpoint's metrics.
 func (w *statusWriter) ask(ctx context.Context, e *picker.Endpoint) (says gateway.PodSays) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+e.HostPort()+"/metrics", nil)
 	if err != nil {
@@ -276,7 +275,7 @@ func (w *statusWriter) ask(ctx context.Context, e *picker.Endpoint) (says gatewa
 		return says
 	}
 	says.Code = resp.StatusCode
-	if page, err := metrics.Parse(text, gateway.StatusMetric); err == nil { // else it answers something else
+	if page, err := metrics.Parse(text, gateway.StatusMetric); err == nil { // otherwise it serves no metrics
 		says.Page = page
 	}
 	return says

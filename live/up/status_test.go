@@ -31,8 +31,8 @@ type written struct {
 	}
 }
 
-// The status of objects is what happens: conditions and parents, and of document 003's pool how
-// its pods are.
+// The status of objects reports their real state: conditions and parents and, for document 003's pool, the state of its
+// pods.
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	state := func(more string) *gateway.Set {
@@ -115,7 +115,7 @@ spec: {modelName: one, selector: {matchLabels: {pool: one}}, targetPorts: [{numb
 	}
 }
 
-// Document 003's InferenceModel says whether its workers have it, what it is, and how many they are.
+// Document 003's InferenceModel reports whether its workers have loaded it, its properties, and the number of workers.
 func TestModelStatus(t *testing.T) {
 	t.Parallel()
 	r := bring(t, objectsOf(t,

@@ -27,119 +27,117 @@ import (
 )
 
 const (
-	lockPort = 8000 // of a block of addresses, held while it is used
-	// remembered is how many decisions a picker tells.
+	lockPort = 8000 // locks a block of addresses; held while the block is in use
+	// remembered is the number of latest decisions that a picker reports.
 	remembered = 1000
-	// lag is how long Envoy's workers may go on with what was in force before a change
-	// that it has acknowledged: a request that one of them is about to send would meet
-	// a connection that a stopped pod has closed.
+	// lag is how long Envoy's workers may still use the old configuration after Envoy has acknowledged a new one.
+	// Without the wait, a worker's next request could meet a connection that a stopped pod has closed.
 	lag = 300 * time.Millisecond
-	// answers is how long an Envoy that owes an answer has for the next one.
+	// answers limits the wait for an Envoy that has not answered an earlier change.
 	answers = time.Second
-	// drained is how long what a pod answers may take once it is no endpoint.
+	// drained limits the time for a pod's remaining answers once it is no longer an endpoint.
 	drained = 30 * time.Second
 )
 
-// Options say what to bring up, and where.
+// Options configure what Start brings up, and where.
 type Options struct {
-	// Objects are the objects to begin with.
+	// Objects are the objects to start with.
 	Objects *gateway.Set
-	// Controller has only the Gateways of its classes served, as in a cluster, and
-	// nothing made up that is missing; "" serves all, and makes up.
+	// Controller limits the run to Gateways of this controller's classes, as in a cluster, and supplies no missing
+	// objects. With "", the run serves all Gateways and supplies missing objects.
 	Controller string
-	// EnvoyPath names the Envoy to use; empty looks for one.
+	// EnvoyPath is the path of the Envoy to use; empty searches for one.
 	EnvoyPath string
-	// Dir is where Envoy's files go.
+	// Dir is the directory for Envoy's files.
 	Dir string
-	// Host is the address of the first Gateway; the zero value is 127.0.0.1. Others
-	// have those that follow.
+	// Host is the address of the first Gateway; the zero value is 127.0.0.1. The other Gateways get the following
+	// addresses.
 	Host netip.Addr
-	// OwnAddresses gives every Gateway an address of the run's own, so that runs at
-	// once do not meet.
+	// OwnAddresses gives every Gateway an address that belongs to this run alone, so that concurrent runs do not
+	// collide.
 	OwnAddresses bool
-	// Admin is Envoy's own pages' address; empty is a free port of loopback.
+	// Admin is the address of Envoy's admin pages; empty is a free port of loopback.
 	Admin string
-	// Sidecar reads a routing sidecar's command line and environment; nil starts none.
+	// Sidecar parses a routing sidecar's command line and environment; nil starts no sidecars.
 	Sidecar func(args []string, env func(string) (string, bool)) (sidecar.Options, error)
-	// Picker reads an endpoint picker's, without its configuration; nil takes no flag.
+	// Picker parses an endpoint picker's command line and environment, without its configuration; nil accepts no flags.
 	Picker func(args []string, env func(string) (string, bool)) (epp.StandaloneOptions, error)
 	// Predictor reads the environment of a latency predictor; nil leaves predictors out.
 	Predictor func(env func(string) (string, bool)) (StartPredictor, error)
-	// Recorder takes the flow events of Envoy, endpoint pickers, sidecars and model servers, of pods
-	// that come and go and of edits; nil
-	// records nothing.
+	// Recorder receives the flow events of Envoy, endpoint pickers, sidecars and model servers, and the events of pods
+	// that come and go and of edits; nil records nothing.
 	Recorder record.Recorder
-	// Origin is when the time of events began; zero is when Start was called.
+	// Origin is the time from which events count; zero is the time of Start's call.
 	Origin time.Time
-	// Trace, if not nil, has pickers and sidecars hand a traceparent of their spans on.
+	// Trace, if not nil, makes pickers and sidecars send the traceparents of their spans.
 	Trace *tracing.IDs
-	// Note is told, once each, what was taken to be meant and what has no effect.
+	// Note is called once for each assumption about the objects, and for each part of them that has no effect.
 	Note func(text string)
-	// Scaling is how fast autoscalers have replicas come and go.
+	// Scaling sets how fast autoscalers add and remove replicas.
 	Scaling Scaling
-	// Tell is called with the role of each container, with what the start waits for, and with what autoscalers do; may
-	// be nil. Calls may come at once.
+	// Tell is called with the role of each container, with the events that the start waits for, and with the
+	// autoscalers' decisions. It may be nil. Calls may be concurrent.
 	Tell func(what string)
-	// Log hears what a person who debugs wants to know; nil is silent.
+	// Log is for debugging; nil is silent.
 	Log *slog.Logger
 }
 
 // StartPredictor starts a latency predictor's training server and prediction servers at these addresses. It returns
-// where they listen, in this order, and what ends them.
+// their listening addresses, in this order, and a function that stops them.
 type StartPredictor func(ctx context.Context, training string, prediction []string) (at []string,
 	stop func(context.Context), err error)
 
-// Up is running manifests.
+// Up is a running set of manifests.
 type Up struct {
 	o      Options
 	log    *slog.Logger
 	origin time.Time
 	noted  map[string]bool
 
-	// Envoy is the gateway, Binary which it is.
+	// Envoy is the gateway. Binary is its program.
 	Envoy  *cluster.Gateway
 	Binary envoy.Binary
-	// Startup is how long it took until all was ready.
+	// Startup is the time that Start took until everything was ready.
 	Startup time.Duration
 
 	applying sync.Mutex // one change at a time
 	objects  *gateway.Set
 	program  *gateway.Program
 	pods     map[string]*pod
-	starting map[string]*pod        // those of the change under way
+	starting map[string]*pod        // pods of the change in progress
 	pickers  map[string]*poolPicker // by pickerKey
 	routers  map[string]*bbr.Server // by routerKey
 	certs    map[string][2][]byte
-	ejected  map[string][]string // endpoints by their clusters
+	ejected  map[string][]string // endpoints by their clusters' names
 	scaled   map[string]*scaled  // by workloadKey
 	draining sync.WaitGroup
-	unscaled sync.WaitGroup // ends of scaled
+	unscaled sync.WaitGroup // counts the autoscalers that are stopping
 	watching sync.WaitGroup
-	// life ends when Stop begins, and with it every change under way; rest ends when what
-	// was asked before has had its time.
+	// life ends when Stop begins, and every change in progress with it. rest ends when the time for earlier requests is
+	// over.
 	life, rest context.Context
 	end, cut   context.CancelFunc
-	owing      bool // a change was cut short, and Envoy may have to answer still
+	owing      bool // a change was interrupted, and Envoy may not have answered it yet
 
 	services atomic.Pointer[services]
 
 	addresses *cluster.Addresses
 
 	mu       sync.Mutex            // guards hosts and listen
-	hosts    map[string]netip.Addr // of Gateways, by namespace/name
-	listen   map[string]string     // of their ports
+	hosts    map[string]netip.Addr // of Gateways by namespace/name
+	listen   map[string]string     // of the Gateways' ports
 	nextHost int
 }
 
-// InvalidError says what in the objects cannot be brought up.
+// InvalidError reports parts of the objects that cannot be brought up.
 type InvalidError struct{ Err error }
 
 func (e *InvalidError) Error() string { return e.Err.Error() }
 
-// Unwrap is why.
+// Unwrap returns the cause.
 func (e *InvalidError) Unwrap() error { return e.Err }
 
-// Start brings everything up. On an error nothing is left running.
+// Start brings everything up. After an error nothing is left running.
 func Start(ctx context.Context, o Options) (u *Up, err error) {
 	u = &Up{o: o, log: cmp.Or(o.Log, discard), origin: cmp.Or(o.Origin, time.Now()), noted: map[string]bool{},
 		pods: map[string]*pod{}, pickers: map[string]*poolPicker{}, routers: map[string]*bbr.Server{},
@@ -156,7 +154,7 @@ func Start(ctx context.Context, o Options) (u *Up, err error) {
 	started := u
 	defer func() {
 		if err != nil {
-			_ = started.Stop(context.Background()) // the first error is the one to tell
+			_ = started.Stop(context.Background()) // the caller returns the first error
 		}
 	}()
 	if u.Binary, err = envoy.Find(ctx, envoy.FindOptions{Path: o.EnvoyPath, Log: u.log, Tell: u.o.Tell}); err != nil {
@@ -189,19 +187,18 @@ func (u *Up) note(text string) {
 	u.o.Note(text)
 }
 
-// Apply makes other objects those in force, while requests flow. On an error, and where ctx
-// ends before, the last good state is in force; an error that Envoy has not taken it back says so.
+// Apply puts other objects in force while requests flow. If it fails, or ctx ends first, the last good state is in
+// force; the error says so if Envoy has not taken that state back.
 //
-// What is new is started, and known to Envoy, before a picker may choose it; what
-// is gone is no picker's any more before Envoy forgets it, and stops when it has
-// answered.
+// Apply starts the new parts, and Envoy knows them, before a picker may choose them. Pickers no longer choose the old
+// parts before Envoy forgets them. An old part stops once it has answered its requests.
 func (u *Up) Apply(ctx context.Context, s *gateway.Set) (err error) {
 	u.applying.Lock()
 	defer u.applying.Unlock()
 	return u.apply(ctx, s)
 }
 
-// apply is Apply; applying is around it.
+// apply is Apply with applying locked.
 func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -222,7 +219,7 @@ func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 	for _, text := range program.Notes {
 		u.note(text)
 	}
-	if s != u.objects { // and not other replicas of them
+	if s != u.objects { // not other replicas of the same objects
 		if err := u.check(s, program); err != nil {
 			return err
 		}
@@ -275,8 +272,8 @@ func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 	return nil
 }
 
-// retire stops what nobody asks any more once it has answered what it was asked; left hears of
-// each pod that has.
+// retire stops parts that no client uses any more, once they have answered their requests. It calls left for each pod
+// that has stopped.
 func (u *Up) retire(pods []*pod, pickers []*poolPicker, routers []*bbr.Server, left func(p *pod)) {
 	if len(pods)+len(pickers)+len(routers) == 0 {
 		return
@@ -286,7 +283,7 @@ func (u *Up) retire(pods []*pod, pickers []*poolPicker, routers []*bbr.Server, l
 		defer cancel()
 		pause.For(ctx, lag)
 		for _, x := range pickers {
-			_ = x.stop(ctx) // nobody waits for it
+			_ = x.stop(ctx) // no caller waits for it
 		}
 		for _, x := range routers {
 			x.Stop(ctx)
@@ -309,7 +306,7 @@ func portKey(g *gateway.Served, port int) string {
 	return fmt.Sprintf("%s/%s/%d", g.Namespace, g.Name, port)
 }
 
-// certificate is a listener's where no Secret has one: made once.
+// certificate returns the certificate of a listener without a Secret. It creates the certificate at the first call.
 func (u *Up) certificate(g *gateway.Served, s *gateway.Secure) (cert, key []byte, err error) {
 	name := s.Table.Name + " " + s.Hostname
 	if have, ok := u.certs[name]; ok {
@@ -323,8 +320,8 @@ func (u *Up) certificate(g *gateway.Served, s *gateway.Secure) (cert, key []byte
 	return cert, key, err
 }
 
-// open finds an address for every port of every Gateway that has none yet. A port
-// below 1024 that this process may not listen on becomes one 8,000 higher.
+// open chooses an address for each Gateway port that has none yet. For a port below 1024 that this process may not use,
+// it chooses the port 8,000 higher.
 func (u *Up) open(p *gateway.Program) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -351,7 +348,7 @@ func (u *Up) open(p *gateway.Program) error {
 	return nil
 }
 
-// host is the next Gateway's address.
+// host returns the next Gateway's address.
 func (u *Up) host() netip.Addr {
 	if u.o.OwnAddresses && u.addresses.Own() {
 		_, ip, err := u.addresses.Take()
@@ -367,8 +364,7 @@ func (u *Up) host() netip.Addr {
 	return ip
 }
 
-// Stop takes everything down. Requests in flight may finish until ctx ends; a change under
-// way ends at once.
+// Stop stops everything. Requests in flight may finish until ctx ends. A change in progress is interrupted at once.
 func (u *Up) Stop(ctx context.Context) error {
 	u.end()
 	u.watching.Wait()
@@ -379,7 +375,7 @@ func (u *Up) Stop(ctx context.Context) error {
 	defer context.AfterFunc(ctx, u.cut)()
 	var errs []error
 	if u.Envoy != nil {
-		if u.owing { // it may be unable to answer, and to end by itself
+		if u.owing { // Envoy may be unable to answer, and to end by itself
 			soon, cancel := context.WithTimeout(ctx, answers)
 			defer cancel()
 			if _, err := u.Envoy.Active(soon); err != nil {

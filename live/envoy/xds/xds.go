@@ -1,7 +1,6 @@
-// Package xds is the control plane that a running Envoy asks for its
-// configuration, over delta ADS. A Server holds listeners, routes, clusters and
-// endpoints; Set replaces them so that no request is lost on the way, and tells
-// when Envoy refuses one: then it keeps what it had, and so does the Server.
+// Package xds is the control plane from which a running Envoy gets its configuration, over delta ADS. A Server holds
+// listeners, routes, clusters and endpoints. Set replaces them without losing requests. If Envoy refuses a resource,
+// Set returns an error, and both Envoy and the Server keep the old state.
 package xds
 
 import (
@@ -29,11 +28,10 @@ import (
 // Resources are resources of one type by name.
 type Resources map[string]proto.Message
 
-// State is all that Envoy is told.
+// State is the complete configuration for Envoy.
 type State struct{ Listeners, Routes, Clusters, Endpoints Resources }
 
-// kinds are the types in the order in which they are given: what is referred to
-// before what refers to it.
+// kinds are the resource types in the order of delivery: a resource comes before those that refer to it.
 var kinds = []string{resource.ClusterType, resource.EndpointType, resource.ListenerType, resource.RouteType}
 
 func (s *State) of(kind string) Resources {
@@ -48,7 +46,7 @@ func (s *State) of(kind string) Resources {
 	return s.Routes
 }
 
-// RejectedError says which resources Envoy refused, and why.
+// RejectedError names the resources that Envoy refused, and the reason.
 type RejectedError struct {
 	Names  []string
 	Reason string
@@ -58,7 +56,7 @@ func (e *RejectedError) Error() string {
 	return fmt.Sprintf("Envoy refused %s: %s", strings.Join(e.Names, ", "), e.Reason)
 }
 
-// taken bounds how long Envoy may think about a change.
+// taken limits the time that Envoy may take for a change.
 const taken = 15 * time.Second
 
 // Server is the control plane of one Envoy.
@@ -75,13 +73,13 @@ type Server struct {
 	setting sync.Mutex // one change at a time
 
 	mu      sync.Mutex
-	changed chan struct{}                // closed and made anew whenever what follows changes
+	changed chan struct{}                // closed and replaced at each change of the fields below
 	stream  int64                        // the open stream, 0 for none
 	sent    map[string]map[string]string // versions of resources, by the nonce of their response
 	seen    map[string]answer
 }
 
-// answer is what Envoy said last about a resource: of which version, and why it refused that.
+// answer is Envoy's latest answer about a resource: the version, and the reason if Envoy refused it.
 type answer struct{ version, rejected string }
 
 // Start serves on a free port of loopback.
@@ -109,10 +107,10 @@ func Start() (*Server, error) {
 	return s, nil
 }
 
-// Addr is where Envoy asks, ip:port.
+// Addr returns the address for Envoy to connect to, ip:port.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Stop ends the serving; what Envoy has stays in force there.
+// Stop ends the server. Envoy keeps its configuration.
 func (s *Server) Stop() {
 	s.stop()
 	s.grpc.Stop()
@@ -125,10 +123,10 @@ func (s *Server) DeltaAggregatedResources(
 	return s.delta.DeltaStreamHandler(stream, resource.AnyType)
 }
 
-// Set makes a state the one in force: first what is new or changed, clusters with
-// their endpoints before the routes that lead there, and at last what is gone.
-// Where Envoy refuses a part of it (a RejectedError), does not take it in time or ctx
-// ends, the old state is given again. Without an Envoy it is what the next one gets.
+// Set puts a state in force. It sends new and changed resources first, clusters with their endpoints before the routes
+// that lead there, and removes old resources last. If Envoy refuses a part of the state (a RejectedError) or does not
+// take it in time, or if ctx ends, Set restores the old state. Without a connected Envoy, the next one that connects
+// gets the state.
 func (s *Server) Set(ctx context.Context, to State) error {
 	s.setting.Lock()
 	defer s.setting.Unlock()
@@ -145,8 +143,8 @@ func (s *Server) Set(ctx context.Context, to State) error {
 	return err
 }
 
-// Back gives Envoy a state again that it had. The error is why Envoy may not have taken it
-// yet; it has nothing else to take then.
+// Back restores an earlier state. The error is the reason why Envoy may not have taken it yet. No other state is
+// pending then.
 func (s *Server) Back(ctx context.Context, to State) error {
 	s.setting.Lock()
 	defer s.setting.Unlock()
@@ -161,11 +159,11 @@ func (s *Server) back(ctx context.Context, to State, wait bool) error {
 	return err
 }
 
-// held are the resources of one type that Envoy gets now.
+// held returns the resources of one type that are in force now.
 func (s *Server) held(kind string) Resources { return Of(s.caches[kind].GetResources()) }
 
-// move changes what Envoy gets into another state, part by part; with wait it goes from one
-// part to the next when Envoy has taken it.
+// move changes the resources to another state, in steps. With wait, it starts each step when Envoy has taken the
+// previous one.
 func (s *Server) move(ctx context.Context, to State, wait bool) error {
 	ctx, cancel := context.WithTimeout(ctx, taken)
 	defer cancel()
@@ -206,7 +204,7 @@ func (s *Server) move(ctx context.Context, to State, wait bool) error {
 	return nil
 }
 
-// put gives Envoy changed resources, and takes those that are gone.
+// put sends changed resources to Envoy and removes old ones.
 func (s *Server) put(kind string, update map[string]types.Resource, gone []string) error {
 	if len(update)+len(gone) == 0 {
 		return nil
@@ -219,7 +217,7 @@ func (s *Server) put(kind string, update map[string]types.Resource, gone []strin
 	return s.caches[kind].UpdateResources(update, gone)
 }
 
-// missing are the names that are gone.
+// missing returns the names that are in from and not in to.
 func missing(from, to Resources) (gone []string) {
 	for name := range from {
 		if to[name] == nil {
@@ -230,8 +228,7 @@ func missing(from, to Resources) (gone []string) {
 	return gone
 }
 
-// await waits until Envoy has taken, or refused, each of the resources in the version that
-// is wanted of it.
+// await waits until Envoy has taken or refused the wanted version of each resource.
 func (s *Server) await(ctx context.Context, wanted map[string]string) error {
 	for {
 		s.mu.Lock()
@@ -265,7 +262,7 @@ func (s *Server) await(ctx context.Context, wanted map[string]string) error {
 	}
 }
 
-// unanswered says whether Envoy has a resource of which it has not yet said what it makes of it.
+// unanswered reports whether Envoy has received a resource and has not answered it yet.
 func (s *Server) unanswered(key string) bool {
 	for _, x := range s.sent {
 		if _, ok := x[key]; ok {
@@ -275,7 +272,7 @@ func (s *Server) unanswered(key string) bool {
 	return false
 }
 
-// forget begins anew with an Envoy that knows nothing.
+// forget clears everything known about Envoy's state, for a new Envoy.
 func (s *Server) forget() {
 	s.sent, s.seen = map[string]map[string]string{}, map[string]answer{}
 }
@@ -285,7 +282,7 @@ func (s *Server) tell() {
 	s.changed = make(chan struct{})
 }
 
-// OnDeltaStreamOpen is told by the stream's handler.
+// OnDeltaStreamOpen is called when Envoy opens a stream.
 func (s *Server) OnDeltaStreamOpen(_ context.Context, id int64, _ string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -295,7 +292,7 @@ func (s *Server) OnDeltaStreamOpen(_ context.Context, id int64, _ string) error 
 	return nil
 }
 
-// OnDeltaStreamClosed is told by the stream's handler.
+// OnDeltaStreamClosed is called when Envoy's stream ends.
 func (s *Server) OnDeltaStreamClosed(id int64, _ *corev3.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -305,8 +302,7 @@ func (s *Server) OnDeltaStreamClosed(id int64, _ *corev3.Node) {
 	}
 }
 
-// OnStreamDeltaResponse keeps what was sent, until Envoy has said what it makes
-// of it.
+// OnStreamDeltaResponse records the resources of a response until Envoy answers it.
 func (s *Server) OnStreamDeltaResponse(_ int64, _ *discoveryv3.DeltaDiscoveryRequest,
 	r *discoveryv3.DeltaDiscoveryResponse) {
 	s.mu.Lock()
@@ -318,10 +314,10 @@ func (s *Server) OnStreamDeltaResponse(_ int64, _ *discoveryv3.DeltaDiscoveryReq
 	s.sent[r.GetTypeUrl()+" "+r.GetNonce()] = x
 }
 
-// maxReason bounds what is told of a refusal: Envoy repeats the whole resource.
+// maxReason limits the reason of a refusal, because Envoy repeats the whole resource in it.
 const maxReason = 512
 
-// OnStreamDeltaRequest hears whether Envoy took what was sent.
+// OnStreamDeltaRequest records whether Envoy took the resources of a response.
 func (s *Server) OnStreamDeltaRequest(_ int64, r *discoveryv3.DeltaDiscoveryRequest) error {
 	nonce := r.GetTypeUrl() + " " + r.GetResponseNonce()
 	s.mu.Lock()
@@ -338,7 +334,7 @@ func (s *Server) OnStreamDeltaRequest(_ int64, r *discoveryv3.DeltaDiscoveryRequ
 	if r.GetErrorDetail() != nil && why == "" {
 		why = "it does not say why"
 	}
-	// Of several resources in one refusal Envoy names those that it means.
+	// If a refusal is for several resources, Envoy names the ones that it means.
 	means := func(key string) bool { _, name, _ := strings.Cut(key, " "); return strings.Contains(why, name) }
 	named := slices.ContainsFunc(slices.Collect(maps.Keys(x)), means)
 	for key, version := range x {
@@ -352,7 +348,7 @@ func (s *Server) OnStreamDeltaRequest(_ int64, r *discoveryv3.DeltaDiscoveryRequ
 	return nil
 }
 
-// Of are resources of one type in the form of a State.
+// Of converts resources of one type to the form in a State.
 func Of[T proto.Message](m map[string]T) Resources {
 	out := Resources{}
 	for name, r := range m {

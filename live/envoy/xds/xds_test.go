@@ -86,7 +86,7 @@ func (f *fake) take(t *testing.T, r *discoveryv3.DeltaDiscoveryResponse) {
 	f.send(t, answer)
 }
 
-// hear has it answer again, at first what it got meanwhile.
+// hear lets the fake answer again, starting with the responses that it got meanwhile.
 func (f *fake) hear(t *testing.T) {
 	f.mu.Lock()
 	f.deaf = false
@@ -98,7 +98,7 @@ func (f *fake) hear(t *testing.T) {
 	}
 }
 
-// now is what it has in force.
+// now returns the configuration that the fake has in force.
 func (f *fake) now() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -8,10 +8,10 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
 
-// Profile is whose defaults count where the command line does not say.
+// Profile selects the defaults for options that the command line leaves out.
 type Profile string
 
-// The profiles.
+// The profiles, and their defaults.
 const (
 	ProfileDocument Profile = "document" // document 003: 256 sequences, 8,192 tokens
 	ProfileVLLM     Profile = "vllm"     // vLLM: 1,024 sequences and 8,192 tokens on a large GPU, else 256 and 2,048
@@ -19,41 +19,38 @@ const (
 	ProfileSim      Profile = "sim"      // llm-d-inference-sim: 5 sequences, 1,024 tokens of context, no latency
 )
 
-// Config is what a command line asks for. Zero values are the profile's
-// defaults.
+// Config is a parsed command line. Zero values mean the profile's defaults.
 type Config struct {
 	Profile Profile
 
 	Model  string   // --model, or vllm serve's first argument
 	Served []string // --served-model-name
 	Host   string
-	Port   int // 0 is any free one
+	Port   int // 0: any free port
 
-	Advertise string // the host that others are told
-	// BodyIdle and BodyTotal limit a request's body; 0 is the default, below 0 no
-	// limit.
+	Advertise string // the host that the server gives to others
+	// BodyIdle and BodyTotal limit a request's body. 0 is the default; below 0 there is no limit.
 	BodyIdle, BodyTotal time.Duration
-	// KVPeers are whom KV caches may be fetched from, PeerTimeout how long they may
-	// take to answer.
+	// KVPeers are the servers from which KV caches may be fetched. PeerTimeout is how long they may take to answer.
 	KVPeers     []string
 	PeerTimeout time.Duration
 
 	MaxModelLen               int
 	MaxNewTokens              int  // of an answer; 0 is no limit
-	OtherGeneration           bool // the generation config says other things, too
+	OtherGeneration           bool // the generation config has other keys, too
 	MaxNumSeqs                int
 	MaxNumBatchedTokens       int
 	BlockSize                 int
 	NumGPUBlocks              int
-	MaxTotalTokens            int  // of the KV cache, in place of NumGPUBlocks
+	MaxTotalTokens            int  // of the KV cache, replaces NumGPUBlocks
 	Metrics                   bool // SGLang's --enable-metrics
-	MaxPrefillTokens          int  // of one step where prompts are not cut
+	MaxPrefillTokens          int  // of one step without chunked prefill
 	LongPrefillTokenThreshold int
 	MaxNumPartialPrefills     int
 	MaxLongPartialPrefills    int
 	GPUMemoryUtilization      float64
-	KVCacheBytes              int // of each rank, in place of GPUMemoryUtilization
-	MemoryLimit               int // the container's, in bytes; 0 is none
+	KVCacheBytes              int // of each rank, replaces GPUMemoryUtilization
+	MemoryLimit               int // the container's limit in bytes; 0 is none
 	SwapSpaceGiB              float64
 	KVOffloadingGiB           float64 // host memory for KV blocks of all ranks together
 	NoPrefixCaching           bool
@@ -65,49 +62,49 @@ type Config struct {
 	Seed                      *uint64
 
 	TensorParallel, PipelineParallel, DataParallel, DataParallelRank, Nodes int
-	// DataParallelLocal is how many of the ranks are here; 0: all.
+	// DataParallelLocal is how many of the ranks run here; 0 is all.
 	DataParallelLocal int
 	SpeculativeTokens int
-	// KVCacheMetrics tells of KV blocks, and of which share.
+	// KVCacheMetrics turns the metrics of KV blocks on, for a sample of the blocks.
 	KVCacheMetrics       bool
 	KVCacheMetricsSample float64
 
 	Accelerator, Quantization, KVCacheDType string
-	// TimeToFirstToken and InterTokenLatency are distributions. With them given
-	// the times do not come from an accelerator.
+	// TimeToFirstToken and InterTokenLatency are distributions. If they are given, the times do not come from an
+	// accelerator.
 	TimeToFirstToken, InterTokenLatency  Timing
 	PrefillOverhead, PrefillTimePerToken Timing
-	LatencyCalculator                    string  // constant or per-token; empty: by what is given
-	TimeFactorUnderLoad                  float64 // of a full batch; 0 is 1
-	// KVTransferLatency and KVTransferTimePerToken are how long a fetched KV
-	// cache takes; where they are given no link is simulated.
+	LatencyCalculator                    string  // constant or per-token; empty: depends on the given times
+	TimeFactorUnderLoad                  float64 // with a full batch; 0 is 1
+	// KVTransferLatency and KVTransferTimePerToken are the times to fetch a KV cache. If they are given, no link is
+	// simulated.
 	KVTransferLatency, KVTransferTimePerToken Timing
 	OutputTokens                              string
 
 	MaxLoRAs, MaxCPULoRAs int
-	// LoRALoadTime and LoRAActivateTime are an adapter's ways from disk to host
-	// memory and on into the accelerator.
+	// LoRALoadTime is the time to load an adapter from disk to host memory, LoRAActivateTime the time from there to the
+	// accelerator.
 	LoRALoadTime, LoRAActivateTime Timing
 	Adapters                       []modelserver.Adapter
 
-	Tokenizer           string // a tokenizer.json, or the directory it is in
+	Tokenizer           string // a tokenizer.json, or its directory
 	ChatTemplate        string // the file of a chat template
 	Mode                string // random or echo
 	Dataset             string // a file of answers
-	DatasetTable        string // its table, where it is a database
+	DatasetTable        string // the table, if Dataset is a database
 	Dimensions          int    // of embeddings
 	CacheHitThreshold   float64
 	EncoderOnly, Omni   bool
 	ImagePercent        int
 	ImageTime           Timing
 	Tools               structured.Options
-	FullStatus          int // of requests that find the queue full; 0 is 429
+	FullStatus          int // for requests that find the queue full; 0 is 429
 	APIKeys             []string
 	RequestIDHeaders    bool
-	TimingHeaders       bool // document 003's
+	TimingHeaders       bool // document 003's headers
 	PromptTokensDetails bool
 	StoreResponses      bool
-	Sleeps              *bool // --enable-sleep-mode; nil where it is not given
+	Sleeps              *bool // --enable-sleep-mode; nil if it is not given
 	LogHTTP             bool
 	MaxBodyMiB          int
 	StartupDelay        Timing
@@ -135,14 +132,13 @@ type Config struct {
 	PodIP                 string
 }
 
-// Timing is a mean with a spread, in the form of dist.Parse, or as
-// llm-d-inference-sim writes it: milliseconds or a duration, and a standard
-// deviation.
+// Timing is a mean with a spread. It is written in the form of dist.Parse, or in llm-d-inference-sim's: milliseconds or
+// a duration, and a standard deviation.
 type Timing struct {
 	Mean, StdDev string
 }
 
-// Set says whether the timing was given.
+// Set reports whether the timing was given.
 func (t Timing) Set() bool { return t.Mean != "" }
 
 // KVTransfer is vLLM's --kv-transfer-config.
@@ -154,8 +150,8 @@ type KVTransfer struct {
 	Port        int    `json:"kv_port"`
 }
 
-// KVEvents is vLLM's --kv-events-config, or what document 003 (docs/documents.md) and
-// llm-d-inference-sim say in its place.
+// KVEvents is vLLM's --kv-events-config, or the equivalent settings of document 003 (docs/documents.md) and
+// llm-d-inference-sim.
 type KVEvents struct {
 	Enabled   bool   `json:"enable_kv_cache_events"`
 	Publisher string `json:"publisher"`
@@ -165,11 +161,11 @@ type KVEvents struct {
 	Queue     int    `json:"max_queue_size"`
 	Topic     string `json:"topic"`
 
-	// Document asks for document 003's JSON, Map for vLLM's newer msgpack.
+	// Document selects document 003's JSON, Map vLLM's newer msgpack.
 	Document, Map bool
-	// IntervalMillis is how long events wait for others; 0 is 100.
+	// IntervalMillis is how long an event waits for others in its batch; 0 is 100.
 	IntervalMillis int
-	// Connect goes to a subscriber instead of waiting for one.
+	// Connect makes the publisher connect to a subscriber instead of waiting for one.
 	Connect bool
 	// BatchEvents sends a batch at this many events; 0 is the default.
 	BatchEvents int

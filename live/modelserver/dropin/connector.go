@@ -11,15 +11,14 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
 
-// joined is whether the offloading connector works beside NIXL, so that peers
-// ask for cached blocks at a port of its own (vLLM: MultiConnector).
+// joined reports whether the offloading connector runs beside NIXL, so that peers ask for cached blocks at a port of
+// its own (vLLM: MultiConnector).
 func (r *Result) joined() bool {
 	return r.KVTransfer != nil && strings.HasPrefix(strings.ToLower(r.KVTransfer.Connector), "multi")
 }
 
-// meet sets where other servers find this one's caches: at the connector's usual
-// port, or at the one that the configuration's kv_port or the environment's
-// VLLM_MOONCAKE_BOOTSTRAP_PORT says.
+// meet sets where other servers find this server's caches: at the connector's usual port, or at the port in the
+// configuration's kv_port or in the variable VLLM_MOONCAKE_BOOTSTRAP_PORT.
 func (r *Result) meet(so *modelserver.ServerOptions, rank int) {
 	if r.KVTransfer == nil {
 		return

@@ -18,10 +18,9 @@ const (
 	maxAnswerBytes = 1 << 20
 )
 
-// ReadDataset reads answers from a file: ShareGPT's JSON (what the assistant
-// says in each conversation), JSON lines (a string, or an object with response,
-// completion, answer, output, text or content), plain lines, or the table of an
-// SQLite database as llm-d-inference-sim has them (llmd where none is named).
+// ReadDataset reads answers from a file: ShareGPT's JSON (the assistant's messages of each conversation), JSON lines (a
+// string, or an object with response, completion, answer, output, text or content), plain lines, or the table of an
+// SQLite database in llm-d-inference-sim's format (llmd if table is empty).
 func ReadDataset(path, table string) ([]string, error) {
 	raw, err := files.Read(path, maxDatasetFile)
 	if err != nil {
@@ -91,7 +90,7 @@ func parseDataset(raw []byte, table string) ([]string, error) {
 	return out, nil
 }
 
-// answersOf are the answers in one item of a dataset.
+// answersOf returns the answers in one item of a dataset.
 func answersOf(raw []byte) []string {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {

@@ -1,8 +1,7 @@
-// Package dropin reads how people start the model servers that windtunnel
-// stands in for, so that a command line, a container's arguments or a
-// configuration file can be used as they are: vllm serve's flags, document
-// 003's spellings and environment, and llm-d-inference-sim's flags and YAML.
+// Package dropin reads the flags, variables and configuration files of the model servers that windtunnel stands in for:
+// vllm serve's flags, document 003's spellings and environment, SGLang's flags, and llm-d-inference-sim's flags and
+// YAML. A command line, a container's arguments or a configuration file works without changes.
 //
-// Flags that the simulation models act. All others are accepted, because a
-// simulated server has no use for them, and named once in a warning.
+// Flags that the simulation models have an effect. The package accepts all other flags, because a simulated server has
+// no use for them, and one warning names each of them once.
 package dropin

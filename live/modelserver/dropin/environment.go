@@ -6,8 +6,7 @@ import (
 	"strconv"
 )
 
-// environment reads what document 003, vLLM and llm-d-inference-sim take from
-// the environment. Flags come after it.
+// environment reads the variables of document 003, vLLM and llm-d-inference-sim. Flags override them.
 func (r *Result) environment(env func(string) (string, bool)) error {
 	number := func(name string, low, high int, to func(int)) error {
 		v, ok := env(name)

@@ -19,16 +19,16 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
 
-// flag is one that acts.
+// flag is a flag with an effect.
 type flag struct {
 	boolean bool
 	many    bool // takes every value up to the next flag
-	sim     bool // llm-d-inference-sim's alone
-	sglang  bool // SGLang's alone
+	sim     bool // a flag of llm-d-inference-sim only
+	sglang  bool // a flag of SGLang only
 	set     func(c *Config, v string) error
 }
 
-// wrong is an error about a flag's value, which tells what was expected.
+// wrong returns an error about a flag's value that says what was expected.
 func wrong(value, expected string, args ...any) error {
 	return strictyaml.Problem{Found: fmt.Sprintf("found %q", value), Expected: fmt.Sprintf(expected, args...)}
 }
@@ -48,7 +48,7 @@ func number(to func(*Config) *int, low, high int) flag {
 	}}
 }
 
-// parseNumber reads a count as vLLM does: 8192, 8k (thousand) or 8K (1,024). 1.001001e+08 is one, too.
+// parseNumber parses a count as vLLM does: 8192, 8k (thousand) or 8K (1,024). It accepts 1.001001e+08, too.
 func parseNumber(v string) (int, error) {
 	unit := 1
 	for suffix, u := range map[string]int{"k": 1000, "K": 1 << 10, "m": 1e6, "M": 1 << 20, "g": 1e9, "G": 1 << 30} {
@@ -57,7 +57,7 @@ func parseNumber(v string) (int, error) {
 			break
 		}
 	}
-	if unit > 1 || strings.Contains(v, "e+") { // as Helm writes large numbers
+	if unit > 1 || strings.Contains(v, "e+") { // Helm writes large numbers in this form
 		f, err := strconv.ParseFloat(v, 64)
 		if err != nil || f < 0 || f*float64(unit) > 1<<53 || unit == 1 && f != math.Trunc(f) {
 			return 0, fmt.Errorf("not a number")
@@ -67,7 +67,7 @@ func parseNumber(v string) (int, error) {
 	return strconv.Atoi(v)
 }
 
-// real reads a number from low to high.
+// real parses a number from low to high.
 func real(to func(*Config) *float64, low, high float64) flag {
 	return flag{set: func(c *Config, v string) error {
 		f, err := strconv.ParseFloat(v, 64)
@@ -79,7 +79,7 @@ func real(to func(*Config) *float64, low, high float64) flag {
 	}}
 }
 
-// choice reads one of several words.
+// choice accepts one of several words.
 func choice[S ~string](to func(*Config) *S, words ...S) flag {
 	return flag{set: func(c *Config, v string) error {
 		if !slices.Contains(words, S(v)) {
@@ -104,7 +104,7 @@ func flip(to func(*Config) *bool, invert bool) flag {
 	}}
 }
 
-// limit reads a duration that bounds something; 0 is no bound.
+// limit parses a duration that limits something; 0 is no limit.
 func limit(to func(*Config) *time.Duration) flag {
 	return flag{set: func(c *Config, v string) error {
 		d, err := time.ParseDuration(v)
@@ -119,8 +119,7 @@ func limit(to func(*Config) *time.Duration) flag {
 	}}
 }
 
-// addPeers reads addresses, networks and names, with commas between them or as
-// several values.
+// addPeers parses addresses, networks and names, separated by commas or given as several values.
 func addPeers(c *Config, v string) error {
 	list := strings.Split(v, ",")
 	_, err := core.ParsePeers(list)
@@ -152,7 +151,7 @@ func sim(f flag) flag {
 
 const most = 1 << 30
 
-// flags are those that act, by their names without dashes.
+// flags are the flags with an effect, by their names without dashes.
 var flags = map[string]flag{
 	// vLLM.
 	"model": text(func(c *Config) *string { return &c.Model }),
@@ -164,7 +163,7 @@ var flags = map[string]flag{
 	"override-generation-config": {set: setGeneration},
 	"max-num-seqs":               number(func(c *Config) *int { return &c.MaxNumSeqs }, 1, 1<<20),
 	"max-num-batched-tokens":     number(func(c *Config) *int { return &c.MaxNumBatchedTokens }, 1, 1<<24),
-	// document 003
+	// Document 003.
 	"max-num-prefill-tokens":       number(func(c *Config) *int { return &c.MaxNumBatchedTokens }, 1, 1<<24),
 	"block-size":                   number(func(c *Config) *int { return &c.BlockSize }, 1, 4096),
 	"num-gpu-blocks-override":      number(func(c *Config) *int { return &c.NumGPUBlocks }, 1, 1<<28),
@@ -201,7 +200,7 @@ var flags = map[string]flag{
 	"max-loras":                    number(func(c *Config) *int { return &c.MaxLoRAs }, 1, 1<<16),
 	"max-cpu-loras":                number(func(c *Config) *int { return &c.MaxCPULoRAs }, 1, 1<<16),
 	"lora-modules":                 {many: true, set: addAdapter},
-	// adapters are served always
+	// The server always serves adapters.
 	"enable-lora": {boolean: true, set: func(*Config, string) error { return nil }},
 	"api-key": {many: true,
 		set: func(c *Config, v string) error { c.APIKeys = append(c.APIKeys, v); return nil }},
@@ -304,8 +303,7 @@ var flags = map[string]flag{
 	"self-signed-certs":           sim(on(func(c *Config) *bool { return &c.SelfSigned })),
 }
 
-// Flags are the names of the flags that act, with their dashes, in alphabetical
-// order.
+// Flags returns the names of the flags with an effect, with their dashes, in alphabetical order.
 func Flags() []string {
 	names := slices.Sorted(maps.Keys(flags))
 	for i := range names {
@@ -318,8 +316,7 @@ func Flags() []string {
 var short = map[string]string{"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size",
 	"q": "quantization", "n": "nnodes", "r": "node-rank"}
 
-// omission sets the part of the calls that leave something out from the part
-// that have it.
+// omission sets the share of tool calls that omit something, from the flag's share of calls that include it.
 func omission(to func(*Config) **int) flag {
 	return flag{set: func(c *Config, v string) error {
 		n, err := strconv.Atoi(v)
@@ -332,8 +329,8 @@ func omission(to func(*Config) **int) flag {
 	}}
 }
 
-// setGeneration reads what overrides a model's generation config, of which only the length matters where
-// no token is sampled.
+// setGeneration parses the values that override a model's generation config. Only the length has an effect, because no
+// token is sampled.
 func setGeneration(c *Config, v string) error {
 	var values map[string]any
 	if err := json.Unmarshal([]byte(v), &values); err != nil {
@@ -351,7 +348,7 @@ func setGeneration(c *Config, v string) error {
 	return nil
 }
 
-// setMaxModelLen reads a length, or auto (-1): as much as the cache holds.
+// setMaxModelLen parses a length, or auto (-1), which means as much as the cache holds.
 func setMaxModelLen(c *Config, v string) error {
 	if v == "auto" {
 		v = "-1"
@@ -364,7 +361,7 @@ func setMaxModelLen(c *Config, v string) error {
 	return nil
 }
 
-// setMaxQueued bounds the queue as vLLM does, which answers 503 then.
+// setMaxQueued limits the queue as vLLM does, which answers 503 if the queue is full.
 func setMaxQueued(c *Config, v string) error {
 	n, err := parseNumber(v)
 	if err != nil || n < 1 || n > most {
@@ -374,7 +371,7 @@ func setMaxQueued(c *Config, v string) error {
 	return nil
 }
 
-// setSpeculation notes how much is drafted; it is not simulated.
+// setSpeculation stores the number of draft tokens. Speculation is not simulated.
 func setSpeculation(c *Config, v string) error {
 	var s struct {
 		Tokens int `json:"num_speculative_tokens"`
@@ -412,8 +409,7 @@ func addFailureTypes(c *Config, v string) error {
 	return nil
 }
 
-// addAdapter reads name=path, or a JSON object with name, path and
-// base_model_name.
+// addAdapter parses name=path, or a JSON object with name, path and base_model_name.
 func addAdapter(c *Config, v string) error {
 	var a modelserver.Adapter
 	if strings.HasPrefix(strings.TrimSpace(v), "{") {
@@ -458,7 +454,7 @@ func setKVEvents(c *Config, v string) error {
 	if e.Publisher != "" && e.Publisher != "zmq" && e.Publisher != "null" {
 		return fmt.Errorf("publisher: expected zmq or null, got %q", e.Publisher)
 	}
-	// A publisher's own address has a wildcard; any other is somebody else's.
+	// The address of a publisher that binds has a wildcard host. Any other address belongs to a subscriber.
 	e.Connect = e.Endpoint != "" && !wildcard(e.Endpoint)
 	e.Enabled = e.Enabled && e.Publisher != "null"
 	return nil

@@ -21,11 +21,10 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// defaultAccelerator is what a model of the catalogue runs on where none is
-// named.
+// defaultAccelerator is the accelerator of a catalogue model if the command line names none.
 const defaultAccelerator = "H100"
 
-// fill puts the profile's defaults where nothing was said.
+// fill sets the profile's defaults for options that the command line leaves out.
 func (r *Result) fill(simFlags bool) error {
 	if r.Profile == "" {
 		r.Profile = ProfileDocument
@@ -56,7 +55,7 @@ func (r *Result) fill(simFlags bool) error {
 		}
 	case ProfileVLLM:
 		a, err := hardware.AcceleratorNamed(r.Accelerator)
-		if err != nil { // none named, or none that is known: that is told later
+		if err != nil { // no model is named, or none that is known: a later check returns that error
 			a, _ = hardware.AcceleratorNamed(defaultAccelerator)
 		}
 		seqs, batched := a.VLLMDefaults()
@@ -135,11 +134,11 @@ func (r *Result) fill(simFlags bool) error {
 	return nil
 }
 
-// maxRanks bounds the servers of one command line.
+// maxRanks limits the servers of one command line.
 const maxRanks = 64
 
-// Fleet is what the command line asks for, as the model server takes it: one
-// server for each data-parallel rank, on ports that follow one another.
+// Fleet returns the model servers' options for the command line: one server for each data-parallel rank, on consecutive
+// ports.
 func (r *Result) Fleet() (modelserver.Options, error) {
 	var o modelserver.Options
 	if r.Seed != nil {
@@ -177,8 +176,7 @@ func (r *Result) Fleet() (modelserver.Options, error) {
 	return o, nil
 }
 
-// advertised is the host that others are told, where that is not simply the one
-// that is listened on.
+// advertised returns the host that the server gives to others if that differs from the host that it listens on.
 func (r *Result) advertised() (string, error) {
 	if r.Advertise == "" && !serve.Wildcard(r.Host) {
 		return "", nil
@@ -309,15 +307,15 @@ func (r *Result) engine(so *modelserver.ServerOptions) error {
 	if err := r.steps(so); err != nil {
 		return err
 	}
-	c.MaxModelLen = max(c.MaxModelLen, 0) // auto, of a model that is not known: the engine's default
+	c.MaxModelLen = max(c.MaxModelLen, 0) // auto with an unknown model means the engine's default
 	if r.NoChunkedPrefill && !r.budgetGiven {
-		// As in vLLM: a prompt of any length must fit into one step.
+		// As in vLLM, a prompt of any length must fit into one step.
 		c.MaxNumBatchedTokens = max(c.MaxNumBatchedTokens, c.MaxModelLen, engineModelLen)
 	}
 	return nil
 }
 
-// engineModelLen is the engine's own default of the context.
+// engineModelLen is the engine's default context length.
 const engineModelLen = 8192
 
 func (r *Result) tls(host string) (*tls.Config, error) {

@@ -13,9 +13,8 @@ import (
 	"github.com/windtunnel/windtunnel/internal/files"
 )
 
-// booleans are flags of vllm serve that take no value and do not act here.
-// Any other flag that is not known takes the next argument, unless that
-// begins with a dash.
+// booleans are flags of vllm serve that take no value and have no effect here. Any other unknown flag takes the next
+// argument, unless that argument begins with a dash.
 var booleans = strings.Fields(`
 	trust-remote-code disable-log-requests disable-log-stats enable-log-requests enable-auto-tool-choice
 	enable-lora-bias fully-sharded-loras disable-custom-all-reduce
@@ -37,31 +36,32 @@ var booleans = strings.Fields(`
 	enable-multimodal-encoder-data-parallel alsologtostderr logtostderr tokens-only add-dir-header
 	one-output skip-headers skip-log-headers legacy-stderr-threshold-behavior`)
 
-// defaultPort is vLLM's.
+// defaultPort is vLLM's default.
 const defaultPort = 8000
 
-// maxArgs bounds a command line, and the size of each argument.
+// maxArgs bounds the number of arguments of a command line, and maxArgBytes the size of each.
 const (
 	maxArgs     = 4096
 	maxArgBytes = 1 << 20
 )
 
-// Result is a command line as it was understood.
+// Result is a parsed command line.
 type Result struct {
 	Config
-	// Ignored are the flags that were accepted and do nothing, each once.
+	// Ignored are the accepted flags without an effect, each once.
 	Ignored []string
-	// Notes say of flags that act how they do so otherwise than in vLLM.
+	// Notes describe flags whose effect differs from vLLM's.
 	Notes []string
-	// RestartOOM keeps a server that does not fit into its memory: it is killed
-	// and restarted again and again. Otherwise Fleet returns the error.
+	// RestartOOM keeps a server that does not fit into its memory: it is killed and restarted again and again.
+	// Otherwise Fleet returns the error.
 	RestartOOM bool
 
 	read        Reader
-	budgetGiven bool // --max-num-batched-tokens
+	budgetGiven bool // --max-num-batched-tokens is given
 }
 
-// Reader reads a file that a flag names, of at most so many bytes, and says where its text stands.
+// Reader reads a file that a flag names, up to a number of bytes, and returns the name of its source for error
+// messages.
 type Reader func(path string, most int64) (text []byte, from string, err error)
 
 func (r *Result) file(path string, most int64) ([]byte, error) {
@@ -69,21 +69,20 @@ func (r *Result) file(path string, most int64) ([]byte, error) {
 	return text, err
 }
 
-// disk reads the machine's files.
+// disk reads a file of the machine.
 func disk(path string, most int64) ([]byte, string, error) {
 	raw, err := files.Read(path, most)
 	return raw, path, err
 }
 
-// Parse reads a command line with the machine's files.
+// Parse parses a command line. Files are the machine's.
 func Parse(args []string, env func(string) (string, bool)) (*Result, error) {
 	return ParseIn(args, env, disk)
 }
 
-// ParseIn reads a command line: vllm serve's, SGLang's, llm-d-inference-sim's, or a mix.
-// The words "vllm", "serve", "launch render" and "python -m vllm.entrypoints…" at its
-// beginning are skipped. env looks environment variables up, and read reads the files of --config,
-// --chat-template and --tokenizer.
+// ParseIn parses a command line with flags of vllm serve, SGLang, llm-d-inference-sim, or a mix of them. It skips the
+// words "vllm", "serve", "launch render" and "python -m vllm.entrypoints…" at the beginning. env looks environment
+// variables up, and read reads the files of --config, --chat-template and --tokenizer.
 func ParseIn(args []string, env func(string) (string, bool), read Reader) (*Result, error) {
 	r := &Result{Config: Config{Port: -1}, read: read}
 	if sglangCommand(args) {
@@ -149,7 +148,7 @@ func (p *parser) run() error {
 		arg := p.args[0]
 		p.args = p.args[1:]
 		switch {
-		case arg == "--", arg == "": // a variable that is not set
+		case arg == "--", arg == "": // from a variable that is not set
 		case strings.HasPrefix(arg, "--"):
 			errs = append(errs, p.long(arg[2:]))
 		case strings.HasPrefix(arg, "-") && len(arg) > 1:
@@ -173,13 +172,13 @@ func (p *parser) one(name string) error {
 	}
 	p.r.Ignored = append(p.r.Ignored, "-"+name)
 	if _, err := strconv.Atoi(strings.TrimLeft(name, "Ov")); !has && (err != nil || name == "") {
-		p.value() // -O3 and -v5 have theirs
+		p.value() // -O3 and -v5 contain their values
 	}
 	return nil
 }
 
-// long reads one flag with its value. vLLM takes dashes and underscores alike,
-// --no-x for --x=false, and --config.key for a key of a JSON flag.
+// long parses one flag with its value. Like vLLM, it accepts dashes and underscores alike, --no-x for --x=false, and
+// --config.key for a key of a JSON flag.
 func (p *parser) long(arg string) error {
 	name, value, has := strings.Cut(arg, "=")
 	name = strings.ReplaceAll(name, "_", "-")
@@ -218,7 +217,7 @@ func (p *parser) long(arg string) error {
 		}
 		p.r.Ignored = append(p.r.Ignored, ignored)
 		if !has && !slices.Contains(booleans, name) {
-			for _, more := p.value(); more; _, more = p.value() { // some take several
+			for _, more := p.value(); more; _, more = p.value() { // some flags take several values
 			}
 		}
 		return nil
@@ -247,8 +246,8 @@ func (p *parser) long(arg string) error {
 	return errors.Join(errs...)
 }
 
-// complete is the only one of vLLM's flags that begins with what is written, as argparse takes it, or else what is
-// written.
+// complete returns vLLM's only flag that begins with this name, as argparse completes it. Without exactly one such
+// flag, it returns the name itself.
 func complete(name string) string {
 	if _, known := flags[name]; known || slices.Contains(booleans, name) {
 		return name
@@ -297,8 +296,7 @@ func (p *parser) peek() string {
 	return p.args[0]
 }
 
-// value takes the next argument, unless it is a flag. A number below zero is
-// none.
+// value returns the next argument, unless that is a flag. A negative number is not a flag.
 func (p *parser) value() (string, bool) {
 	next := p.peek()
 	if len(p.args) == 0 {
@@ -326,8 +324,8 @@ func jsonValue(v string) string {
 
 const maxConfigFile = 4 << 20
 
-// file reads a YAML file whose keys are flags, as both vLLM and
-// llm-d-inference-sim have it. The command line's own flags come after it.
+// file reads a YAML file whose keys are flags, the format of both vLLM and llm-d-inference-sim. The command line's own
+// flags override it.
 func (p *parser) file(path string) error {
 	if p.depth++; p.depth > 8 {
 		return fmt.Errorf("--config %s: files name one another", path)
@@ -350,7 +348,7 @@ func (p *parser) yaml(path string, raw []byte) error {
 			inner := parser{args: []string{"--" + pair.Name + "=" + value.text}, r: p.r, depth: p.depth}
 			err, at := inner.run(), value.Value
 			if !errors.As(err, new(strictyaml.Problem)) {
-				at = at.Named("") // the error names the flag
+				at = at.Named("") // the error already names the flag
 			}
 			problems = append(problems, at.Told(err)...)
 			p.simFlags = p.simFlags || inner.simFlags
@@ -359,13 +357,13 @@ func (p *parser) yaml(path string, raw []byte) error {
 	return append(problems, doc.Problems()...).Err()
 }
 
-// flagValue is a flag's value and where it stands in a file.
+// flagValue is a flag's value and its position in a file.
 type flagValue struct {
 	strictyaml.Value
 	text string
 }
 
-// values are those of a key: several of a list, and a mapping as JSON.
+// values returns the values of a key: one for each item of a list, and JSON for a mapping.
 func values(v strictyaml.Value) (out []flagValue) {
 	switch {
 	case v.IsList():
@@ -374,7 +372,7 @@ func values(v strictyaml.Value) (out []flagValue) {
 		}
 		return out
 	case v.IsMapping():
-		raw, _ := jsonOf(v.Any()) // of plain types
+		raw, _ := jsonOf(v.Any()) // plain types always marshal
 		return []flagValue{{v, raw}}
 	}
 	return []flagValue{{v, v.Scalar()}}

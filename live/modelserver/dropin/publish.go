@@ -15,8 +15,8 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// Publish has servers with these flags send their KV events as the flags say. A server's topic names its address and
-// port, as llm-d's engines do; in document 003's form it names the PodName, if there is one.
+// Publish makes servers with these flags send their KV events. A server's topic names its address and port, as llm-d's
+// engines do; document 003's form names the PodName, if there is one.
 func (c *Config) Publish(o *modelserver.Options) {
 	if c.KVEvents == nil {
 		return
@@ -30,13 +30,12 @@ func (c *Config) Publish(o *modelserver.Options) {
 	}
 }
 
-// documentHeartbeat keeps an idle server healthy in the eyes of document 003's
-// KV-Cache Manager, which doubts it after minutes of silence.
+// documentHeartbeat keeps an idle server healthy for document 003's KV-Cache Manager, which considers a server
+// unhealthy after minutes of silence.
 const documentHeartbeat = 30 * time.Second
 
-// publisher sends the KV events of a server that listens on a host, as its flags
-// say. Of several servers on one address, such as the ranks of data
-// parallelism, each has ports that are its rank higher, as in vLLM.
+// publisher returns the publisher of a server that listens on a host. If several servers share an address, such as the
+// ranks of data parallelism, each adds its rank to the ports, as in vLLM.
 func publisher(e *KVEvents, host, pod string, eng *engine.Config, rank int, log *slog.Logger) func(model,
 	endpoint string) (modelserver.KVPublisher, error) {
 	return func(model, endpoint string) (modelserver.KVPublisher, error) {
@@ -61,7 +60,7 @@ func publisher(e *KVEvents, host, pod string, eng *engine.Config, rank int, log 
 			o.Format = kvevents.MsgpackMap
 		}
 		if e.Connect {
-			o.Connect = strings.Split(e.Endpoint, ",") // of several managers
+			o.Connect = strings.Split(e.Endpoint, ",") // managers, separated by commas
 		} else {
 			o.Bind = higher(own(e.Endpoint, host), rank)
 		}
@@ -78,13 +77,13 @@ func higher(bind string, rank int) string {
 	host, port, err := net.SplitHostPort(strings.TrimPrefix(bind, "tcp://"))
 	number, bad := strconv.Atoi(port)
 	if err != nil || bad != nil || number == 0 {
-		return bind // nothing, any port, or what the publisher will refuse
+		return bind // empty, any port, or an endpoint that the publisher will refuse
 	}
 	return "tcp://" + net.JoinHostPort(host, strconv.Itoa(number+rank))
 }
 
-// own puts the host that a server listens on in the place of a wildcard, so
-// that servers on addresses of their own do not meet on one port.
+// own replaces a wildcard host by the host that a server listens on, so that servers on different addresses do not
+// collide on one port.
 func own(bind, listen string) string {
 	host, port, err := net.SplitHostPort(strings.TrimPrefix(bind, "tcp://"))
 	if bind == "" || err != nil || !serve.Wildcard(host) {

@@ -32,8 +32,8 @@ func TestHigher(t *testing.T) {
 	}
 }
 
-// The topic of --kv-events-config is what KV events travel under, and the pod
-// that it names theirs; without it they are the server's address's.
+// KV events travel under the topic of --kv-events-config, and their pod is the one that the topic names. Without a
+// topic, their pod is the server's address.
 func TestTopicOfKVEvents(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ flag, prefix, pod, model string }{

@@ -13,15 +13,15 @@ import (
 const (
 	sglangPort    = 30000
 	sglangRunning = 2048
-	sglangChunk   = 8192 // on accelerators with 60 GB and more
+	sglangChunk   = 8192 // on accelerators with at least 60 GB
 	sglangPrefill = 16384
 	sglangMemory  = 0.88
 	sglangLoRAs   = 8
-	// sglangTokens is the size of a KV cache whose accelerator is not simulated.
+	// sglangTokens is the size of the KV cache if the accelerator is not simulated.
 	sglangTokens = 131_072
 )
 
-// sglangBooleans are flags of SGLang that take no value and do not act here.
+// sglangBooleans are flags of SGLang that take no value and have no effect here.
 var sglangBooleans = strings.Fields(`disable-cuda-graph enable-torch-compile enable-dp-attention
 	enable-hierarchical-cache enable-mixed-chunk disable-overlap-schedule enable-p2p-check skip-server-warmup
 	log-requests enable-memory-saver enable-two-batch-overlap disable-chunked-prefix-cache enable-multimodal
@@ -29,7 +29,7 @@ var sglangBooleans = strings.Fields(`disable-cuda-graph enable-torch-compile ena
 	enable-metrics-for-all-schedulers enable-request-time-stats-logging enable-trace disable-shared-experts-fusion
 	allow-auto-truncate enable-custom-logit-processor enable-deterministic-inference`)
 
-// sglangFlags are those that SGLang alone has and that act.
+// sglangFlags are the flags with an effect that only SGLang has.
 var sglangFlags = map[string]flag{
 	"model-path": {set: func(c *Config, v string) error {
 		c.Model, c.Profile = v, cmp.Or(c.Profile, ProfileSGLang)
@@ -82,7 +82,7 @@ func sglangCommand(args []string) bool {
 	})
 }
 
-// setChunk reads a number of tokens, or -1 for prompts in one piece.
+// setChunk parses a number of tokens, or -1 for prompts in one chunk.
 func setChunk(c *Config, v string) error {
 	if v == "-1" {
 		c.NoChunkedPrefill = true
@@ -98,7 +98,7 @@ func setPriority(c *Config, v string) error {
 	return nil
 }
 
-// setDisaggregation reads the server's part in KV transfers.
+// setDisaggregation parses the server's part in KV transfers.
 func setDisaggregation(c *Config, v string) error {
 	switch v {
 	case "null":
@@ -113,7 +113,7 @@ func setDisaggregation(c *Config, v string) error {
 	return nil
 }
 
-// sglang is how KV caches travel between SGLang's servers.
+// sglang returns how KV caches travel between SGLang's servers.
 func (c *Config) sglang() *KVTransfer {
 	if c.KVTransfer == nil {
 		c.KVTransfer = &KVTransfer{Connector: connector.SGLang.Profile.VLLM}

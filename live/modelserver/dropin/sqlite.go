@@ -9,24 +9,23 @@ import (
 	"strings"
 )
 
-// The datasets of llm-d-inference-sim are SQLite databases with one table of
-// answers. A database engine would make the binary several times as large, so
-// this reads the file itself: the pages of one table, in order, and of each row
-// one column (https://www.sqlite.org/fileformat2.html). It reads no index, no
-// WAL and nothing that is not UTF-8.
+// The datasets of llm-d-inference-sim are SQLite databases with one table of answers. A database engine would make the
+// binary several times as large, so this file reads the format itself: the pages of one table, in order, and one column
+// of each row (https://www.sqlite.org/fileformat2.html). It does not read indexes, a WAL, or text in encodings other
+// than UTF-8.
 
 const sqliteMagic = "SQLite format 3\x00"
 
-// defaultTable is where llm-d-inference-sim keeps its answers.
+// defaultTable is the table in which llm-d-inference-sim keeps its answers.
 const defaultTable = "llmd"
 
 var errSQLite = errors.New("the database is damaged")
 
 type sqliteFile struct {
 	raw    []byte
-	page   int // bytes of a page
-	usable int // of these, used
-	budget int // pages that may still be visited: a damaged file may have circles
+	page   int // bytes in a page
+	usable int // bytes of a page that hold data
+	budget int // pages that may still be visited, because a damaged file may contain cycles
 }
 
 func openSQLite(raw []byte) (*sqliteFile, error) {
@@ -48,7 +47,7 @@ func openSQLite(raw []byte) (*sqliteFile, error) {
 	return &sqliteFile{raw: raw, page: size, usable: usable, budget: 2*(len(raw)/size) + 16}, nil
 }
 
-// at is page number n, counted from 1, and where its header begins.
+// at returns page number n, counted from 1, and the position of its header.
 func (f *sqliteFile) at(n uint32) (page []byte, header int, err error) {
 	if f.budget--; n == 0 || uint64(n)*uint64(f.page) > uint64(len(f.raw)) || f.budget < 0 {
 		return nil, 0, errSQLite
@@ -110,7 +109,7 @@ func (f *sqliteFile) rows(n uint32, depth int, each func(record []byte) error) e
 	return nil
 }
 
-// record is a leaf cell's payload, put together where it goes over pages.
+// record returns the payload of a leaf cell, joined from its overflow pages.
 func (f *sqliteFile) record(cell []byte) ([]byte, error) {
 	size, n := varint(cell)
 	if n == 0 || size > maxDatasetFile {
@@ -149,7 +148,7 @@ func (f *sqliteFile) record(cell []byte) ([]byte, error) {
 	return out, nil
 }
 
-// column is value number n of a record and its type in SQLite's numbers.
+// column returns value number n of a record, and its type as SQLite's number.
 func column(record []byte, n int) (value []byte, kind uint64, err error) {
 	headers, k := varint(record)
 	if k == 0 || headers > uint64(len(record)) || headers < uint64(k) {
@@ -180,7 +179,7 @@ func column(record []byte, n int) (value []byte, kind uint64, err error) {
 	return nil, 0, errSQLite
 }
 
-// textOf is value number n of a record where it is a text or a blob.
+// textOf returns value number n of a record if it is a text or a blob.
 func textOf(record []byte, n int) (string, error) {
 	v, kind, err := column(record, n)
 	if err != nil || kind < 12 {
@@ -189,7 +188,8 @@ func textOf(record []byte, n int) (string, error) {
 	return string(v), nil
 }
 
-// varint reads SQLite's own: big-endian, the ninth byte whole. 0 bytes: damaged.
+// varint reads SQLite's variable-length integer: big-endian, with a ninth byte of eight bits. It returns a length of 0
+// for damaged data.
 func varint(b []byte) (v uint64, n int) {
 	for n < 9 && n < len(b) {
 		c := b[n]
@@ -205,7 +205,7 @@ func varint(b []byte) (v uint64, n int) {
 	return 0, 0
 }
 
-// sqliteAnswers gives add the texts of a table's column gen_tokens.
+// sqliteAnswers passes the texts of a table's column gen_tokens to add.
 func sqliteAnswers(raw []byte, table string, add func(string) error) error {
 	f, err := openSQLite(raw)
 	if err != nil {
@@ -255,13 +255,13 @@ func sqliteAnswers(raw []byte, table string, add func(string) error) error {
 	})
 }
 
-// rootPage is column rootpage of a row of sqlite_schema.
+// rootPage returns the column rootpage of a row of sqlite_schema.
 func rootPage(record []byte) (uint32, error) {
 	v, kind, err := column(record, 3)
 	switch {
 	case err != nil:
 		return 0, err
-	case kind == 9: // the number 1 takes no room
+	case kind == 9: // the constant 1 takes no bytes
 		return 1, nil
 	case kind < 1 || kind > 4:
 		return 0, errSQLite
@@ -273,7 +273,7 @@ func rootPage(record []byte) (uint32, error) {
 	return n, nil
 }
 
-// columnNumber finds a column in a table's definition; -1: none.
+// columnNumber returns a column's position in a table's definition, or -1.
 func columnNumber(definition, name string) int {
 	_, list, ok := strings.Cut(definition, "(")
 	if !ok {
@@ -302,8 +302,8 @@ func columnNumber(definition, name string) int {
 	return -1
 }
 
-// spoken is the text of a row's tokens: {"Tokens":[…],"Strings":[…]}, the tokens
-// of another model's tokenizer; only what they say counts.
+// spoken returns the text of a row's tokens: {"Tokens":[…],"Strings":[…]}. The tokens belong to another model's
+// tokenizer, so only their text counts.
 func spoken(raw string) string {
 	var t struct {
 		Strings []string `json:"strings"`

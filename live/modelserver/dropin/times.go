@@ -37,14 +37,14 @@ func (r *Result) independent(so *modelserver.ServerOptions) error {
 	return nil
 }
 
-// Defaults where neither times nor a model of the catalogue were given.
+// Defaults if the command line gives neither times nor a model of the catalogue.
 const (
 	defaultTTFT = 100 * machine.Millisecond
 	defaultITL  = 20 * machine.Millisecond
 )
 
-// steps gives a batching engine its clock: the times that were given, else
-// those of the model on an accelerator, else constants.
+// steps gives a batching engine its step times: the given times, otherwise the times of the model on an accelerator,
+// otherwise constants.
 func (r *Result) steps(so *modelserver.ServerOptions) error {
 	config := latency.Config{Component: "step"}
 	if r.Seed != nil {
@@ -90,7 +90,7 @@ func (r *Result) steps(so *modelserver.ServerOptions) error {
 	var oom *hardware.OutOfMemoryError
 	if errors.As(err, &oom) && r.RestartOOM {
 		so.OutOfMemory = err
-		so.Engine.NumGPUBlocks = max(so.Engine.NumGPUBlocks, so.Engine.MaxModelLen, 8192) // it never serves
+		so.Engine.NumGPUBlocks = max(so.Engine.NumGPUBlocks, so.Engine.MaxModelLen, 8192) // the engine never serves
 	} else if err != nil {
 		return err
 	}
@@ -108,10 +108,9 @@ func (r *Result) steps(so *modelserver.ServerOptions) error {
 	return nil
 }
 
-// context chooses the longest sequence where none was given: the model's own
-// context or, with --max-model-len auto and outside of vLLM's profile, as much
-// of it as the KV cache holds. vLLM itself refuses to start then; so does this
-// with its profile, in the same words.
+// context chooses the longest sequence if the command line gives none: the model's own context, or as much of it as the
+// KV cache holds. With vLLM's profile, --max-model-len auto is needed for the latter. Without it, context returns an
+// error, in vLLM's words, because vLLM refuses to start.
 func (r *Result) context(so *modelserver.ServerOptions, h *hardware.Hardware, plan *hardware.MemoryPlan) error {
 	if r.MaxModelLen > 0 {
 		return nil
@@ -133,8 +132,8 @@ func (r *Result) context(so *modelserver.ServerOptions, h *hardware.Hardware, pl
 	return nil
 }
 
-// hardware is the model on its accelerator; nil where none was named and the
-// model is not in the catalogue.
+// hardware returns the model on its accelerator. It returns nil if the command line names no accelerator and the model
+// is not in the catalogue.
 func (r *Result) hardware() (*hardware.Hardware, error) {
 	n := hardware.Names{Model: r.Model, Accelerator: r.Accelerator, TP: r.TensorParallel, Nodes: r.Nodes,
 		Quantization: r.Quantization,
@@ -152,7 +151,7 @@ func (r *Result) hardware() (*hardware.Hardware, error) {
 	return h, nil
 }
 
-// given makes step times of llm-d-inference-sim's flags.
+// given makes step times from llm-d-inference-sim's flags.
 func (r *Result) given(c *latency.Config) error {
 	span := func(name string, t Timing) (machine.Time, error) {
 		if !t.Set() {
@@ -205,7 +204,7 @@ func (r *Result) given(c *latency.Config) error {
 	return nil
 }
 
-// dist is a timing as a distribution.
+// dist returns a timing as a distribution.
 func (t Timing) dist() (dist.Dist, error) {
 	mean, err := parseSpan(t.Mean)
 	if err != nil {
@@ -221,7 +220,7 @@ func (t Timing) dist() (dist.Dist, error) {
 	return dist.Parse(fmt.Sprintf("normal(%s, %s)", mean.Duration(), dev.Duration()))
 }
 
-// parseSpan reads a duration, or a number of milliseconds.
+// parseSpan parses a duration, or a number of milliseconds.
 func parseSpan(v string) (machine.Time, error) {
 	if ms, err := strconv.ParseFloat(v, 64); err == nil {
 		if !(ms >= 0 && ms <= 3.6e6) {

@@ -14,8 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver/kvtransfer"
 )
 
-// transfer chooses the connector by vLLM's names, and by UCX_TLS whether it
-// has RDMA.
+// transfer chooses the connector by vLLM's names. UCX_TLS decides whether the connector uses RDMA.
 func (r *Result) transfer() (kvtransfer.NetworkOptions, error) {
 	var t kvtransfer.NetworkOptions
 	if r.KVTransferLatency.Set() || r.KVTransferTimePerToken.Set() {
@@ -34,8 +33,8 @@ func (r *Result) transfer() (kvtransfer.NetworkOptions, error) {
 	return t, nil
 }
 
-// givenTransfer makes a link of llm-d-inference-sim's flags: a time for the
-// whole cache, or one for each of its tokens.
+// givenTransfer makes a link from llm-d-inference-sim's flags: a time for the whole cache, or one for each of its
+// tokens.
 func (r *Result) givenTransfer() (kvtransfer.NetworkOptions, error) {
 	var t kvtransfer.NetworkOptions
 	whole, each := machine.Time(0), machine.Time(0)
@@ -54,7 +53,7 @@ func (r *Result) givenTransfer() (kvtransfer.NetworkOptions, error) {
 		}
 	}
 	deviation, flag := r.KVTransferTimePerToken.StdDev, "kv-cache-transfer-time-std-dev"
-	if whole > 0 { // counts alone
+	if whole > 0 { // the time for the whole cache takes precedence
 		each, deviation, flag = 0, r.KVTransferLatency.StdDev, "kv-cache-transfer-latency-std-dev"
 	}
 	if deviation != "" {
@@ -72,7 +71,7 @@ func (r *Result) givenTransfer() (kvtransfer.NetworkOptions, error) {
 			r.KVTransferTimePerToken.Mean)
 	}
 	t.Profile = link.Profile{Name: "given", Handshake: whole, NoRDMA: true, Streams: 1, StreamBytesPerSecond: speed}
-	t.NIC = link.Wire{BytesPerSecond: fastest} // transfers do not share the time that they are given
+	t.NIC = link.Wire{BytesPerSecond: fastest} // transfers with a given time share no link
 	return t, nil
 }
 
@@ -82,14 +81,13 @@ const fastest, slowest = 1e14, 8e6
 // engineKVBytes is the engine's default of KV bytes per token.
 const engineKVBytes = 131072
 
-// readTokenizer reads a tokenizer.json, or the directory of a model with its chat
-// template; a model's name, which vLLM would fetch, is neither. A chat template of
-// its own needs no tokenizer.
+// readTokenizer reads a tokenizer.json, or the directory of a model with its chat template. It ignores a model's name,
+// which vLLM would fetch. A chat template of its own needs no tokenizer.
 func readTokenizer(so *modelserver.ServerOptions, path, template string, read func(string, int64) ([]byte,
 	error)) error {
 	info, err := os.Stat(path)
 	switch {
-	case path == "" || err != nil && !strings.HasSuffix(path, ".json"): // a name in a registry; nothing is fetched
+	case path == "" || err != nil && !strings.HasSuffix(path, ".json"): // a name in a registry, which is not fetched
 		if template == "" {
 			return nil
 		}

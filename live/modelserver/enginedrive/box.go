@@ -8,27 +8,26 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 )
 
-// Box is where a request's goroutine learns what happened to it: the loop puts
-// in what the engine did, the body's reader what the peer did. It holds the
-// latest state and not a queue, so a goroutine that is late sees several
-// tokens at once and memory per request is constant.
+// Box passes a request's goroutine what happened to the request: the loop reports what the engine did, the body's
+// reader what the peer did. A Box holds the latest state and not a queue. So a goroutine that is late sees several
+// tokens at once, and the memory for each request is constant.
 type Box struct {
-	Ready chan struct{} // one pending wake-up at most; kept when the box is used again
+	Ready chan struct{} // holds at most one wake-up; kept when the box is reused
 
-	// For who has the engine in hand.
-	filling   bool // it is among the engine's filling, which has mu
+	// The engine's lock guards the next three fields.
+	filling   bool // the box is in the engine's list filling, and its mu is locked
 	told      bool // the request is to be woken at the end of the delivery
-	forgotten bool // the engine has no more to do with it
-	// free says the same to the request, once that is so.
+	forgotten bool // the engine is finished with the box
+	// free is forgotten for the request's goroutine, which does not hold the engine's lock.
 	free atomic.Bool
 
 	mu                   sync.Mutex
-	modelserver.Progress                       // Choices are the request's completions; one for nearly every request
-	one                  [1]modelserver.Choice // what they stand on where it is one
+	modelserver.Progress                       // Choices are the request's completions, one for nearly every request
+	one                  [1]modelserver.Choice // backs Choices for a request with one completion
 	kept                 *enginecore.Hold      // blocks kept for another server
 }
 
-// Init makes a zero box ready.
+// Init prepares a zero box for use.
 func (b *Box) Init(choices int) {
 	if b.Ready == nil {
 		b.Ready = make(chan struct{}, 1)
@@ -38,11 +37,10 @@ func (b *Box) Init(choices int) {
 	}
 }
 
-// Free tells whether the engine will not touch the box and its sequence again,
-// but for a last, empty wake-up.
+// Free reports whether the engine will not touch the box and its sequence again, except for a last, empty wake-up.
 func (b *Box) Free() bool { return b.free.Load() }
 
-// wake makes the goroutine that waits for ready look.
+// wake wakes the goroutine that waits for ready.
 func wake(ready chan<- struct{}) {
 	select {
 	case ready <- struct{}{}:
@@ -58,7 +56,7 @@ func (b *Box) Put(change func(*modelserver.Progress)) {
 	wake(b.Ready)
 }
 
-// Look copies the state; choices are copied into into.
+// Look returns a copy of the state, with the choices copied into into.
 func (b *Box) Look(into []modelserver.Choice) (modelserver.Progress, *enginecore.Hold) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package enginedrive drives a model server's engine in wall time, and lets the
-// goroutines of its requests sleep until something has happened to them.
+// Package enginedrive drives a model server's engine in wall time. The goroutines of the engine's requests sleep until
+// something happens to them.
 package enginedrive
 
 import (
@@ -14,41 +14,40 @@ import (
 	"github.com/windtunnel/windtunnel/live/drive"
 )
 
-// Engine is one engine, with what joins it to other servers, in wall time
-// (live/drive): whoever has a message for it gives it, plays what is due and
-// hands out what happened, and a timer rings at its next moment. A request that
-// is due at once costs no switch to another goroutine.
+// Engine is one engine in wall time, together with its links to other servers. It is driven as live/drive describes: a
+// goroutine that has a message takes the engine's lock, passes the message in, plays the work that is due and delivers
+// its effects; a timer does the same at the engine's next time. A request with work due at once needs no switch to
+// another goroutine.
 type Engine struct {
-	// Core is for who has the engine in hand, but for its Config.
+	// Core may be used only with the engine's lock held, except for its Config.
 	Core *enginecore.Core
-	// Steps are told of, where they have a recorder. To be set before the first
-	// message.
+	// Steps records the engine's steps if it has a recorder. It must be set before the first message.
 	Steps lifecycle.EngineSteps
-	// Changed, if not nil, is called when the engine has more or fewer requests in hand, by
-	// who has it in hand: it must not wait. To be set before the first message.
+	// Changed, if not nil, is called when the engine's number of requests changes, with the engine's lock held. It must
+	// not wait. It must be set before the first message.
 	Changed func()
 
 	drive      *drive.Driver[enginecore.Message, *enginecore.Effects]
-	done       chan struct{} // closed when it has been stopped
-	dead       atomic.Bool   // it crashed or lost a rank
+	done       chan struct{} // closed by Stop
+	dead       atomic.Bool   // the engine crashed or lost a rank
 	sleepLevel atomic.Int32
 
-	// Everything below is for who has the engine in hand.
+	// The engine's lock guards everything below.
 	fx      enginecore.Effects
 	act     func(*enginecore.Effect)
-	waiting map[*enginecore.Control]chan<- bool // who waits for the answer to a Control
-	inHand  int                                 // requests, as Changed was told
-	filling []*Box                              // what this delivery has put something in
+	waiting map[*enginecore.Control]chan<- bool // channels for the answers to Controls
+	inHand  int                                 // the number of requests at the last call of Changed
+	filling []*Box                              // the boxes of this delivery, locked
 }
 
-// Seq is one completion in the engine, and who is told of it.
+// Seq is one completion in the engine, with the box of its request.
 type Seq struct {
 	*modelserver.Sequence
 	Box *Box
 }
 
-// New drives core. act carries out what is not for a request; it has the engine
-// in hand and must not enter it again, but by Tell.
+// New drives core. act carries out effects that concern no request. It runs with the engine's lock held, so it must not
+// call the engine, except for Tell.
 func New(core *enginecore.Core, clock func() machine.Time, act func(*enginecore.Effect)) *Engine {
 	e := &Engine{Core: core, act: act, waiting: map[*enginecore.Control]chan<- bool{}, done: make(chan struct{})}
 	e.dead.Store(core.Dead())
@@ -58,29 +57,28 @@ func New(core *enginecore.Core, clock func() machine.Time, act func(*enginecore.
 	return e
 }
 
-// soon is so near that sleeping for it takes longer.
+// soon is a time so short that a sleep would take longer.
 const soon = 2 * machine.Microsecond
 
-// wakeGap is the least time between two wake-ups. Where a thousand requests each
-// have their own rhythm something is due every few microseconds; that costs as
-// much as sending it. A token is late by less than the gap, and the one after it
-// is on time again.
+// wakeGap is the least time between two wake-ups. With a thousand requests, each with its own period, something is due
+// every few microseconds, and a wake-up costs as much as the work. A token is late by less than the gap, and the next
+// one is on time again.
 const wakeGap = 500 * machine.Microsecond
 
-// With runs f with the engine in hand, which has played what was due, and then
-// delivers what f brought about. It is false when the engine has been stopped.
+// With locks the engine, plays the work that is due, runs f, and delivers f's effects. After Stop it returns false and
+// does not run f.
 func (e *Engine) With(f func(now machine.Time)) bool {
 	return e.drive.With(func(now machine.Time, _ *enginecore.Effects) { f(now) })
 }
 
-// Tell gives the engine a message; it is for who has it in hand.
+// Tell gives the engine a message. The caller holds the engine's lock.
 func (e *Engine) Tell(now machine.Time, m enginecore.Message) { e.Core.Input(now, m, &e.fx) }
 
 // Send gives the engine a message.
 func (e *Engine) Send(m enginecore.Message) { e.drive.Input(m) }
 
-// Control has the server do an operation and waits for its answer; false means
-// that it was refused, or that the engine is being stopped.
+// Control makes the server carry out an operation, and waits for the result. False means that the engine refused the
+// operation or is being stopped.
 func (e *Engine) Control(c *enginecore.Control) bool {
 	result := make(chan bool, 1)
 	if !e.With(func(now machine.Time) {
@@ -100,7 +98,7 @@ func (e *Engine) Control(c *enginecore.Control) bool {
 // Operate is Control for one of the engine's own operations.
 func (e *Engine) Operate(c engine.Control) bool { return e.Control(&enginecore.Control{Control: c}) }
 
-// controlled tells who waits of the answer to a Control.
+// controlled passes the result of a Control to its caller.
 func (e *Engine) controlled(a *enginecore.Controlled) {
 	e.dead.Store(e.Core.Dead())
 	e.sleepLevel.Store(int32(e.Core.SleepLevel()))
@@ -110,33 +108,32 @@ func (e *Engine) controlled(a *enginecore.Controlled) {
 	}
 }
 
-// Dead tells whether the engine crashed, lost a rank or does not fit into its
-// memory.
+// Dead reports whether the engine crashed, lost a rank or does not fit into its memory.
 func (e *Engine) Dead() bool { return e.dead.Load() }
 
-// SleepLevel is vLLM's; 0 is awake.
+// SleepLevel returns vLLM's sleep level; 0 is awake.
 func (e *Engine) SleepLevel() int { return int(e.sleepLevel.Load()) }
 
-// Stop ends the driving; Done is closed then.
+// Stop ends the driving and closes Done.
 func (e *Engine) Stop() {
 	e.drive.Stop()
 	close(e.done)
 }
 
-// Done is closed when the engine has been stopped.
+// Done returns a channel that Stop closes.
 func (e *Engine) Done() <-chan struct{} { return e.done }
 
-// Submit gives a request's completions to the engine, all at one moment.
+// Submit submits a request's completions to the engine, all at the same time.
 func (e *Engine) Submit(seqs []*Seq) {
 	e.all(seqs, func(q *enginecore.Sequence) enginecore.Message { return enginecore.Submit{Sequence: q} })
 }
 
-// Abort ends completions that are not over.
+// Abort ends completions that are not finished.
 func (e *Engine) Abort(seqs []*Seq) {
 	e.all(seqs, func(q *enginecore.Sequence) enginecore.Message { return enginecore.Abort{Sequence: q} })
 }
 
-// Resume lets held completions go on.
+// Resume lets held completions continue.
 func (e *Engine) Resume(seqs []*Seq) {
 	e.all(seqs, func(q *enginecore.Sequence) enginecore.Message { return enginecore.Resume{Sequence: q} })
 }
@@ -149,7 +146,7 @@ func (e *Engine) all(seqs []*Seq, message func(*enginecore.Sequence) enginecore.
 	})
 }
 
-// carry hands an effect to the request that it concerns, or to the server.
+// carry passes an effect to the request that it concerns, or to the server.
 func (e *Engine) carry(_ machine.Time, fx *enginecore.Effects, i int) {
 	x := &fx.List[i]
 	switch a := x.Do.(type) {
@@ -188,8 +185,8 @@ func (e *Engine) carry(_ machine.Time, fx *enginecore.Effects, i int) {
 	}
 }
 
-// hold has a request see nothing of a delivery until it has all of it: the last
-// token and the end are one piece for it, also where it was about to look.
+// hold locks a request's box until the delivery is complete. So the request sees the last token and the end together,
+// even if it is about to look.
 func (e *Engine) hold(b *Box) *Box {
 	if !b.filling {
 		b.mu.Lock()
@@ -199,14 +196,14 @@ func (e *Engine) hold(b *Box) *Box {
 	return b
 }
 
-// delivered wakes each request that wants to know of what was handed to it, once.
+// delivered unlocks the boxes, and wakes each request that waits for one of the effects once.
 func (e *Engine) delivered() {
 	for i, b := range e.filling {
 		ready, told := b.Ready, b.told
 		b.filling, b.told = false, false
 		b.mu.Unlock()
 		if b.forgotten {
-			b.free.Store(true) // from here on the box is somebody else's, the channel still one
+			b.free.Store(true) // the box may be reused from here on, but its channel stays the same
 		}
 		if told {
 			wake(ready)

@@ -22,42 +22,41 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
-// errAborted is why the context of a call ends that the client has aborted by
-// name.
+// errAborted is the cause that ends a call's context after the client has aborted the call by its id.
 var errAborted = errors.New("the client aborted the request")
 
 // Server is the model server behind the service.
 type Server struct {
 	Reader *modelserver.Reader
 	Engine *enginedrive.Engine
-	// Infer serves a request for tokens, and InFlight counts them.
+	// Infer serves a request for tokens. InFlight returns how many there are.
 	Infer    func(http.ResponseWriter, *http.Request, *modelserver.API)
 	InFlight func() int
 	Healthy  func() bool
 	Look     func() (stats.Look, bool)
-	// Feed has the KV events; nil where none are published.
+	// Feed holds the KV events; nil if the server publishes none.
 	Feed *Feed
 	// Leaving is closed when the server begins to stop.
 	Leaving       <-chan struct{}
 	Started       time.Time
 	Version       string
-	TokenizerJSON []byte // as in ServerOptions
+	TokenizerJSON []byte // see ServerOptions
 	MaxBodyBytes  int64
 
 	calls calls
 }
 
-// HealthService is what the paths of gRPC's health service begin with.
+// HealthService is the prefix of the paths of gRPC's health service.
 const HealthService = "/grpc.health.v1.Health/"
 
-// Refuse answers a call that may not be made.
+// Refuse answers a call that is not allowed.
 func Refuse(w http.ResponseWriter, r *http.Request, code codes.Code, message string) {
 	c := call{ResponseWriter: w, r: r}
 	c.fail(code, message)
 	c.end()
 }
 
-// Routes serves the methods.
+// Routes registers the service's methods.
 func (s *Server) Routes(mux *http.ServeMux) {
 	s.calls.named = map[string][]*call{}
 	engineMethod := func(name string, serve func(*call)) {
@@ -104,7 +103,7 @@ func (s *Server) Routes(mux *http.ServeMux) {
 			return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}
 		})
 	}
-	// As vLLM's, Watch tells the state once.
+	// Like vLLM's, Watch sends the state once.
 	mux.HandleFunc("POST "+HealthService+"Check", s.method(health))
 	mux.HandleFunc("POST "+HealthService+"Watch", s.method(health))
 	mux.HandleFunc("POST /"+vllmgrpc.Service+"/", s.method(func(c *call) {
@@ -112,8 +111,7 @@ func (s *Server) Routes(mux *http.ServeMux) {
 	}))
 }
 
-// calls are those in flight by their request ids, for Abort. Ids are
-// the clients' and may be used twice.
+// calls holds the calls in flight by their request ids, for Abort. Clients choose the ids, so two calls may share one.
 type calls struct {
 	mu    sync.Mutex
 	named map[string][]*call
@@ -151,16 +149,15 @@ func (cs *calls) abort(id string) {
 	}
 }
 
-// call is one call. To the rest of the server it is the ResponseWriter of
-// an ordinary request; what would be an error's status and body there becomes
-// a gRPC status.
+// call is one call. To the rest of the server, it is the ResponseWriter of an ordinary request. It converts an error's
+// status and body to a gRPC status.
 type call struct {
 	http.ResponseWriter
 	s      *Server
 	r      *http.Request
 	cancel context.CancelCauseFunc
-	name   string              // the request's id, while the call can be aborted
-	reply  modelserver.Encoder // of what it asks the engine for
+	name   string              // the request's id, while Abort can find the call
+	reply  modelserver.Encoder // of an inference request's answer
 
 	began   bool // the response's headers have left
 	failed  bool
@@ -171,7 +168,7 @@ type call struct {
 // Unwrap leads http.ResponseController to the connection.
 func (c *call) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
-// WriteHeader begins the response, or notes a status to end it with.
+// WriteHeader begins the response, or keeps an error's status for the end.
 func (c *call) WriteHeader(code int) {
 	if code != http.StatusOK {
 		if !c.failed {
@@ -193,7 +190,7 @@ func (c *call) begin() {
 	c.ResponseWriter.WriteHeader(http.StatusOK)
 }
 
-// Write sends messages; the JSON of an error is swallowed.
+// Write sends messages. It drops the JSON of an error.
 func (c *call) Write(b []byte) (int, error) {
 	if c.failed {
 		return len(b), nil
@@ -202,7 +199,7 @@ func (c *call) Write(b []byte) (int, error) {
 	return c.ResponseWriter.Write(b)
 }
 
-// Flush sends what was written.
+// Flush sends the messages written so far.
 func (c *call) Flush() {
 	if c.began {
 		c.ResponseWriter.(http.Flusher).Flush()
@@ -213,7 +210,7 @@ func (c *call) fail(code codes.Code, message string) {
 	c.failed, c.code, c.message = true, code, message
 }
 
-// failError notes an error in the place where an HTTP client would get JSON.
+// failError keeps an error for the call's status. An HTTP client would get it as JSON.
 func (c *call) failError(b []byte, e *openai.Error) []byte {
 	if !c.failed {
 		c.fail(codes.Code(vllmgrpc.CodeOf(e.Status)), e.Message)
@@ -221,8 +218,7 @@ func (c *call) failError(b []byte, e *openai.Error) []byte {
 	return b
 }
 
-// end sends the status, in the trailers or, where nothing has left yet, in the
-// headers alone.
+// end sends the status in the trailers or, if nothing has been sent yet, in the headers alone.
 func (c *call) end() {
 	h := c.Header()
 	prefix := http.TrailerPrefix
@@ -240,7 +236,7 @@ func (c *call) end() {
 	}
 }
 
-// method serves one method.
+// method returns the handler of one method.
 func (s *Server) method(serve func(*call)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor < 2 || !vllmgrpc.IsGRPC(r.Header.Get("Content-Type")) {
@@ -272,8 +268,8 @@ func (s *Server) method(serve func(*call)) http.HandlerFunc {
 	}
 }
 
-// unary answers a call with one message of the same kind as its request's; nil
-// where it has failed.
+// unary answers a call that has one request message and one response message. A nil response means that the call has
+// failed.
 func unary[M any, P interface {
 	*M
 	proto.Message
@@ -283,12 +279,11 @@ func unary[M any, P interface {
 		return
 	}
 	if m := serve(q); m != nil && !c.failed {
-		_, _ = c.Write(vllmgrpc.AppendMessage(nil, m)) // the client may be gone; there is nobody to tell
+		_, _ = c.Write(vllmgrpc.AppendMessage(nil, m)) // the client may have left; no error could be reported to it
 	}
 }
 
-// generate serves a call that takes the way of every inference request. Under the
-// request's id it can be aborted.
+// generate serves a call in the same way as every inference request. Abort can end the call by the request's id.
 func (c *call) generate(api *modelserver.API) {
 	defer func() {
 		if c.name != "" {
@@ -311,7 +306,7 @@ func (c *call) generate(api *modelserver.API) {
 	}
 }
 
-// failing has errors inside a response told in the call's status.
+// failing reports errors inside a response in the call's status.
 type failing struct {
 	modelserver.Encoder
 	c *call

@@ -20,30 +20,30 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
-// Feed keeps a server's last KV events for gRPC's SubscribeKvEvents, each as a
-// batch of its own, numbered from 1.
+// Feed keeps a server's latest KV events for gRPC's SubscribeKvEvents. Each event is a batch of its own, numbered from
+// 1.
 type Feed struct {
 	mu     sync.Mutex
 	kept   *bounded.Store[uint64, kv.Event] // by number; nil before the first
-	next   uint64                           // the number of the next event, less one
+	next   uint64                           // the number of the latest event
 	waiter chan struct{}
 }
 
-// FeedLength is by how many events a subscriber may be behind, as long as they take no
-// more than feedBytes: one of a long prompt names all its tokens.
+// FeedLength is how many events a subscriber may lag behind, as long as they fit into feedBytes. An event for a long
+// prompt names all its tokens.
 const (
 	FeedLength = 8192
 	feedBytes  = 32 << 20
-	// feedAtOnce is how many events are sent in one go.
+	// feedAtOnce is how many events are sent at once.
 	feedAtOnce = 128
 )
 
-// entryBytes is what keeping anything takes beside the thing itself.
+// entryBytes is the overhead of an entry.
 const entryBytes = 256
 
 var eventBytes = int(reflect.TypeFor[kv.Event]().Size())
 
-// Add takes the next event.
+// Add appends an event.
 func (f *Feed) Add(e kv.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -58,9 +58,8 @@ func (f *Feed) Add(e kv.Event) {
 	}
 }
 
-// from are the events from number n on, not all at once; where there are none
-// yet, wait is closed when there are. gone says that the first of them are no
-// longer kept.
+// from returns events from number n on, up to feedAtOnce. If event n does not exist yet, it returns a channel that
+// closes with the next event. gone reports that event n is no longer kept.
 func (f *Feed) from(n uint64) (events []kv.Event, wait <-chan struct{}, gone bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,7 +92,7 @@ func (c *call) subscribe() {
 		return
 	}
 	if c.s.Feed == nil {
-		c.fail(codes.FailedPrecondition, "this server tells of no KV events: start it with --kv-events-config")
+		c.fail(codes.FailedPrecondition, "this server publishes no KV events: start it with --kv-events-config")
 		return
 	}
 	n := q.StartSequenceNumber
@@ -133,7 +132,7 @@ func (c *call) subscribe() {
 	}
 }
 
-// batchOf is an event as vLLM's service tells it: hashes as signed numbers.
+// batchOf returns an event in the form of vLLM's service, with hashes as signed numbers.
 func batchOf(e *kv.Event, number uint64) *vllmgrpc.KvEventBatch {
 	level := int32(0)
 	if e.Medium == "cpu" {
@@ -172,7 +171,7 @@ func batchOf(e *kv.Event, number uint64) *vllmgrpc.KvEventBatch {
 		DpRank: &rank}
 }
 
-// readOne reads the one message of a call; false means that the call has failed.
+// readOne reads the one message of a call. False means that the call has failed.
 func (c *call) readOne(m proto.Message) bool {
 	body, bad, ok := wire.ReadWhole(c.r, nil, c.s.MaxBodyBytes)
 	switch {
@@ -193,11 +192,11 @@ func (c *call) readOne(m proto.Message) bool {
 	return true
 }
 
-// tokenizerPiece is how much of the archive one message carries.
+// tokenizerPiece is the number of archive bytes in one message.
 const tokenizerPiece = 1 << 20
 
-// tokenizerFiles answers GetTokenizer: a zip archive with tokenizer.json. The
-// tokenizer without a vocabulary has no files.
+// tokenizerFiles answers GetTokenizer with a zip archive that contains tokenizer.json. The tokenizer without a
+// vocabulary has no files.
 func (c *call) tokenizerFiles() {
 	if !c.readOne(&vllmgrpc.GetTokenizerRequest{}) {
 		return
@@ -216,7 +215,7 @@ func (c *call) tokenizerFiles() {
 	if err == nil {
 		err = w.Close()
 	}
-	if err != nil { // a buffer takes everything
+	if err != nil { // writes to a buffer do not fail
 		c.fail(codes.Internal, err.Error())
 		return
 	}

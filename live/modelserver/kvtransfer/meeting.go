@@ -15,18 +15,16 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// With SGLang, Mooncake and the offloading connector the sidecar sends prefill
-// and decode leg at once. The two servers know of each other by a key in both
-// legs: SGLang's bootstrap_room, Mooncake's transfer_id, the offloading
-// connector's kv_request_id. The decode server reserves its blocks and asks at
-// the prefill server's meeting port for the cache of that key; it gets an answer
-// when the prompt is computed, and then moves the bytes as it does for NIXL. A
-// prefill that never comes is given up after the time for which blocks are held.
+// With SGLang, Mooncake and the offloading connector, the sidecar sends the prefill leg and the decode leg at once.
+// Both legs carry a key by which the two servers find each other: SGLang's bootstrap_room, Mooncake's transfer_id, the
+// offloading connector's kv_request_id. The decode server reserves its blocks, and asks at the prefill server's meeting
+// port for the cache of that key. It gets an answer when the prompt is computed, and then transfers the bytes as NIXL
+// does. It gives up a prefill that never comes after the time for which blocks are held.
 //
-// The meeting port speaks the side channel's language, and enough HTTP to tell
-// Mooncake's sidecar which engine is here (GET /query).
+// The meeting port speaks the side channel's protocol, and enough HTTP to answer Mooncake's sidecar, which asks for the
+// engine's id (GET /query).
 
-// openMeeting listens at the meeting port where the connector needs one.
+// openMeeting listens at the meeting port if the connector needs one.
 func (e *End) openMeeting() error {
 	port := e.o.Profile.MeetingPort
 	if port == 0 && e.o.Meeting == "" {
@@ -36,7 +34,7 @@ func (e *End) openMeeting() error {
 		return e.meeting.open(e.o.Meeting)
 	}
 	if e.o.KVRole == connector.RoleConsumer && port == link.BootstrapPort {
-		return nil // nobody asks here; the port is left to those who prefill
+		return nil // no server asks here; the port stays free for prefill servers
 	}
 	address := net.JoinHostPort(e.o.ListenHost, strconv.Itoa(port))
 	if err := e.meeting.open(address); err != nil {
@@ -46,7 +44,7 @@ func (e *End) openMeeting() error {
 	return nil
 }
 
-// MeetingAddress is where the server's meeting port is, or empty.
+// MeetingAddress returns the address of the server's meeting port, or "" without one.
 func (e *End) MeetingAddress() string {
 	e.meeting.mu.Lock()
 	defer e.meeting.mu.Unlock()
@@ -56,7 +54,7 @@ func (e *End) MeetingAddress() string {
 	return e.meeting.listener.Addr().String()
 }
 
-// MeetsAt tells whether an address is this server's own meeting port.
+// MeetsAt reports whether an address is this server's own meeting port.
 func (e *End) MeetsAt(host string, port int) bool {
 	own, err := netip.ParseAddrPort(e.MeetingAddress())
 	if err != nil || int(own.Port()) != port {
@@ -78,17 +76,16 @@ func (e *End) MeetsAt(host string, port int) bool {
 	return a == own.Addr().Unmap() || host == "localhost" && own.Addr().IsLoopback()
 }
 
-// isHTTP looks whether somebody speaks HTTP.
+// isHTTP reports whether the peer speaks HTTP.
 func (c *channel) isHTTP(conn net.Conn, r *bufio.Reader) bool {
 	_ = conn.SetDeadline(time.Now().Add(sideTimeout))
 	b, err := r.Peek(4)
 	return err == nil && string(b) == "GET "
 }
 
-// bootstrap answers GET /query as Mooncake's bootstrap server does: the engine
-// of each data-parallel rank. At the side channel, where people look with curl
-// whether they get there (document 003, troubleshooting 4), it says who is here.
-// One answer is all that it gives.
+// bootstrap answers GET /query as Mooncake's bootstrap server does: it names the engine of each data-parallel rank. At
+// the side channel, where users check with curl that they can connect (document 003, troubleshooting 4), it names the
+// connector and the engine. It answers one request for each connection.
 func (c *channel) bootstrap(conn net.Conn, r *bufio.Reader) {
 	line, err := r.ReadSlice('\n')
 	path := strings.Fields(string(line))

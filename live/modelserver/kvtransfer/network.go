@@ -10,35 +10,34 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver/enginedrive"
 )
 
-// NetworkOptions say how KV caches travel between servers.
+// NetworkOptions describe how KV caches travel between servers.
 type NetworkOptions struct {
-	// Profile is the connector; the zero value is NIXL v2's.
+	// Profile describes the connector; the zero value is NIXL v2's.
 	Profile link.Profile
-	// NIC joins each server to the network; the zero value is infiniband-200.
+	// NIC is each server's link to the network; the zero value is infiniband-200.
 	NIC link.Wire
-	// Store joins the external cache of LMCache; the zero value is a wire like
-	// NIC.
+	// Store is the link to LMCache's external cache; the zero value is a link like NIC.
 	Store link.Wire
-	// Deviation is the standard deviation of a transfer's time, drawn with Seed; 0 is none.
+	// Deviation is the standard deviation of a transfer's time, drawn with Seed; 0 means none.
 	Deviation machine.Time
 	Seed      uint64
 }
 
-// Network drives what joins a fleet's servers, in wall time. What it says it
-// gives to the servers itself; what they say waits here, as they must not wait
-// for it while it waits for them.
+// Network drives the simulated network between a fleet's servers, in wall time. It sends its messages to the servers
+// directly. The servers' messages wait here in a queue: a server must not wait for the network while the network waits
+// for that server.
 type Network struct {
 	drive   *drive.Driver[enginecore.NetworkMessage, *enginecore.NetworkEffects]
-	net     *enginecore.Network // for who has it in hand; its Profile for everybody
+	net     *enginecore.Network // guarded by the driver's lock, except for its Profile
 	engines []*enginedrive.Engine
 
 	mu      sync.Mutex
 	mail    []enginecore.NetworkMessage
-	running bool // somebody hands mail in
+	running bool // a goroutine passes the queue on
 	done    sync.WaitGroup
 }
 
-// NewNetwork joins engines.
+// NewNetwork connects engines.
 func NewNetwork(o NetworkOptions, engines []*enginedrive.Engine, clock func() machine.Time) (*Network, error) {
 	c := enginecore.NetworkConfig{Profile: o.Profile, NIC: o.NIC, Store: o.Store, Deviation: o.Deviation,
 		Seed: o.Seed}
@@ -55,10 +54,10 @@ func NewNetwork(o NetworkOptions, engines []*enginedrive.Engine, clock func() ma
 	return n, nil
 }
 
-// Profile is the connector.
+// Profile returns the connector's profile.
 func (n *Network) Profile() *link.Profile { return n.net.Profile() }
 
-// InFlight is how many transfers are on their way.
+// InFlight returns the number of transfers in progress.
 func (n *Network) InFlight() (transfers int) {
 	n.drive.With(func(machine.Time, *enginecore.NetworkEffects) { transfers = n.net.InFlight() })
 	return transfers
@@ -69,7 +68,7 @@ func (n *Network) carry(_ machine.Time, fx *enginecore.NetworkEffects, i int) {
 	n.engines[d.To].Send(d.Message)
 }
 
-// Send gives the network a message, in the order of the calls.
+// Send queues a message for the network. Messages keep the order of the calls.
 func (n *Network) Send(m enginecore.NetworkMessage) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -80,7 +79,7 @@ func (n *Network) Send(m enginecore.NetworkMessage) {
 	}
 }
 
-// hand hands in all mail there is.
+// hand passes all queued messages to the network.
 func (n *Network) hand() {
 	for {
 		n.mu.Lock()
@@ -97,7 +96,7 @@ func (n *Network) hand() {
 	}
 }
 
-// Stop ends it, when no server is left to say anything.
+// Stop ends the network. No server may send messages any more.
 func (n *Network) Stop() {
 	n.done.Wait()
 	n.drive.Stop()

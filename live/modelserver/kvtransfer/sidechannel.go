@@ -16,17 +16,15 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// The side channel is where one server asks another for the KV cache of a
-// prompt, as NIXL's handshake does: one TCP connection per cache, one line of
-// JSON per message. The asker names the engine and the blocks; the holder
-// checks that it holds just these, and keeps them until the asker says
-// release, or its own time limit passes. The bytes do not travel here but over
-// the simulated network.
+// The side channel is where one server asks another for the KV cache of a prompt, like NIXL's handshake: one TCP
+// connection for each cache, one line of JSON for each message. The asker names the engine and the blocks. The holder
+// checks that it holds exactly these blocks, and keeps them until the asker sends release or the holder's own time
+// limit ends. The bytes do not use this connection; they travel over the simulated network.
 
 const (
 	maxSideLine  = 4 << 20
 	maxSideConns = 4096
-	sideTimeout  = 10 * time.Second // for one message of an asker
+	sideTimeout  = 10 * time.Second // for one message from an asker
 )
 
 type sideRequest struct {
@@ -34,9 +32,8 @@ type sideRequest struct {
 	EngineID string `json:"engine_id,omitempty"`
 	Blocks   []int  `json:"block_ids,omitempty"`
 	Request  string `json:"request_id,omitempty"`
-	Key      string `json:"key,omitempty"` // of await: the cache that may still be computed
-	// Hashes of find are a prompt's blocks, of which the asker wants as many as
-	// are here.
+	Key      string `json:"key,omitempty"` // for await: the cache, which may not be computed yet
+	// Hashes, for find, are a prompt's blocks. The asker wants as many of them as the holder has.
 	Hashes []uint64 `json:"hashes,omitempty"`
 }
 
@@ -44,10 +41,9 @@ type sideAnswer struct {
 	OK     bool   `json:"ok"`
 	Error  string `json:"error,omitempty"`
 	Tokens int    `json:"tokens,omitempty"`
-	// Waiting says that the cache is still to be computed; the answer proper
-	// follows.
+	// Waiting means that the cache is not computed yet, and that a further answer follows.
 	Waiting bool `json:"waiting,omitempty"`
-	// EngineID is the holder, which an asker with a key does not know.
+	// EngineID names the holder, because an asker with a key does not know it.
 	EngineID string `json:"engine_id,omitempty"`
 }
 
@@ -72,19 +68,18 @@ func (a *sideAnswer) reply() enginecore.Reply {
 	return r
 }
 
-// channel is a port at which others ask a server: the side channel, or the
-// meeting port.
+// channel is a port where other servers ask: the side channel or the meeting port.
 type channel struct {
 	e        *End
 	mu       sync.Mutex
 	listener net.Listener
 	conns    map[net.Conn]bool
 	closed   bool
-	done     sync.WaitGroup // of those who ask
+	done     sync.WaitGroup // counts the askers
 }
 
-// Address is where others find the side channel; the first call opens it where
-// the options did not say, on the server's own address and any port.
+// Address returns the address of the side channel. If the options set no address, the first call opens the side channel
+// on the server's own address and any port.
 func (e *End) Address() (host string, port int, err error) {
 	c := &e.side
 	c.mu.Lock()
@@ -114,7 +109,7 @@ func (c *channel) open(address string) error {
 	return c.listen(address)
 }
 
-// listen is open with c.mu held.
+// listen is open with c.mu locked.
 func (c *channel) listen(address string) error {
 	l, err := serve.Listen("KV caches", address)
 	if err != nil {
@@ -126,7 +121,7 @@ func (c *channel) listen(address string) error {
 	return nil
 }
 
-// accept takes askers until the channel is closed.
+// accept serves askers until the channel is closed.
 func (c *channel) accept(l net.Listener) error {
 	for {
 		conn, err := l.Accept()
@@ -141,7 +136,7 @@ func (c *channel) accept(l net.Listener) error {
 		case errors.Is(err, net.ErrClosed):
 			c.mu.Unlock()
 			return err
-		case err != nil: // out of descriptors, most likely
+		case err != nil: // most likely, no file descriptors are left
 			c.mu.Unlock()
 			pause.For(c.e.ctx, 100*time.Millisecond)
 			continue
@@ -187,7 +182,7 @@ func (c *channel) serve(conn net.Conn) {
 			c.e.left(number)
 		}
 	}()
-	answers := make(chan enginecore.Answer, 2) // that it has to wait, and then the cache
+	answers := make(chan enginecore.Answer, 2) // a reply that the cache is not ready, and then the cache
 	limit := sideTimeout
 	for {
 		var q sideRequest
@@ -204,14 +199,13 @@ func (c *channel) serve(conn net.Conn) {
 		if !ok || a.Last {
 			return
 		}
-		// Between get and release lies the transfer, so the asker has as long as
-		// the holder keeps the blocks.
+		// The transfer takes place between get and release, so the asker has as long as the holder keeps the blocks.
 		limit = c.e.o.Keeps.Duration()
 	}
 }
 
-// answer passes on what the core answers; a cache may have to be waited for. It
-// is false where the asker has left: one that waits says nothing.
+// answer sends the core's answers, and waits for a cache that is not computed yet. It returns false if the asker has
+// left. An asker that waits sends nothing.
 func (c *channel) answer(conn net.Conn, r *bufio.Reader, answers <-chan enginecore.Answer) (a enginecore.Answer,
 	ok bool) {
 	var left chan struct{}
@@ -237,7 +231,7 @@ func (c *channel) answer(conn net.Conn, r *bufio.Reader, answers <-chan engineco
 		_ = conn.SetDeadline(time.Time{})
 		left = make(chan struct{})
 		go func() {
-			_, _ = r.Peek(1) // the next thing that it says, or its end
+			_, _ = r.Peek(1) // the asker's next message, or the end of the connection
 			close(left)
 		}()
 	}

@@ -1,6 +1,6 @@
-// Package kvtransfer joins model servers in wall time: the connections over which
-// they ask each other for KV caches, and the simulated network on which the bytes
-// would travel. Who asks what, and until when, is core/modelserver/enginecore'e.
+// Package kvtransfer connects model servers in wall time. It has the connections over which they ask each other for KV
+// caches, and the simulated network that carries the bytes. core/modelserver/enginecore decides who asks, what, and
+// until when.
 package kvtransfer
 
 import (
@@ -20,27 +20,25 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// What a server's core has to say to others goes over connections of which each
-// belongs to one goroutine. The core sets all time limits: who is too late is
-// hung up on.
+// A server's core sends its messages for other servers over connections. Each connection belongs to one goroutine. The
+// core sets all time limits: it hangs up on a peer that is too late.
 
-// Options are a server's, as far as its caches travel.
+// Options are the part of a server's options that concerns KV transfers.
 type Options struct {
 	Name       string
 	Engine     *enginedrive.Engine
 	Profile    *link.Profile // the connector
 	KVRole     string
 	EngineID   string
-	Keeps      machine.Time // how long blocks are held
-	ListenHost string       // what the server listens on
+	Keeps      machine.Time // how long the server holds blocks
+	ListenHost string       // the host of the server's own listener
 	// SideChannel and Meeting are host:port, or empty, as in ServerOptions.
 	SideChannel, Meeting string
 	Announced            *serve.Group
 	Log                  *slog.Logger
 }
 
-// End is a server's end of all connections: of one server to others and of
-// others to it.
+// End is a server's end of all connections: of its own to other servers, and of theirs to it.
 type End struct {
 	o             Options
 	ctx           context.Context
@@ -48,14 +46,14 @@ type End struct {
 	host          string
 	side, meeting channel
 
-	// Both maps are for who has the engine in hand.
+	// The engine's lock guards both maps.
 	calls map[enginecore.Call]*call
 	asked map[enginecore.Inquiry]chan<- enginecore.Answer
 	last  enginecore.Inquiry
-	done  sync.WaitGroup // of the calls
+	done  sync.WaitGroup // counts the calls
 }
 
-// New makes a server's end. It hangs up on everybody when ctx ends.
+// New creates a server's end. It hangs up all connections when ctx ends.
 func New(ctx context.Context, n *Network, o Options) *End {
 	e := &End{o: o, ctx: ctx, network: n, calls: map[enginecore.Call]*call{},
 		asked: map[enginecore.Inquiry]chan<- enginecore.Answer{}}
@@ -63,8 +61,7 @@ func New(ctx context.Context, n *Network, o Options) *End {
 	return e
 }
 
-// Open listens for other servers. host is what they are told, where nothing else
-// is said.
+// Open listens for other servers. host is the one that it gives them if the options set no other.
 func (e *End) Open(host string) error {
 	e.host = host
 	if e.o.SideChannel != "" {
@@ -75,10 +72,10 @@ func (e *End) Open(host string) error {
 	return e.openMeeting()
 }
 
-// HungUp waits until no call to another server is open; ctx has ended.
+// HungUp waits until no call to another server is open. The caller has ended ctx.
 func (e *End) HungUp() { e.done.Wait() }
 
-// Close ends the channels, when the engine has been stopped.
+// Close closes the channels. The engine has been stopped by then.
 func (e *End) Close() {
 	e.side.close()
 	e.meeting.close()
@@ -90,7 +87,7 @@ type call struct {
 	questions chan enginecore.Question
 }
 
-// Act carries out what the core says; it has the engine in hand.
+// Act carries out the core's actions. The caller holds the engine's lock.
 func (e *End) Act(do enginecore.Action) {
 	switch a := do.(type) {
 	case enginecore.NetworkMessage:
@@ -104,7 +101,7 @@ func (e *End) Act(do enginecore.Action) {
 		}
 	case enginecore.Answer:
 		if to := e.asked[a.Inquiry]; to != nil {
-			to <- a // there is room for all answers to one question
+			to <- a // the channel has space for all answers to one question
 		}
 	case enginecore.Fetched:
 		e.o.Log.Info(e.name()+" KV transfer done", "server", e.o.Name, "tokens", a.Tokens, "bytes", a.Bytes, "ms",
@@ -120,7 +117,7 @@ func (e *End) Act(do enginecore.Action) {
 	}
 }
 
-// name is what log lines call the way on which caches travel.
+// name returns the connector's name for log lines.
 func (e *End) name() string {
 	if p := e.o.Profile; p != nil && p.Name != "" && !strings.HasPrefix(p.Name, "nixl") {
 		return p.Name
@@ -128,7 +125,7 @@ func (e *End) name() string {
 	return "NIXL"
 }
 
-// ask puts a question over a call's connection; the first one opens it.
+// ask sends a question over a call's connection. The first question opens the connection.
 func (e *End) ask(a *enginecore.Ask) {
 	c := e.calls[a.Call]
 	if c == nil {
@@ -146,13 +143,13 @@ func (e *End) ask(a *enginecore.Ask) {
 			}
 		})
 	}
-	c.questions <- a.Question // the one before has been answered
+	c.questions <- a.Question // the previous question has been answered
 }
 
 // maxAnswer is the longest answer that a peer may give, in bytes.
 const maxAnswer = 4096
 
-// converse puts questions to another server until somebody hangs up.
+// converse sends questions to another server until either side hangs up.
 func (e *End) converse(ctx context.Context, id enginecore.Call, address string,
 	questions <-chan enginecore.Question) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
@@ -187,8 +184,7 @@ func (e *End) converse(ctx context.Context, id enginecore.Call, address string,
 	}
 }
 
-// inquire gives the core a stranger's question, whose answers go to a channel
-// with room for two.
+// inquire passes a peer's question to the core. The answers go to a channel with space for two.
 func (e *End) inquire(number *enginecore.Inquiry, q enginecore.Question, answers chan<- enginecore.Answer) bool {
 	return e.o.Engine.With(func(now machine.Time) {
 		if *number == 0 {
@@ -200,7 +196,7 @@ func (e *End) inquire(number *enginecore.Inquiry, q enginecore.Question, answers
 	})
 }
 
-// left forgets a stranger.
+// left removes a peer that has left.
 func (e *End) left(number enginecore.Inquiry) {
 	e.o.Engine.With(func(now machine.Time) {
 		delete(e.asked, number)

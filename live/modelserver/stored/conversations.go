@@ -14,7 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver/wire"
 )
 
-// conversation is a list of items that responses go on from and add to.
+// conversation is a list of items that responses continue from and append to.
 type conversation struct {
 	id      string
 	created int64
@@ -22,7 +22,7 @@ type conversation struct {
 	mu       sync.Mutex
 	metadata json.RawMessage
 	items    []modelserver.Item
-	weight   int // of the items, in bytes
+	weight   int // size of the items in bytes
 	next     int
 }
 
@@ -38,8 +38,8 @@ func (c *conversation) list() []modelserver.Item {
 	return slices.Clone(c.items)
 }
 
-// add appends items, gives each an id, and drops the oldest beyond the limits.
-// It tells by how many bytes the conversation has grown.
+// add appends items, gives each an id, and drops the oldest beyond the limits. It returns by how many bytes the
+// conversation has grown.
 func (c *conversation) add(items []modelserver.Item) (grown int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,12 +57,12 @@ func (c *conversation) add(items []modelserver.Item) (grown int) {
 		c.weight -= c.items[extra].Bytes()
 	}
 	if extra > 0 {
-		c.items = slices.Clone(c.items[extra:]) // nothing of those that went stays
+		c.items = slices.Clone(c.items[extra:]) // the copy lets the dropped items be freed
 	}
 	return c.weight - before
 }
 
-// addTo adds items to a conversation that is kept.
+// addTo adds items to a stored conversation.
 func (s *Store) addTo(c *conversation, items []modelserver.Item) { s.grow(c.id, c.add(items)) }
 
 func (c *conversation) text() []byte {
@@ -135,7 +135,7 @@ func (s *Store) createConversation(w http.ResponseWriter, r *http.Request) {
 	wire.Write(w, http.StatusOK, wire.JSON, c.text())
 }
 
-// withConversation finds the conversation named in the path.
+// withConversation passes the conversation that the path names to serve.
 func (s *Store) withConversation(serve func(w http.ResponseWriter, r *http.Request, c *conversation)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := s.conversation(r.PathValue("id"))
@@ -148,11 +148,10 @@ func (s *Store) withConversation(serve func(w http.ResponseWriter, r *http.Reque
 	}
 }
 
-// Routes serves the API: what is below /v1/responses and /v1/conversations, but for
-// making a response.
+// Routes registers the API below /v1/responses and /v1/conversations, except for creating a response.
 func (s *Store) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/responses/{id}", s.getResponse)
-	if s.responses { // vLLM has no such method
+	if s.responses { // vLLM has no such endpoint
 		mux.HandleFunc("DELETE /v1/responses/{id}", s.deleteResponse)
 	}
 	mux.HandleFunc("POST /v1/responses/{id}/cancel", s.cancelResponse)

@@ -21,8 +21,8 @@ func (s *Store) getResponse(w http.ResponseWriter, r *http.Request) {
 	wire.Write(w, http.StatusOK, wire.JSON, resp.Body)
 }
 
-// cancelResponse answers POST /v1/responses/{id}/cancel. Nothing runs in the
-// background here, so there is never anything to cancel.
+// cancelResponse answers POST /v1/responses/{id}/cancel. No response runs in the background here, so there is never
+// anything to cancel.
 func (s *Store) cancelResponse(w http.ResponseWriter, r *http.Request) {
 	if _, ok := s.get(r.PathValue("id")); !ok {
 		wire.Answer(w, modelserver.UnknownResponse(r.PathValue("id"), s.responses))

@@ -1,5 +1,5 @@
-// Package stored keeps what a model server's clients may ask for again, responses
-// and conversations, and serves the API for them.
+// Package stored keeps the responses and conversations that a model server's clients may ask for again, and serves the
+// API for them.
 package stored
 
 import (
@@ -10,10 +10,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// Store has the responses and conversations, and which handles were fetched.
+// Store holds the responses and conversations, and the handles that were fetched.
 type Store struct {
-	maxBody   int64 // of a request, in bytes
-	responses bool  // are stored, beside conversations
+	maxBody   int64 // limit of a request's body, in bytes
+	responses bool  // responses are stored, beside conversations
 
 	mu   sync.Mutex
 	kept *bounded.Store[string, any]
@@ -21,27 +21,27 @@ type Store struct {
 
 const (
 	maxStoredBytes = 64 << 20
-	// maxConversationBytes bounds one conversation, so that it does not push
-	// out all others.
+	// maxConversationBytes limits one conversation, so that it does not evict all others.
 	maxConversationBytes = maxStoredBytes / 4
-	// storedBytes is what keeping anything takes beside the thing itself.
+	// storedBytes is the overhead of an entry.
 	storedBytes = 256
 )
 
-// New is an empty store; requests have bodies of at most maxBody bytes. Without responses it keeps conversations alone.
+// New returns an empty store. Request bodies have at most maxBody bytes. Without responses, the store keeps
+// conversations alone.
 func New(maxBody int64, responses bool) *Store {
 	return &Store{maxBody: maxBody, responses: responses,
 		kept: bounded.New[string, any](bounded.Limits{Entries: modelserver.MaxStored, Bytes: maxStoredBytes}, nil)}
 }
 
-// put keeps a value under a key; bytes is all that it leads to.
+// put stores a value under a key. bytes is the size of everything that the value refers to.
 func (s *Store) put(key string, value any, bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.kept.Put(key, value, storedBytes+len(key)+bytes)
 }
 
-// grow tells by how much a value has grown, or shrunk.
+// grow adjusts the size of a value that has grown, or shrunk, by this number of bytes.
 func (s *Store) grow(key string, bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +54,7 @@ func (s *Store) get(key string) (any, bool) {
 	return s.kept.Get(key)
 }
 
-// delete is false when there was nothing under the key.
+// delete returns false if the key has no value.
 func (s *Store) delete(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func itemsBytes(items []modelserver.Item) (n int) {
 	return n
 }
 
-// Fetched notes a kv_handle, and tells whether it was noted before.
+// Fetched records a kv_handle, and reports whether it was recorded before.
 func (s *Store) Fetched(handle string) bool {
 	_, fetched := s.get(handle)
 	if !fetched {

@@ -13,8 +13,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// deep is what a value leads to, in bytes, itself left out: what memory says,
-// and not what its owner does.
+// deep returns the size in bytes of everything that a value refers to, without the value itself: the memory's own
+// measure, not its owner's.
 func deep(v reflect.Value) int {
 	n := 0
 	switch v.Kind() {
@@ -108,7 +108,7 @@ func TestStoreCountsWhatItKeeps(t *testing.T) {
 	}
 }
 
-// A conversation keeps what is newest, and takes no more than its share.
+// A conversation keeps its newest items, within its share of the memory.
 func TestConversationIsBounded(t *testing.T) {
 	t.Parallel()
 	s, send := api(t)

@@ -1,4 +1,3 @@
-// Package vllmservice is the service vllm.grpc.engine.VllmEngine, generated: its
-// name, and a client. Its messages are in core/modelserver/vllmgrpc, whose script
-// generate makes both.
+// Package vllmservice is the generated code of the service vllm.grpc.engine.VllmEngine: its name, and a client.
+// core/modelserver/vllmgrpc has its messages, and the script generate that makes both.
 package vllmservice

@@ -11,12 +11,12 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// ownLength is the longest body whose length net/http tells by itself.
+// ownLength is the longest body for which net/http sets the length itself.
 const ownLength = 2000
 
-var jsonHeader = []string{JSON} // shared by all answers: nobody changes it
+var jsonHeader = []string{JSON} // all answers share it, so it must not be changed
 
-// Write answers with one whole body.
+// Write sends an answer with a whole body.
 func Write(w http.ResponseWriter, status int, contentType string, body []byte) {
 	h := w.Header()
 	if contentType == JSON {
@@ -28,24 +28,24 @@ func Write(w http.ResponseWriter, status int, contentType string, body []byte) {
 		h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client may be gone; there is nobody to tell
+	_, _ = w.Write(body) // the client may have left; no error could be reported to it
 }
 
-// CloseAfter tells an HTTP/1.1 client that the connection ends with this
-// answer: the request's body is not read to its end, so net/http will close it,
-// and a client that was not told might send its next request into the void.
+// CloseAfter announces to an HTTP/1.1 client that the connection ends with this answer. net/http closes the connection
+// because the request's body is not read to its end. Without the announcement, the client might send its next request
+// on the closed connection.
 func CloseAfter(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 1 {
 		w.Header()["Connection"] = []string{"close"}
 	}
 }
 
-// Answer answers with an error, as vLLM tells it.
+// Answer sends an error in vLLM's form.
 func Answer(w http.ResponseWriter, e *openai.Error) {
 	Write(w, e.Status, JSON, openai.AppendError(nil, e))
 }
 
-// NewID is a fresh request id for a client that brought none.
+// NewID returns a new request id, for a request without one.
 func NewID() string {
 	var b [16]byte // an id need not be secret
 	binary.LittleEndian.PutUint64(b[:], rand.Uint64())
@@ -55,18 +55,17 @@ func NewID() string {
 	return string(id[:])
 }
 
-// Empty answers 200 without a body.
+// Empty sends status 200 without a body.
 func Empty(w http.ResponseWriter) {
 	w.Header()["Content-Length"] = []string{"0"}
 	w.WriteHeader(http.StatusOK)
 }
 
-// Cut breaks the connection under a request: abruptly with a reset, or by
-// closing it. It does not return.
+// Cut breaks the connection of a request: with a reset, or by closing it. It does not return.
 func Cut(w http.ResponseWriter, reset bool) {
 	if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
 		if tcp, ok := conn.(*net.TCPConn); ok && reset {
-			_ = tcp.SetLinger(0) // close then sends RST; failing that, FIN is a cut as well
+			_ = tcp.SetLinger(0) // close then sends RST; without it, FIN is a cut as well
 		}
 		_ = conn.Close()
 	}
@@ -74,7 +73,7 @@ func Cut(w http.ResponseWriter, reset bool) {
 	panic(http.ErrAbortHandler)
 }
 
-// Fill answers with a JSON template and its values, as openai.Fill takes them.
+// Fill answers with a JSON template and its values, in the form of openai.Fill.
 func Fill(w http.ResponseWriter, template string, values ...any) {
 	Write(w, http.StatusOK, JSON, openai.Fill(nil, template, values...))
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
-// Header is a header's first value. Its name is in the canonical form, which
-// http.Header.Get would check again for every request.
+// Header returns a header's first value. name must be in the canonical form; http.Header.Get would check that again for
+// every request.
 func Header(r *http.Request, name string) string {
 	if v := r.Header[name]; len(v) > 0 {
 		return v[0]
@@ -25,8 +25,8 @@ func Header(r *http.Request, name string) string {
 // JSON is the content type of nearly all answers.
 const JSON = "application/json"
 
-// ReadWhole reads a plain request's body. Its error is what to answer; a nil
-// answer with ok false means that the peer left while sending.
+// ReadWhole reads a plain request's body. answer is the error to answer. If ok is false and answer is nil, the peer
+// left before it had sent the body.
 func ReadWhole(r *http.Request, into []byte, limit int64) (body []byte, answer *openai.Error, ok bool) {
 	if r.ContentLength > limit {
 		return nil, tooLarge(limit), false
@@ -53,11 +53,10 @@ func ReadWhole(r *http.Request, into []byte, limit int64) (body []byte, answer *
 	}
 }
 
-// trustedLength is the most room that is made for a body that has only been
-// announced.
+// trustedLength limits how much memory ReadWhole allocates for a Content-Length before the bytes arrive.
 const trustedLength = 1 << 20
 
-// TooSlow answers a body that was cut for its slowness; nil is another error.
+// TooSlow returns the error to answer if a body was cut because it was too slow, and nil for any other error.
 func TooSlow(err error) *openai.Error {
 	var slow *serve.SlowBodyError
 	if err == nil || !errors.As(err, &slow) {
@@ -71,8 +70,7 @@ func tooLarge(limit int64) *openai.Error {
 	return openai.TooLarge("", "The request body is longer than %d bytes.", limit)
 }
 
-// ReadBody reads a request's body. Where it is false nothing is left to do: the
-// answer has been given, or there is nobody to give it to.
+// ReadBody reads a request's body. False means that the handler is done: ReadBody has answered, or the client has left.
 func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, bool) {
 	body, bad, ok := ReadWhole(r, nil, limit)
 	if bad != nil {
@@ -85,8 +83,7 @@ func ReadBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, bool
 // maxControlBody bounds the body of a request that is not for tokens.
 const maxControlBody = 1 << 20
 
-// ReadJSON reads a small JSON body; false means that it has answered. known
-// refuses keys that into does not have.
+// ReadJSON reads a small JSON body. False means that ReadJSON has answered. known refuses keys that into does not have.
 func ReadJSON(w http.ResponseWriter, r *http.Request, limit int64, into any, known bool) bool {
 	body, ok := ReadBody(w, r, min(maxControlBody, limit))
 	if !ok {

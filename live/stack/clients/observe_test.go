@@ -193,7 +193,7 @@ func TestQueriesReturnData(t *testing.T) {
 		t.Skip("make test-observe runs it: it fetches a Prometheus")
 	}
 	binary := prometheus(t)
-	st, targets := observed(t, 30*180) // three minutes of requests, of which the test needs a part
+	st, targets := observed(t, 30*180) // three minutes of requests; the test needs a part of them
 	dir := t.TempDir()
 	made, err := observe.Files(
 		observe.Options{Interval: time.Second, Prometheus: "http://127.0.0.1:9091", Dir: dir, Targets: targets})
