@@ -7,7 +7,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/jsonobject"
 )
 
-// SharedStorage writes files, which the other side finds by their content; a threshold of 0 takes whatever is there.
+// SharedStorage writes files, which the other side finds by their content. It accepts every hit where the threshold is
+// 0.
 var SharedStorage = &Connector{
 	Profile: link.Profile{Name: "shared-storage", VLLM: "sharedstorage exampleconnector",
 		Handshake: 5 * machine.Millisecond,
