@@ -51,8 +51,8 @@ const (
 
 const boundaryPrefix = "windtunnel-"
 
-// NewBoundary draws a boundary that does not occur in the payload. The caller passes the parts of the payload for which
-// MayBound is true.
+// NewBoundary draws a boundary that does not occur in the payload. The caller may leave out parts of the
+// payload that cannot have one (MayBound).
 func NewBoundary(d *machine.Draw, payload ...[]byte) string {
 	for {
 		b := boundaryPrefix + d.Letters(24)

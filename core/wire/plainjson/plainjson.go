@@ -17,7 +17,7 @@ type Scanner struct {
 	i int
 }
 
-// Of returns a scanner at the beginning of a message. The message must not change meanwhile.
+// Of returns a scanner at the beginning of a message.
 func Of(message []byte) Scanner { return Scanner{b: message} }
 
 func (s *Scanner) space() {
