@@ -11,7 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/watch"
 )
 
-// It is a log that sends its lines to a channel.
+// A log that sends its lines to a channel.
 type told chan string
 
 func (c told) Write(line []byte) (int, error) { c <- string(line); return len(line), nil }
