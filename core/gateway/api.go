@@ -198,7 +198,7 @@ type HeaderValue struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 	// Variables says that the value contains Envoy's variables (%REQ(name)% …). Such a header is added only where the
-	// request has none.
+	// message has none.
 	Variables bool
 
 	At strictyaml.Value `json:"."`

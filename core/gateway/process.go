@@ -43,7 +43,7 @@ func (c *Container) process(p Place) (x shell.Command, script *shell.Command, er
 				return x, nil, fmt.Errorf("env %s: %w", e.Name, err)
 			}
 			if value == "localhost" || value == "127.0.0.1" {
-				value = p.IP // on a cluster, the pod has this address alone
+				value = p.IP // a real pod has its loopback address to itself
 			}
 		case fromMap:
 			value = e.Value

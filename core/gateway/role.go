@@ -21,7 +21,7 @@ const (
 	// RoleTrainer and RolePredictor are the servers of llm-d's latency predictor.
 	RoleTrainer   Role = "latency predictor's training server"
 	RolePredictor Role = "latency predictor's prediction server"
-	// RoleProxy is a gateway in the manifests themselves, Envoy or agentgateway.
+	// RoleProxy is a standalone gateway, Envoy or agentgateway.
 	RoleProxy Role = "proxy"
 	// RoleOther is a program that windtunnel does not simulate. A server that echoes requests stands in for it.
 	RoleOther Role = "other"

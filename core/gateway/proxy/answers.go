@@ -4,7 +4,7 @@ import "github.com/windtunnel/windtunnel/core/epp/stream"
 
 // The statuses of Envoy's own answers.
 const (
-	StatusLost     = 503 // no endpoint answers
+	StatusLost     = 503 // nothing answers
 	StatusTimedOut = 504
 	StatusTooFast  = 429
 )

@@ -407,7 +407,7 @@ func (s *shell) call(c *syntax.CallExpr) bool {
 	return ok
 }
 
-// call runs a simple command.
+// run runs a command: one of the shell's own, or a program.
 func (s *shell) run(n syntax.Node, args []string) bool {
 	rest := args[1:]
 	switch args[0] {

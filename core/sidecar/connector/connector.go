@@ -99,8 +99,8 @@ func ProfileOf(name string) link.Profile {
 type Request struct {
 	Path string
 	Body jsonobject.Object
-	// Host and Port are the prefill server's. The two servers find each other at MeetingPort. At PeerPort it serves the
-	// blocks of its cache.
+	// Host and Port are the prefill server's. The two servers find each other at
+	// MeetingPort. At PeerPort the prefill server serves the blocks of its cache.
 	Host                  string
 	Port                  int
 	MeetingPort, PeerPort int

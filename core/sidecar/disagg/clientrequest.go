@@ -177,7 +177,7 @@ func (x *ClientRequest) Input(now machine.Time, m Message, fx *Effects) {
 
 func (x *ClientRequest) do(a Action) { x.fx.Add(Effect{x.now, a}) }
 
-// Over reports whether the request has ended, by an answer or because the client left.
+// Over reports whether the request has ended: it was delivered, answered or given up.
 func (x *ClientRequest) Over() bool { return x.over }
 
 // Times returns the durations so far.

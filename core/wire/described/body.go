@@ -151,7 +151,7 @@ func (m *Message) String() string {
 	return string(m.Text.Append(m.Shared.text.Append(make([]byte, 0, m.Len()))))
 }
 
-// append appends at least the first n bytes of the content, or all where there are fewer.
+// append appends the first n bytes of the content, or all where there are fewer.
 func (m *Message) append(b []byte, n int) []byte {
 	if m.Shared != nil {
 		b = m.Shared.text.append(b, n)

@@ -45,7 +45,7 @@ func AppendChoiceStartParts(b []byte, index int) []byte {
 	return append(b[:len(b)-1], `[{"type":"text","text":"`...)
 }
 
-// AppendText appends text inside the choice that is open.
+// AppendText appends text inside the open choice.
 func AppendText(b []byte, text string) []byte { return appendEscaped(b, text) }
 
 // Choice holds the values of a choice in a whole response, beside its text.

@@ -50,7 +50,7 @@ func (v Value) lines(skip int) []string {
 	return all[min(skip, len(all)):]
 }
 
-// block returns the lines from a line on that have at least this indentation, in columns.
+// block returns the lines from a line on, up to the first one with less than this indentation, in columns.
 func (v Value) block(line, indent int) []byte {
 	var out []byte
 	margin := strings.Repeat(" ", indent)
