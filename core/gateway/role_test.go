@@ -1,7 +1,6 @@
 package gateway_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -68,7 +67,7 @@ func TestServes(t *testing.T) {
 			got = c.Name
 		}
 		if got != x.want {
-			t.Error(fmt.Sprintf("a pod of %s is for %q; want %q", x.names, got, x.want))
+			t.Errorf("a pod of %s is for %q; want %q", x.names, got, x.want)
 		}
 	}
 }

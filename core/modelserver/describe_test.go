@@ -34,8 +34,8 @@ func TestDescribed(t *testing.T) {
 			Fields: []byte(rapid.SampledFrom(
 				[]string{"", `"cache_salt":"x"`, `"n":2`, `"temperature":-1`, `"temperature":0`, `"seed":7`, `"ignore_eos":true`,
 					`"cache_hit_threshold":0.5`}).Draw(t, "fields")),
-			Length: func(*machine.Draw) int { return length.Draw(t, "length") },
-			Turns:  func(*machine.Draw) int64 { return 4 }}
+			Prompts: workload.Prompts{Length: func(*machine.Draw) int { return length.Draw(t, "length") }},
+			Turns:   func(*machine.Draw) int64 { return 4 }}
 		if c.Stream && rapid.Bool().Draw(t, "usage") {
 			c.Fields = []byte(`"stream_options":{"include_usage":true}`)
 		}

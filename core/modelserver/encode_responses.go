@@ -210,9 +210,9 @@ func (e *responsesEncoder) tail(b []byte, status string, u *openai.Usage, err *o
 	return openai.Fill(b, `,"status":$,"background":false,"error":$,"incomplete_details":$,"instructions":$,`+
 		`"max_output_tokens":$,"parallel_tool_calls":true,"previous_response_id":$,"conversation":$,"reasoning":null,`+
 		`"service_tier":"auto","store":$,"temperature":$,"text":$,"tool_choice":$,"tools":$,"top_p":$,`+
-		`"truncation":"disabled","usage":$,"metadata":$`, status, failed, incomplete, openai.OrNull(q.Instructions), most,
-		openai.OrNull(q.Previous), conversation, e.store, or(q.Temperature, 1), []byte(q.Text), choice, tools,
-		or(q.TopP, 1), usage, metadata)
+		`"truncation":"disabled","usage":$,"metadata":$`,
+		status, failed, incomplete, openai.OrNull(q.Instructions), most, openai.OrNull(q.Previous), conversation,
+		e.store, or(q.Temperature, 1), []byte(q.Text), choice, tools, or(q.TopP, 1), usage, metadata)
 }
 
 // object returns the whole response object.

@@ -151,7 +151,7 @@ func predictorOptions(env func(string) (string, bool)) (core.Options, error) {
 		set  func(string) error
 	}{
 		{"OBJECTIVE_TYPE", func(s string) error { o.Objective = s; return nil }},
-		{"QUANTILE_ALPHA", into(&o.Alpha, float)},
+		{"QUANTILE_ALPHA", into(&o.Alpha, float, "a number")},
 		{"RETRAINING_INTERVAL_SEC", func(s string) error {
 			seconds, err := strconv.ParseFloat(s, 64)
 			if err == nil && !(seconds > 0 && seconds < 1e7) {
@@ -160,15 +160,15 @@ func predictorOptions(env func(string) (string, bool)) (core.Options, error) {
 			o.Interval = machine.Time(seconds * float64(machine.Second))
 			return err
 		}},
-		{"MIN_SAMPLES_FOR_RETRAIN", into(&o.MinSamples, strconv.Atoi)},
-		{"MAX_TRAINING_DATA_SIZE_PER_BUCKET", into(&o.BucketSize, strconv.Atoi)},
-		{"TEST_TRAIN_RATIO", into(&o.TestRatio, float)},
-		{"MAX_TEST_DATA_SIZE", into(&o.MaxTest, strconv.Atoi)},
-		{"ENSEMBLE_MODE", into(&o.Ensemble, boolean)},
-		{"MIN_SAMPLES_FOR_ENSEMBLE_SPLIT", into(&o.MinSplit, strconv.Atoi)},
-		{"TPOT_ZERO_TOKEN_COUNT", into(&o.ZeroTokens, boolean)},
-		{"ENABLE_TOKEN_IN_FLIGHT_FEATURES", into(&o.TokensInFlight, boolean)},
-		{"ENABLE_ENCODER_FEATURES", into(&o.Encoder, boolean)},
+		{"MIN_SAMPLES_FOR_RETRAIN", into(&o.MinSamples, strconv.Atoi, "a whole number")},
+		{"MAX_TRAINING_DATA_SIZE_PER_BUCKET", into(&o.BucketSize, strconv.Atoi, "a whole number")},
+		{"TEST_TRAIN_RATIO", into(&o.TestRatio, float, "a number")},
+		{"MAX_TEST_DATA_SIZE", into(&o.MaxTest, strconv.Atoi, "a whole number")},
+		{"ENSEMBLE_MODE", into(&o.Ensemble, boolean, "true or false")},
+		{"MIN_SAMPLES_FOR_ENSEMBLE_SPLIT", into(&o.MinSplit, strconv.Atoi, "a whole number")},
+		{"TPOT_ZERO_TOKEN_COUNT", into(&o.ZeroTokens, boolean, "true or false")},
+		{"ENABLE_TOKEN_IN_FLIGHT_FEATURES", into(&o.TokensInFlight, boolean, "true or false")},
+		{"ENABLE_ENCODER_FEATURES", into(&o.Encoder, boolean, "true or false")},
 		{"MODEL_TYPE", func(s string) error {
 			if s != "xgboost" {
 				return errors.New("expected xgboost: there are no other models here")
@@ -189,11 +189,13 @@ func predictorOptions(env func(string) (string, bool)) (core.Options, error) {
 	return o, nil
 }
 
-// into returns a function that sets a value to a parsed text.
-func into[T any](to *T, parse func(string) (T, error)) func(string) error {
+// into returns a function that sets a value to a parsed text. Its error says what was expected.
+func into[T any](to *T, parse func(string) (T, error), expected string) func(string) error {
 	return func(s string) (err error) {
-		*to, err = parse(s)
-		return err
+		if *to, err = parse(s); err != nil {
+			return errors.New("expected " + expected)
+		}
+		return nil
 	}
 }
 
