@@ -44,8 +44,8 @@ workload: {requests: 5, conversations: {turns: 5, thinkTime: 900ms}}
 	}
 }
 
-// slow plays requests to two servers, the first of which becomes slow and delays its metrics by this time. picks counts
-// those of each server from some seconds later on.
+// slow plays requests to two servers. The first one becomes slow and delays its metrics by this time. picks counts the
+// requests of each server from some seconds later on.
 func slow(t *testing.T, delay string) (picks [2]int) {
 	t.Helper()
 	s, err := scenario.Parse("x.yaml", []byte(`

@@ -100,8 +100,8 @@ func (s *compared) round(b *testing.B, servers *child.Process, n, at int) {
 	s.written += s.size(b) - size
 }
 
-// over returns how much more CPU a request costs at this picker than at another: the median over the turns, in each
-// of which both had the same noise.
+// over returns how much more CPU a request costs at this picker than at another. It is the median over the turns, since
+// both pickers have the same noise within a turn.
 func (s *compared) over(other *compared) float64 { return median(ratios(s.cpu, other.cpu)) }
 
 // size returns the size of the picker's file, if it has one.

@@ -203,7 +203,7 @@ func (p *process) cpu(b *testing.B) time.Duration {
 	return time.Duration(n)
 }
 
-// tell prints a server's addresses, and then its CPU time so far for every line that it reads.
+// Prints a server's addresses, and then its CPU time so far for every line that it reads.
 func tell(addresses ...string) {
 	fmt.Println(strings.Join(addresses, " "))
 	in := bufio.NewScanner(os.Stdin)

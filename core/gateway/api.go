@@ -23,7 +23,7 @@ type Class struct {
 	Comment    string `json:"description"`
 }
 
-// Gateway is a Gateway.
+// Gateway holds the fields of a Gateway that are checked or served.
 type Gateway struct {
 	objects.Meta
 	Class            string         `json:"gatewayClassName"`
@@ -36,16 +36,16 @@ type Gateway struct {
 
 	At strictyaml.Value `json:"."`
 
-	made bool // of a proxy's configuration
+	made bool // made from a proxy's configuration
 }
 
-// Address is where a Gateway asks to be reached.
+// Address is an address that a Gateway requests.
 type Address struct {
 	Type  string `json:"type"`
 	Value string `json:"value"`
 }
 
-// Infrastructure says how what serves a Gateway is made, which nothing here obeys.
+// Infrastructure configures the proxies of a Gateway. It has no effect here.
 type Infrastructure struct {
 	Labels      inert      `json:"labels"`
 	Annotations inert      `json:"annotations"`
@@ -64,7 +64,7 @@ type Listener struct {
 	At strictyaml.Value `json:"."`
 }
 
-// ListenerTLS is how an HTTPS listener ends TLS.
+// ListenerTLS says how an HTTPS listener terminates TLS.
 type ListenerTLS struct {
 	Mode         string            `json:"mode" oneof:"Terminate,Passthrough"`
 	Certificates []ObjectRef       `json:"certificateRefs" max:"64"`
@@ -80,19 +80,19 @@ type AllowedRoutes struct {
 	Kinds      []RouteKind      `json:"kinds" max:"8"`
 }
 
-// RouteNamespaces are the namespaces of these routes.
+// RouteNamespaces are the namespaces whose routes may attach.
 type RouteNamespaces struct {
 	From     string           `json:"from" oneof:"All,Selector,Same,None"`
 	Selector strictyaml.Value `json:"selector"`
 }
 
-// RouteKind is a kind of route.
+// RouteKind names a kind with its group, for a listener's allowedRoutes.
 type RouteKind struct {
 	Group *string `json:"group"`
 	Kind  string  `json:"kind"`
 }
 
-// ObjectRef names another object; a nil group is the field's own default.
+// ObjectRef names another object. A nil group is the field's own default.
 type ObjectRef struct {
 	Group     *string `json:"group"`
 	Kind      string  `json:"kind"`
@@ -102,7 +102,7 @@ type ObjectRef struct {
 	At strictyaml.Value `json:"."`
 }
 
-// HTTPRoute is an HTTPRoute.
+// HTTPRoute holds the fields of an HTTPRoute that are checked or served.
 type HTTPRoute struct {
 	objects.Meta
 	Parents      []ParentRef `json:"parentRefs" max:"32"`
@@ -112,10 +112,10 @@ type HTTPRoute struct {
 
 	At strictyaml.Value `json:"."`
 
-	made bool // of a proxy's configuration
+	made bool // made from a proxy's configuration
 }
 
-// ParentRef names the Gateway, and perhaps the listener, that a route attaches to.
+// ParentRef names the Gateway, and optionally the listener, to which a route attaches.
 type ParentRef struct {
 	ObjectRef
 	Section string `json:"sectionName"`
@@ -135,7 +135,7 @@ type Rule struct {
 	At strictyaml.Value `json:"."`
 }
 
-// Match holds what a request must be like; all of it.
+// Match holds conditions for a request. All of them must be true.
 type Match struct {
 	Path    *PathMatch   `json:"path"`
 	Headers []ValueMatch `json:"headers" max:"16"`
@@ -152,7 +152,7 @@ const (
 	Regex      = "RegularExpression"
 )
 
-// PathMatch holds what a request's path must be like.
+// PathMatch is a condition for a request's path.
 type PathMatch struct {
 	Type  string `json:"type" oneof:"Exact,PathPrefix,RegularExpression"`
 	Value string `json:"value"`
@@ -160,7 +160,7 @@ type PathMatch struct {
 	At strictyaml.Value `json:"."`
 }
 
-// ValueMatch holds what a header or a query parameter must be like.
+// ValueMatch is a condition for a header or a query parameter.
 type ValueMatch struct {
 	Type  string `json:"type" oneof:"Exact,RegularExpression"`
 	Name  string `json:"name"`
@@ -169,7 +169,7 @@ type ValueMatch struct {
 	At strictyaml.Value `json:"."`
 }
 
-// Filter changes requests or answers, or answers itself.
+// Filter changes requests or answers, or answers requests itself.
 type Filter struct {
 	Type            string           `json:"type" oneof:"RequestHeaderModifier,ResponseHeaderModifier,RequestMirror,RequestRedirect,URLRewrite,ExtensionRef,CORS,ExternalAuth"`
 	RequestHeaders  *HeaderModifier  `json:"requestHeaderModifier"`
@@ -193,18 +193,18 @@ type HeaderModifier struct {
 	At strictyaml.Value `json:"."`
 }
 
-// HeaderValue is one header.
+// HeaderValue is the value that a modifier gives to a header.
 type HeaderValue struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	// Variables says that the value has Envoy's (%REQ(name)% …), and that it is
-	// added only where there is none.
+	// Variables says that the value contains Envoy's variables (%REQ(name)% …). Such a header is added only where the
+	// message has none.
 	Variables bool
 
 	At strictyaml.Value `json:"."`
 }
 
-// Mirror sends a copy of requests to another backend, whose answers nobody sees.
+// Mirror sends a copy of requests to another backend and drops its answers.
 type Mirror struct {
 	Backend  BackendRef `json:"backendRef"`
 	Percent  *int       `json:"percent" min:"0" max:"100"`
@@ -219,7 +219,7 @@ type Fraction struct {
 	Denominator *int `json:"denominator" min:"1"`
 }
 
-// Redirect answers with another place to ask.
+// Redirect answers with another URL.
 type Redirect struct {
 	Scheme   string        `json:"scheme" oneof:"http,https"`
 	Hostname string        `json:"hostname"`
@@ -253,13 +253,13 @@ type PathModifier struct {
 	At strictyaml.Value `json:"."`
 }
 
-// BackendRef is where a rule's requests go, with a weight among the others.
+// BackendRef is a backend of a rule, with its weight among the others.
 type BackendRef struct {
 	ObjectRef
 	Port    int      `json:"port" min:"1" max:"65535"`
 	Weight  *int     `json:"weight" min:"0" max:"1000000"`
 	Filters []Filter `json:"filters" max:"16"`
-	// Picker is document 002's: the endpoint picker named in the route.
+	// Picker is document 002's extensionRef: the endpoint picker in the route.
 	Picker *PickerRef `json:"extensionRef"`
 }
 
@@ -269,7 +269,7 @@ type PickerRef struct {
 	Failure string `json:"failureMode" oneof:"FailClose,FailOpen"`
 }
 
-// Timeouts of a rule; nil is none said, 0 none at all.
+// Timeouts are a rule's timeouts. A nil field is not set, and 0 turns the timeout off.
 type Timeouts struct {
 	Request *Duration `json:"request"`
 	Backend *Duration `json:"backendRequest"`
@@ -286,7 +286,7 @@ type Retry struct {
 	At strictyaml.Value `json:"."`
 }
 
-// Grant is a ReferenceGrant: who of other namespaces may refer to what is here.
+// Grant is a ReferenceGrant. It lets objects in other namespaces refer to objects in this one.
 type Grant struct {
 	objects.Meta
 	From []GrantFrom `json:"from" max:"16"`
@@ -295,7 +295,7 @@ type Grant struct {
 	At strictyaml.Value `json:"."`
 }
 
-// GrantFrom is who may refer.
+// GrantFrom names the objects that may refer.
 type GrantFrom struct {
 	Group     string `json:"group"`
 	Kind      string `json:"kind"`
@@ -304,7 +304,7 @@ type GrantFrom struct {
 	At strictyaml.Value `json:"."`
 }
 
-// GrantTo holds what may be referred to; without a name all of the kind.
+// GrantTo names the objects to which they may refer; without a name, all of the kind.
 type GrantTo struct {
 	Group string `json:"group"`
 	Kind  string `json:"kind"`
@@ -313,12 +313,12 @@ type GrantTo struct {
 	At strictyaml.Value `json:"."`
 }
 
-// Duration is the Gateway API's (GEP-2257): up to four numbers with h, m, s or ms.
+// Duration is a duration in the Gateway API's syntax (GEP-2257): up to four numbers with h, m, s or ms.
 type Duration time.Duration
 
 var durationForm = regexp.MustCompile(`^([0-9]{1,5}(h|m|s|ms)){1,4}$`)
 
-// UnmarshalText reads it.
+// UnmarshalText parses that syntax.
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := time.ParseDuration(string(text))
 	if err != nil || !durationForm.Match(text) {
@@ -328,8 +328,8 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Expected says what a duration looks like.
+// Expected describes a duration.
 func (Duration) Expected() string { return "a duration such as 10s, 500ms or 1m30s" }
 
-// inert is a field that is right and has no effect here, which is said once.
+// inert is a valid field without effect here. A warning says so once.
 type inert = strictyaml.Inert

@@ -9,8 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// attach attaches a route to the Gateways that it names, and says for each what
-// became of it.
+// attach attaches a route to the Gateways that it names, and reports the result for each.
 func (b *builder) attach(r *HTTPRoute) {
 	status := Status{Kind: "HTTPRoute", Meta: r.Meta}
 	made := b.routes(r)
@@ -73,7 +72,7 @@ func (b *builder) attach(r *HTTPRoute) {
 	b.p.Status = append(b.p.Status, status)
 }
 
-// shared are the hosts of a route at a listener, those that both are about.
+// shared returns the hosts that both a listener and a route serve.
 func shared(listener string, hostnames []string) (out []string) {
 	if len(hostnames) == 0 {
 		hostnames = []string{""}
@@ -86,7 +85,7 @@ func shared(listener string, hostnames []string) (out []string) {
 	return out
 }
 
-// allows says whether routes of a route's namespace may attach.
+// allows reports whether routes of a route's namespace may attach.
 func (b *builder) allows(g *Gateway, l *Listener, r *HTTPRoute) bool {
 	from := "Same"
 	if l.Allowed != nil && l.Allowed.Namespaces != nil && l.Allowed.Namespaces.From != "" {
@@ -110,7 +109,7 @@ func (b *builder) allows(g *Gateway, l *Listener, r *HTTPRoute) bool {
 	return r.Namespace == g.Namespace
 }
 
-// granted says whether an object of one namespace may refer to one of another.
+// granted reports whether an object in one namespace may refer to one in another.
 func (b *builder) granted(group, kind, from string, toGroup, toKind, to, name string) bool {
 	if from == to {
 		return true
@@ -129,15 +128,15 @@ func (b *builder) granted(group, kind, from string, toGroup, toKind, to, name st
 	return false
 }
 
-// madeRoutes are an HTTPRoute's rules as they are served.
+// madeRoutes holds the routes made from an HTTPRoute's rules.
 type madeRoutes struct {
 	routes   []*Route
 	resolved Condition
-	// accepted is given where the route is not simply accepted.
+	// accepted is set where the route is not simply accepted.
 	accepted Condition
 }
 
-// trouble keeps the first reason why a reference does not resolve, and reports all.
+// trouble reports a reference that does not resolve. The condition keeps the first reason.
 func (b *builder) trouble(m *madeRoutes, v strictyaml.Value, reason, why, effect string) {
 	b.note(v.Problem(why, "", effect).Error())
 	if m.resolved.Reason == "ResolvedRefs" {
@@ -273,8 +272,7 @@ func (b *builder) share(m *madeRoutes, r *HTTPRoute, ref *BackendRef) Share {
 	return s
 }
 
-// backend resolves a reference to a Service or an InferencePool, nil where that
-// cannot be.
+// backend resolves a reference to a Service or an InferencePool. It returns nil where it cannot.
 func (b *builder) backend(m *madeRoutes, r *HTTPRoute, ref *BackendRef, effect string) *Backend {
 	namespace := orElse(ref.Namespace, r.Namespace)
 	what := fmt.Sprintf("%s %s/%s", ref.kind(), namespace, ref.Name)

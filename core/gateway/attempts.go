@@ -8,23 +8,23 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// Attempts is how a route's requests are attempted: what its policies say, and what Envoy
-// does by itself where they say nothing.
+// Attempts says how Envoy attempts a route's requests: by the route's policies, and by Envoy's defaults where they are
+// silent.
 type Attempts struct {
-	// Whole bounds the exchange from the request's end on, Try each attempt; 0 does not.
+	// Whole limits the exchange, from the request's end on, and Try each attempt; 0 is no limit.
 	Whole, Try time.Duration
-	// Retries is how often Envoy tries a request again, under the conditions On. Codes
-	// are the statuses of its condition retriable-status-codes.
+	// Retries is how often Envoy retries a request, under the conditions On. Codes are the statuses for its condition
+	// retriable-status-codes.
 	Retries int
 	On      []string
 	Codes   []int
-	// Base is the most that is waited before the first retry. It doubles each time, up to
-	// Max, and what is waited is drawn from 0 up.
+	// Base is the longest wait before the first retry. It doubles each time, up to Max. Each wait is drawn between 0
+	// and this limit.
 	Base, Max time.Duration
 }
 
-// Attempts are the route's. Without retries one attempt is the whole exchange; Envoy
-// ignores a limit of one attempt that is no shorter than that of all.
+// Attempts returns the route's attempts. Without retries, one attempt is the whole exchange. Envoy ignores a limit for
+// one attempt that is not shorter than the limit for all.
 func (r *Route) Attempts() Attempts {
 	var a Attempts
 	if r.Timeout != nil {
@@ -51,8 +51,7 @@ func (r *Route) Attempts() Attempts {
 	return a
 }
 
-// With returns what counts for a request with these headers: those by which the endpoint picker
-// hands on what a client asked for.
+// With returns the attempts for a request with these headers, by which the endpoint picker passes on a client's wishes.
 func (a Attempts) With(h header.List) Attempts {
 	if ms, err := strconv.ParseInt(h.Get("x-envoy-upstream-rq-timeout-ms"), 10, 32); err == nil && ms >= 0 {
 		a.Whole = time.Duration(ms) * time.Millisecond

@@ -13,24 +13,24 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// BodyRouter is a body-based router ahead of the routes of Gateways: the inference
-// extension's bbr, today llm-d's payload processor.
+// BodyRouter is a body-based router ahead of the routes of Gateways: the inference extension's bbr, today llm-d's
+// payload processor.
 type BodyRouter struct {
 	// Key is router/<namespace>/<name>.
 	Key      string
 	Workload *Workload
-	// Router is how it is configured.
+	// Router is the router's configuration.
 	Router bbr.Router
 }
 
-// Insertion puts an external processor into the filters of Gateways: an EnvoyFilter
-// of Istio's, or a GCPRoutingExtension of GKE's.
+// Insertion inserts an external processor into the filters of Gateways: an EnvoyFilter of Istio, or a
+// GCPRoutingExtension of GKE.
 type Insertion struct {
 	objects.Meta
 	Kind string
-	// Gateways are names in the object's namespace; none is all there.
+	// Gateways are names in the object's namespace. An empty list stands for all Gateways there.
 	Gateways []string
-	// Services are the processors', namespace/name.
+	// Services are the processors' Services, as namespace/name.
 	Services []string
 
 	At strictyaml.Value
@@ -72,8 +72,8 @@ func readRoutingExtension(v strictyaml.Value, m objects.Meta) Insertion {
 	return x
 }
 
-// routers finds the body-based routers and puts them before the Gateways' routes:
-// where an Insertion says so, else before those of their namespaces, else before all.
+// routers finds the body-based routers and puts them in front of Gateways' routes: where an Insertion says so,
+// otherwise in front of the routes in their namespaces, otherwise in front of all.
 func (b *builder) routers() {
 	for i := range b.Workloads {
 		w := &b.Workloads[i]
@@ -108,7 +108,7 @@ func (b *builder) routers() {
 	}
 }
 
-// inserts says whether an Insertion is of a router's Service.
+// inserts reports whether an Insertion refers to a router's Service.
 func (b *builder) inserts(x *Insertion, r *BodyRouter) bool {
 	return slices.ContainsFunc(x.Services, func(name string) bool {
 		namespace, name, _ := strings.Cut(name, "/")
@@ -150,12 +150,10 @@ func (b *builder) insert(r *BodyRouter) {
 	}
 }
 
-// managed are the labels of ConfigMaps with a base model and its adapters, today's
-// and the older one.
+// managed are the labels of ConfigMaps with a base model and its adapters: today's label and the older one.
 var managed = []string{"inference.llm-d.ai/ipp-managed", "inference.networking.k8s.io/bbr-managed"}
 
-// bases are the models that the ConfigMaps for body-based routers name, with the
-// models that they are made of.
+// bases maps the models in the body-based routers' ConfigMaps to their base models.
 func (b *builder) bases() map[string]string {
 	out := map[string]string{}
 	for i := range b.ConfigMaps {
@@ -194,13 +192,13 @@ func (b *builder) bases() map[string]string {
 	return out
 }
 
-// The plug-ins of a payload processor that are played.
+// The plug-ins of a payload processor that windtunnel simulates.
 const (
 	fieldToHeader = "body-field-to-header"
 	baseToHeader  = "base-model-to-header"
 )
 
-// routerPlugin is one plug-in, as a flag or a configuration file names it.
+// routerPlugin is one plug-in, from a flag or a configuration file.
 type routerPlugin struct {
 	Type       string    `json:"type"`
 	Name       string    `json:"name"`
@@ -227,8 +225,8 @@ type pluginRef struct {
 	At  strictyaml.Value `json:"."`
 }
 
-// configured is the router that a container's command line asks for: with --plugin,
-// which is there for each, or a --config-file. Without either both headers are set.
+// configured returns the router that a container's command line configures, by one --plugin for each plug-in or by a
+// --config-file. Without either, the router sets both headers.
 func (b *builder) configured(w *Workload) (bbr.Router, error) {
 	c := w.With(RoleRouter)
 	bases := b.bases()
@@ -287,8 +285,8 @@ func (b *builder) configured(w *Workload) (bbr.Router, error) {
 	return out, nil
 }
 
-// routerConfig are the plug-ins that a PayloadProcessorConfig's profiles run on
-// requests; without profiles all of them.
+// routerConfig returns the plug-ins that a PayloadProcessorConfig's profiles run on requests, or all where it has no
+// profiles.
 func (b *builder) routerConfig(text, from string) ([]routerPlugin, error) {
 	doc, err := strictyaml.Parse([]byte(text), strictyaml.Options{File: from, Kubernetes: true, WarnUnknown: true})
 	if err != nil {

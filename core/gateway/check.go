@@ -9,7 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// What the CRDs' schemas and rules refuse, beyond what the fields' tags say.
+// The rules of the CRDs' schemas that go beyond the fields' tags.
 
 var (
 	hostForm     = regexp.MustCompile(`^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
@@ -23,7 +23,7 @@ var (
 		`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9/\-._~%!$&'()*+,;=:]+$`)
 )
 
-// form fails for a text that is given and does not have the form.
+// form notes a mistake where a given text does not have the form.
 func form(v strictyaml.Value, text string, f *regexp.Regexp, most int, want string) {
 	if v.Given() && (!f.MatchString(text) || len(text) > most) {
 		v.Fail(v.Found(), want, "")
@@ -174,7 +174,7 @@ func orElse(s, otherwise string) string {
 	return s
 }
 
-// prefixMatch is a rule's only match, if that is by path prefix.
+// prefixMatch returns a rule's only match, if it is by path prefix.
 func (r *Rule) prefixMatch() bool {
 	return len(r.Matches) == 1 && (r.Matches[0].Path == nil || r.Matches[0].Path.kind() == PathPrefix) ||
 		len(r.Matches) == 0
@@ -257,7 +257,7 @@ func (m *Match) check() {
 	}
 }
 
-// checkRegex is no rule of the API server: an expression is the gateway's affair.
+// checkRegex checks an expression. The API server has no such rule: expressions are the gateway's matter.
 func checkRegex(v strictyaml.Value, kind, text string) {
 	if kind != Regex {
 		return
@@ -296,7 +296,7 @@ func (p *PathMatch) check() {
 	}
 }
 
-// once are the filters that a rule may have once.
+// once lists the filters that a rule may have only once.
 var once = []string{"RequestHeaderModifier", "ResponseHeaderModifier", "RequestRedirect", "URLRewrite", "CORS",
 	"ExternalAuth"}
 
@@ -351,7 +351,7 @@ func (f *Fraction) denominator() int {
 	return *f.Denominator
 }
 
-// checkUnion holds a filter's type against the field that it comes with.
+// checkUnion checks that a filter has the field that belongs to its type.
 func (f *Filter) checkUnion() {
 	for _, x := range [][2]string{{"RequestHeaderModifier", "requestHeaderModifier"},
 		{"ResponseHeaderModifier", "responseHeaderModifier"}, {"RequestMirror", "requestMirror"},
@@ -367,7 +367,7 @@ func (f *Filter) checkUnion() {
 	}
 }
 
-// fixed are headers that no modifier changes: Envoy refuses Host, and the others say where a message ends.
+// fixed lists headers that no modifier may change: Envoy refuses Host, and the others delimit a message.
 var fixed = []string{"host", "transfer-encoding", "content-length"}
 
 func (h *HeaderModifier) check() {

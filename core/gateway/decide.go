@@ -8,26 +8,26 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// Request holds what a table looks at: a request as it came to the listener.
+// Request holds the parts of a request that a table compares, as they arrive at the listener.
 type Request struct {
 	Method string
-	// Host is as the client wrote it, with or without a port.
+	// Host is the host as the client wrote it, with or without a port.
 	Host string
 	// Target is the path with the query.
 	Target  string
 	Headers header.List
 }
 
-// Verdict holds what becomes of a request.
+// Verdict is a table's decision about a request.
 type Verdict struct {
 	// Route is nil where none matched.
 	Route *Route
-	// Status answers at once, with Location for a redirect; 0 sends the request on.
+	// Status, if not 0, answers at once, with Location for a redirect. Otherwise the request goes to a backend.
 	Status   int
 	Location string
-	// Share is which of the route's backends gets it.
+	// Share is the backend of the route that gets the request.
 	Share *Share
-	// Host, Target and Headers are those that the backend sees.
+	// Host, Target and Headers are the request's as the backend gets it.
 	Host, Target string
 	Headers      header.List
 }
@@ -35,12 +35,11 @@ type Verdict struct {
 // StatusNoKey answers a request without an API key where a route asks for one.
 const StatusNoKey = 401
 
-// StatusNoRoute answers what no route matches.
+// StatusNoRoute answers a request that no route matches.
 const StatusNoRoute = 404
 
-// Decide says what becomes of a request that came to a port. Draw
-// picks among a route's backends: a number from 0 up to, and without, the sum of
-// their weights.
+// Decide decides about a request that arrived at a port. draw chooses among a route's backends: it returns a number
+// from 0 to below the sum of their weights.
 func (t *Table) Decide(r Request, port int, draw func(weights int) int) Verdict {
 	r.Target = Normalize(r.Target)
 	route := t.Find(r)
@@ -87,7 +86,7 @@ func (t *Table) Decide(r Request, port int, draw func(weights int) int) Verdict 
 	return v
 }
 
-// Find is the first route that matches, or nil.
+// Find returns the first route that matches, or nil.
 func (t *Table) Find(r Request) *Route {
 	h := t.host(r.Host)
 	if h == nil {
@@ -101,10 +100,10 @@ func (t *Table) Find(r Request) *Route {
 	return nil
 }
 
-// host is the narrowest that a request's host is about.
+// host returns the entry with the narrowest hostname that matches a request's host.
 func (t *Table) host(host string) *Host {
 	host = hostOnly(strings.ToLower(host))
-	for _, h := range t.Hosts { // in order of narrowness
+	for _, h := range t.Hosts { // sorted by narrowness
 		if covers(h.Domain, host) {
 			return h
 		}
@@ -119,7 +118,7 @@ func (r *Route) matches(q Request) bool {
 	}
 	for i := range r.Match.Headers {
 		x := &r.Match.Headers[i]
-		// Several lines of one name are one value, with commas between (RFC 9110).
+		// Several lines of one name are one value, joined by commas (RFC 9110).
 		var values []string
 		for _, h := range q.Headers {
 			if strings.EqualFold(h.Name, x.Name) {
@@ -140,8 +139,7 @@ func (r *Route) matches(q Request) bool {
 	return true
 }
 
-// first is the first value of a query's parameter as it is written: Envoy compares
-// it without decoding it.
+// first returns the first value of a query parameter as written, since Envoy compares it without decoding.
 func first(query, name string) (string, bool) {
 	for _, pair := range strings.Split(query, "&") {
 		key, value, _ := strings.Cut(pair, "=")
@@ -170,13 +168,13 @@ func (m *ValueMatch) matches(value string) bool {
 	return m.Value == value
 }
 
-// whole reports whether an expression matches the whole of a text.
+// whole reports whether an expression matches a whole text.
 func whole(expression, text string) bool {
 	re, err := regexp.Compile("^(?:" + expression + ")$")
 	return err == nil && re.MatchString(text)
 }
 
-// apply is the path that takes a path's place; a query stays.
+// apply returns the target with its path replaced. The query stays.
 func (p *PathModifier) apply(r *Route, target string) string {
 	if p == nil {
 		return target
@@ -220,8 +218,7 @@ func (m *HeaderModifier) Apply(l header.List) header.List {
 	return l
 }
 
-// location is where a redirect sends the client. The port that a scheme has anyway
-// is written only where the client wrote one.
+// location returns the URL of a redirect. It includes the scheme's default port only where the client wrote a port.
 func (r *Route) location(q Request, port int) string {
 	x := r.Redirect
 	host := x.Hostname
@@ -237,7 +234,7 @@ func (r *Route) location(q Request, port int) string {
 	return x.scheme(r.Secure) + "://" + host + x.Path.apply(r, q.Target)
 }
 
-// hostOnly is a host without its port.
+// hostOnly returns a host without its port.
 func hostOnly(host string) string {
 	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
 		return host[:i]
@@ -245,8 +242,8 @@ func hostOnly(host string) string {
 	return host
 }
 
-// Normalize is a request's target as Envoy looks at it: dots taken out of the path
-// (RFC 3986, section 6) and several slashes made one.
+// Normalize returns a request's target as Envoy compares it: without dot segments in the path (RFC 3986, section 6) and
+// with repeated slashes merged.
 func Normalize(target string) string {
 	path, query, has := strings.Cut(target, "?")
 	var out []string

@@ -5,16 +5,15 @@ import (
 	"slices"
 )
 
-// KVEvents holds what a model server's command line and environment say of the events of its
-// KV cache.
+// KVEvents holds the settings for KV cache events in a model server's command line and environment.
 type KVEvents struct {
-	// Document says that they have document 003's form, and else vLLM's.
+	// Document says that the events have document 003's form instead of vLLM's.
 	Document bool
-	// IntervalMillis is how long an event waits for others, "" where nothing is said.
+	// IntervalMillis is how long an event waits for others, in milliseconds, or "" where it is not set.
 	IntervalMillis string
 }
 
-// KVEvents are those that the container's model server publishes, nil where it does not.
+// KVEvents returns the event settings of the container's model server, or nil where it publishes none.
 func (c *Container) KVEvents() *KVEvents {
 	env := func(name string) string { v, _ := c.env(name); return v }
 	if v, on := c.Flag("enable-kv-events"); on && v != "false" || env("VLLM_KV_EVENT_ENABLED") == "true" {
@@ -29,7 +28,7 @@ func (c *Container) KVEvents() *KVEvents {
 	return nil
 }
 
-// RunsKVManager says whether a KV-Cache Manager is among the workloads.
+// RunsKVManager reports whether a KV-Cache Manager is among the workloads.
 func (s *Set) RunsKVManager() bool {
 	return slices.ContainsFunc(s.Workloads,
 		func(w Workload) bool { return w.With(RoleKVManager) != nil && w.Replicas > 0 })

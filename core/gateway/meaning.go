@@ -1,9 +1,9 @@
 package gateway
 
-// StatusUnusable answers what a rule has no usable backend for.
+// StatusUnusable answers requests whose rule has no usable backend.
 const StatusUnusable = 500
 
-// Code is the redirect's status, 302 where none is said.
+// Code returns the redirect's status, 302 by default.
 func (x *Redirect) Code() int {
 	if x.Status == 0 {
 		return 302
@@ -11,8 +11,7 @@ func (x *Redirect) Code() int {
 	return x.Status
 }
 
-// PortOf is the port that the redirect names: its own, else its scheme's, else the
-// listener's.
+// PortOf returns the redirect's port: its own, otherwise its scheme's, otherwise the listener's.
 func (x *Redirect) PortOf(listener int) int {
 	switch {
 	case x.Port != 0:
@@ -25,7 +24,7 @@ func (x *Redirect) PortOf(listener int) int {
 	return listener
 }
 
-// scheme is the scheme that a redirect names, for a listener with or without TLS.
+// scheme returns the redirect's scheme, for a listener with or without TLS.
 func (x *Redirect) scheme(secure bool) string {
 	switch {
 	case x.Scheme != "":
@@ -36,11 +35,10 @@ func (x *Redirect) scheme(secure bool) string {
 	return "http"
 }
 
-// Usual says whether the redirect's port is the one that its scheme has anyway.
+// Usual reports whether the redirect's port is its scheme's default port.
 func (x *Redirect) Usual(listener int, secure bool) bool {
 	return x.PortOf(listener) == map[string]int{"http": 80, "https": 443}[x.scheme(secure)]
 }
 
-// Prefix is the path prefix that a route matches, without the slash at its end;
-// "" is every path.
+// Prefix returns the path prefix that a route matches, without a slash at its end. "" is every path.
 func (r *Route) Prefix() string { return r.Path.prefix() }

@@ -13,8 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// Model is document 003's InferenceModel (docs/documents.md): what its controller
-// makes Deployments of.
+// Model is document 003's InferenceModel (docs/documents.md), from which its controller makes Deployments.
 type Model struct {
 	objects.Meta
 	Source struct {
@@ -59,13 +58,13 @@ type Model struct {
 	env  []EnvVar
 }
 
-// parallel is how many accelerators a server has, and over how many machines they are spread.
+// parallel says how many accelerators a server has, and over how many machines they are spread.
 type parallel struct {
 	Size  int `json:"size" min:"1" max:"4096"`
 	Nodes int `json:"nodesPerReplica" min:"1" max:"4096"`
 }
 
-// resources are those of one pod.
+// resources are the resources of one pod.
 type resources struct {
 	Limits struct {
 		GPUs   quantity `json:"nvidia.com/gpu"`
@@ -75,10 +74,10 @@ type resources struct {
 	Requests inert `json:"requests"`
 }
 
-// quantity is one of Kubernetes', in bytes or pieces.
+// quantity is a Kubernetes quantity, in bytes or as a count.
 type quantity int64
 
-// ReadYAML reads a quantity such as 4 or 20Gi.
+// ReadYAML parses a quantity such as 4 or 20Gi.
 func (q *quantity) ReadYAML(v strictyaml.Value) strictyaml.Problems {
 	text, unit := v.Scalar(), 1.0
 	for suffix, n := range map[string]float64{"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "k": 1e3,
@@ -96,7 +95,7 @@ func (q *quantity) ReadYAML(v strictyaml.Value) strictyaml.Problems {
 	return nil
 }
 
-// LocalModel is document 003's: one model over several workers by tensor parallelism.
+// LocalModel is document 003's LocalModel: one model over several workers, by tensor parallelism.
 type LocalModel struct {
 	objects.Meta
 	ModelName string    `json:"modelName"`
@@ -122,8 +121,8 @@ func (l *LocalModel) check(v strictyaml.Value) {
 	}
 }
 
-// model returns what makes the pods: a server for each group of workers, which lie on as
-// many machines as their accelerators ask for.
+// model returns the Model that makes the pods: a server for each group of workers, on as many machines as their
+// accelerators need.
 func (l *LocalModel) model() Model {
 	size, gpus := max(l.Parallel.Size, 1), max(int(l.Resources.Limits.GPUs), 1)
 	m := Model{Meta: l.Meta, At: l.At, kind: "LocalModel", Resources: l.Resources}
@@ -141,7 +140,7 @@ type workersSpec struct {
 	Labels   map[string]string `json:"labels"`
 }
 
-// ID is the model's name where it comes from.
+// ID returns the model's name at its source.
 func (m *Model) ID() string { return orElse(m.Source.Hugging.ID, path.Base(m.Source.URI)) }
 
 func (m *Model) check(v strictyaml.Value) {
@@ -178,20 +177,19 @@ func (m *Model) check(v strictyaml.Value) {
 // parallel returns the tensor parallel size of a server, and the number of its machines.
 func (m *Model) parallel() (size, nodes int) {
 	size = m.Deployment.Parallel.Size
-	if size == 0 { // a text that is no number the server itself refuses
+	if size == 0 { // the server itself refuses a text that is no number
 		size, _ = strconv.Atoi(m.Runtime.Config.Get("tensor_parallel_size").Scalar())
 	}
 	return max(size, 1), max(m.Deployment.Parallel.Nodes, 1)
 }
 
-// serves says whether a pool is the model's: both name it, with or without where it
-// comes from.
+// serves reports whether a pool belongs to the model: both name it, with or without its source.
 func (m *Model) serves(p *objects.Pool) bool {
 	return p.Namespace == m.Namespace && p.KServe != nil &&
 		strings.EqualFold(path.Base(p.KServe.ModelName), path.Base(m.ID()))
 }
 
-// flags are the server's: the runtime's configuration, and the cache's.
+// flags returns the server's flags: those of the runtime's configuration, and those of the cache.
 func (m *Model) flags(name string, port int) []string {
 	out := []string{"--model=" + name, fmt.Sprintf("--port=%d", port)}
 	for _, p := range m.Runtime.Config.Pairs() {
@@ -224,8 +222,8 @@ func (m *Model) flags(name string, port int) []string {
 	return out
 }
 
-// expand makes the workloads that document 003's controller would make of models,
-// once: for each pool of the model whose pods are nobody's yet.
+// expand makes the workloads that document 003's controller would make of models. It makes them once, for each pool of
+// the model that has no workload yet.
 func (b *builder) expand() {
 	if b.expanded {
 		return
@@ -269,9 +267,8 @@ func (b *builder) expand() {
 	b.standalone()
 }
 
-// workers are the pods of a model for a pool: as its deployment says, with the
-// labels by which the pool selects. Where the pool is disaggregated decode workers
-// have a sidecar.
+// workers returns the workloads of a model for a pool, as its deployment describes them, with the labels that the pool
+// selects. In a disaggregated pool, decode workers have a sidecar.
 func (m *Model) workers(p *objects.Pool) (out []Workload) {
 	port := p.Ports[0]
 	add := func(suffix string, replicas int, labels map[string]string, sidecar bool) {

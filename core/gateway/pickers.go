@@ -10,8 +10,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
 )
 
-// PickerReplicas are how many endpoint pickers a pool has, and of how many Envoy may
-// choose: with an election one leads, and the others wait.
+// PickerReplicas returns how many endpoint pickers a pool has, and among how many Envoy may choose. With leader
+// election one leads, and the others wait.
 func (s *Set) PickerReplicas(b *Backend) (all, asked int) {
 	w, c := s.PickerOf(b)
 	switch {
@@ -26,10 +26,9 @@ func (s *Set) PickerReplicas(b *Backend) (all, asked int) {
 	return w.Replicas, w.Replicas
 }
 
-// PickerConfig is the EndpointPickerConfig of a pool, and where it stands; nil is
-// the default one. It is that of the Deployment behind the pool's Service, else
-// the one that a ConfigMap beside the pool holds, else what the pool's routingPolicy comes
-// to. The note says what was taken to be meant, "" where nothing was.
+// PickerConfig returns the EndpointPickerConfig of a pool and its place; nil is the default one. It takes the
+// configuration of the Deployment behind the pool's Service. Without one it takes that in a ConfigMap beside the pool,
+// and otherwise one made from the pool's routingPolicy. The note says what PickerConfig assumed, or is "".
 func (s *Set) PickerConfig(b *Backend) (text []byte, from, note string, err error) {
 	p := b.Pool
 	near := []string{p.Namespace}
@@ -75,7 +74,8 @@ func (s *Set) PickerConfig(b *Backend) (text []byte, from, note string, err erro
 			"Deployment; the default one counts", p.File, p.Line, p.Namespace, p.Name, len(all)), nil
 }
 
-// lightweight says how the picker of the Gateway API Inference Extension decides, which has no configuration.
+// lightweight configures a picker that decides like the one of the Gateway API Inference Extension, which has no
+// configuration.
 const lightweight = `apiVersion: llm-d.ai/v1alpha1
 kind: EndpointPickerConfig
 plugins:
@@ -88,12 +88,12 @@ schedulingProfiles:
 - {name: default, plugins: [{pluginRef: header-based-testing-filter}, {pluginRef: round-robin-picker}]}
 `
 
-// at is the place of a container in messages.
+// at returns the place of a container, for messages.
 func at(w *Workload, c *Container) string {
 	return fmt.Sprintf("%s:%d: %s %s/%s: container %s", w.File, c.At.Line(), w.Kind, w.Namespace, w.Name, c.Name)
 }
 
-// besides says that a pool's routingPolicy does not count beside a configuration.
+// besides returns the note that a pool's routingPolicy has no effect beside a configuration.
 func besides(p *objects.Pool, from string) string {
 	if !p.KServe.Routing() {
 		return ""
@@ -102,9 +102,8 @@ func besides(p *objects.Pool, from string) string {
 		"(%s)", p.File, p.Line, p.Namespace, p.Name, from)
 }
 
-// routed is the EndpointPickerConfig that document 003's routingPolicy comes to: its
-// weights are those of dynamic-routing's score. A pool that is disaggregated has a profile
-// for each role.
+// routed returns the EndpointPickerConfig for document 003's routingPolicy. Its weights are those of dynamic-routing's
+// score. For a disaggregated pool it has a profile for each role.
 func routed(k *objects.KServe) []byte {
 	picker := objects.Pickers[k.Algorithm]
 	if picker == "" {
@@ -125,7 +124,7 @@ plugins:
 - {type: %s}
 `, weights, picker)
 	scorer := "  - {pluginRef: dynamic-routing, weight: 1}\n"
-	if picker == objects.Pickers["round_robin"] { // in turn among the best: among all, without a score
+	if picker == objects.Pickers["round_robin"] { // round robin over the best: over all, without a score
 		scorer = ""
 	}
 	profile := func(name, filter string) {
@@ -147,14 +146,13 @@ schedulingProfiles:
 	return []byte(b.String())
 }
 
-// isPickerConfig says whether a text is an EndpointPickerConfig, today's or
-// document 003's.
+// isPickerConfig reports whether a text is an EndpointPickerConfig, in today's form or document 003's.
 func isPickerConfig(text string) bool {
 	return strings.Contains(text, "kind: EndpointPickerConfig") ||
 		strings.HasPrefix(strings.TrimSpace(text), "profiles:") && strings.Contains(text, "plugins:")
 }
 
-// pickerFlags is the configuration that a picker's container is started with.
+// pickerFlags returns the configuration in the flags of a picker's container.
 func pickerFlags(s *Set, w *Workload, c *Container) ([]byte, string, error) {
 	if text, ok := c.Flag("config-text"); ok {
 		return []byte(text), at(w, c) + ": --config-text", nil

@@ -11,11 +11,11 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// Policies are attached to routes (or Gateways, or pools) by name. Envoy Gateway
-// looks for the target in the policy's own namespace; document 003 (docs/documents.md)
-// has them apart, so that a name which there is once only is found anywhere.
+// Policies refer to routes (or Gateways, or pools) by name. Envoy Gateway searches for the target in the policy's own
+// namespace. In document 003 (docs/documents.md) the two are in different namespaces, so a name that exists only once
+// is found in any namespace.
 
-// TargetRef names what a policy is about.
+// TargetRef names the target of a policy.
 type TargetRef struct {
 	Group   string `json:"group"`
 	Kind    string `json:"kind"`
@@ -25,7 +25,7 @@ type TargetRef struct {
 	At strictyaml.Value `json:"."`
 }
 
-// Targets are a policy's targetRefs, or its one targetRef.
+// Targets are a policy's targetRefs, or its single targetRef.
 type Targets struct {
 	List []TargetRef `json:"targetRefs" max:"16"`
 	One  *TargetRef  `json:"targetRef"`
@@ -38,15 +38,15 @@ func (t *Targets) all() []TargetRef {
 	return t.List
 }
 
-// about is whether a policy in a namespace is about an object, when of its kind and
-// name there are so many in all.
+// about reports whether a policy in a namespace applies to an object. many is the number of objects of that kind and
+// name in all namespaces.
 func (t *Targets) about(namespace, kind string, m *objects.Meta, many int) bool {
 	return slices.ContainsFunc(t.all(), func(r TargetRef) bool {
 		return r.Kind == kind && r.Name == m.Name && (m.Namespace == namespace || many == 1)
 	})
 }
 
-// named is how many routes there are of a name, in all namespaces.
+// named returns the number of routes with a name, in all namespaces.
 func (s *Set) named(name string) (n int) {
 	for i := range s.Routes {
 		if s.Routes[i].Name == name {
@@ -56,12 +56,12 @@ func (s *Set) named(name string) (n int) {
 	return n
 }
 
-// ExtensionPolicy is an EnvoyExtensionPolicy: which external processor routes ask,
-// what it is shown and how long it may take.
+// ExtensionPolicy is an EnvoyExtensionPolicy: which external processor Envoy calls for routes, what it sends to it, and
+// how long the processor may take.
 type ExtensionPolicy struct {
 	objects.Meta
 	Targets
-	// ExtProc is a list in Envoy Gateway, and one in document 003.
+	// ExtProc is a list in Envoy Gateway and a single object in document 003.
 	ExtProc extProcs `json:"extProc"`
 	Wasm    inert    `json:"wasm"`
 	Lua     inert    `json:"lua"`
@@ -77,7 +77,7 @@ type ExtProc struct {
 		Response *ShownMode `json:"response"`
 		Override inert      `json:"allowModeOverride"`
 	} `json:"processingMode"`
-	// Timeout bounds one answer of the processor; document 003 calls it Processing.
+	// Timeout limits one answer of the processor. Document 003 calls it Processing.
 	Timeout    *Duration `json:"messageTimeout"`
 	Processing *Duration `json:"processingTimeout"`
 	FailOpen   *bool     `json:"failOpen"`
@@ -86,7 +86,7 @@ type ExtProc struct {
 	At strictyaml.Value `json:"."`
 }
 
-// ShownMode holds what of a message is shown.
+// ShownMode says which parts of a message the processor gets.
 type ShownMode struct {
 	Headers    string `json:"headers" oneof:"SEND,SKIP,DEFAULT"` // document 003's
 	Body       string `json:"body" oneof:"NONE,BUFFERED,STREAMED,BUFFERED_PARTIAL,FULL_DUPLEX_STREAMED,Buffered,Streamed,BufferedPartial,FullDuplexStreamed"`
@@ -95,7 +95,7 @@ type ShownMode struct {
 
 type extProcs []ExtProc
 
-// ReadYAML reads one, or a list.
+// ReadYAML reads one processor, or a list.
 func (x *extProcs) ReadYAML(v strictyaml.Value) strictyaml.Problems {
 	if v.IsList() {
 		var list []ExtProc
@@ -120,10 +120,10 @@ func (x *ExtensionPolicy) check(v strictyaml.Value) {
 	}
 }
 
-// Body holds what a picker is shown of a message's body.
+// Body says how a picker gets the body of a message.
 type Body string
 
-// The ways to show it.
+// The values of Body.
 const (
 	BodyFullDuplex Body = "FULL_DUPLEX_STREAMED"
 	BodyBuffered   Body = "BUFFERED"
@@ -131,17 +131,16 @@ const (
 	BodyUnseen     Body = "NONE"
 )
 
-// Asking is how a route asks its pool's picker, where a policy says so.
+// Asking says how Envoy asks a route's pool's picker, where a policy sets that.
 type Asking struct {
 	Request, Response Body
-	// Timeout bounds an answer of the picker; 0 is not said. It has no effect on
-	// full-duplex bodies.
+	// Timeout limits an answer of the picker; 0 is not set. It has no effect on full-duplex bodies.
 	Timeout  time.Duration
 	FailOpen bool
 }
 
-// Responses returns what the picker is shown of responses: where nothing says it, what it is shown of requests, but
-// nothing beside whole requests.
+// Responses returns which parts of responses the picker gets. Where no policy says so, they are the same as for
+// requests, but none beside whole requests.
 func (a Asking) Responses() Body {
 	switch {
 	case a.Response != "":
@@ -167,8 +166,8 @@ func (m *ShownMode) shown() Body {
 	return BodyUnseen
 }
 
-// extension is the policy of a name that a route's filter means: in its own
-// namespace, else anywhere where there is one only.
+// extension returns the policy to which a route's filter refers: in its own namespace, or elsewhere if there is only
+// one.
 func (b *builder) extension(namespace, name string) *ExtensionPolicy {
 	var anywhere []*ExtensionPolicy
 	for i := range b.Extensions {
@@ -186,7 +185,7 @@ func (b *builder) extension(namespace, name string) *ExtensionPolicy {
 	return nil
 }
 
-// extend makes a route ask as the policies about it say.
+// extend applies the policies for a route to the way the route asks its picker.
 func (b *builder) extend(r *HTTPRoute, to *Route) {
 	for i := range b.Extensions {
 		if x := &b.Extensions[i]; x.about(x.Namespace, "HTTPRoute", &r.Meta, b.named(r.Name)) {
@@ -225,8 +224,8 @@ func (b *builder) asks(x *ExtensionPolicy, to *Route) {
 	}
 }
 
-// HeaderPolicy is document 003's EnvoyFilter: it changes headers of a route, with
-// Envoy's variables. Real ones are otherwise and are not read.
+// HeaderPolicy is document 003's EnvoyFilter. It changes headers of a route, with Envoy's variables. Istio's
+// EnvoyFilters have another form and are not read.
 type HeaderPolicy struct {
 	objects.Meta
 	Targets
@@ -236,8 +235,8 @@ type HeaderPolicy struct {
 	At strictyaml.Value `json:"."`
 }
 
-// variables maps the document's variables to Envoy's that mean the same. The
-// document calls the pod that serves the request the upstream's cluster.
+// variables maps the document's variables to Envoy's equivalents. The document calls the pod that serves the request
+// the upstream's cluster.
 var variables = map[string]string{"%REQ_ID%": "%REQ(X-REQUEST-ID)%", "%UPSTREAM_CLUSTER%": "%UPSTREAM_HOST%",
 	"%PROTOCOL%": "%PROTOCOL%", "%START_TIME%": "%START_TIME%", "%DURATION%": "%DURATION%",
 	"%UPSTREAM_HOST%": "%UPSTREAM_HOST%"}
@@ -274,7 +273,7 @@ func (x *HeaderPolicy) check(strictyaml.Value) {
 	}
 }
 
-// headers changes a route's headers as the policies about it say.
+// headers applies the policies for a route's headers.
 func (b *builder) headers(r *HTTPRoute, to *Route) {
 	for i := range b.HeaderPolicies {
 		x := &b.HeaderPolicies[i]
@@ -285,7 +284,7 @@ func (b *builder) headers(r *HTTPRoute, to *Route) {
 	}
 }
 
-// and is both modifiers, one after the other.
+// and returns a modifier that applies both, one after the other.
 func (m *HeaderModifier) and(more *HeaderModifier) *HeaderModifier {
 	switch {
 	case m == nil:

@@ -9,7 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
-// The families of a model server's metrics that a pool's status is made of.
+// The metric families of a model server from which a pool's status is computed.
 const (
 	waitingRequests = "vllm:num_requests_waiting"
 	busyPercent     = "vllm_gpu_utilization_percent"
@@ -18,25 +18,25 @@ const (
 	answeredTotal   = "vllm:request_success_total"
 )
 
-// StatusMetric says whether a pool's status is made of a family of metrics.
+// StatusMetric reports whether a pool's status needs a metric family.
 func StatusMetric(name string) bool {
 	return slices.Contains([]string{waitingRequests, busyPercent, queriedTokens, cachedTokens, answeredTotal}, name)
 }
 
 // PodSays holds a pod's answer to the request for its metrics.
 type PodSays struct {
-	// Code is the HTTP status of its answer, 0 where there was none.
+	// Code is the HTTP status of the answer, or 0 where there was none.
 	Code int
-	// Page is nil where the answer was nothing that can be read.
+	// Page is nil where the answer was not a valid page.
 	Page metrics.Page
-	// Out says that the gateway has taken the pod out.
+	// Out says that the gateway has ejected the pod.
 	Out bool
 }
 
-// Well says whether the pod counts as available.
+// Well reports whether the pod counts as available.
 func (p *PodSays) Well() bool { return p.Code > 0 && p.Code < 500 && !p.Out }
 
-// PoolStatus holds what document 003's controller reports of an InferencePool.
+// PoolStatus is the report of document 003's controller about an InferencePool.
 type PoolStatus struct {
 	Available, Total int
 	Ready            Condition
@@ -44,22 +44,22 @@ type PoolStatus struct {
 	Metrics *PoolMetrics
 }
 
-// PoolMetrics are those of document 003's status.metrics, over the pods that are available.
+// PoolMetrics are the fields of document 003's status.metrics, over the available pods.
 type PoolMetrics struct {
 	QueueLength       float64 `json:"averageQueueLength"`
 	GPUUtilization    float64 `json:"averageGPUUtilization"` // percent
-	CacheHitRate      float64 `json:"averageCacheHitRate"`   // of the tokens asked so far
-	RequestsPerSecond float64 `json:"requestsPerSecond"`     // since the pods were asked before
+	CacheHitRate      float64 `json:"averageCacheHitRate"`   // a share of the tokens looked up so far
+	RequestsPerSecond float64 `json:"requestsPerSecond"`     // since the previous scrape
 }
 
-// PoolWatch makes a pool's status each time its pods have been asked.
+// PoolWatch computes a pool's status after each scrape of its pods.
 type PoolWatch struct {
 	answered float64
 	at       machine.Time
 	before   bool
 }
 
-// Asked takes what pods said at a time.
+// Asked takes the answers of all pods at a time.
 func (w *PoolWatch) Asked(now machine.Time, pods []PodSays) PoolStatus {
 	s := PoolStatus{Total: len(pods)}
 	sums, told := map[string]float64{}, 0.0
@@ -86,7 +86,7 @@ func (w *PoolWatch) Asked(now machine.Time, pods []PodSays) PoolStatus {
 	}
 	rate := 0.0
 	if seconds := (now - w.at).Duration().Seconds(); w.before && seconds > 0 {
-		rate = max(0, sums[answeredTotal]-w.answered) / seconds // less where a pod has gone
+		rate = max(0, sums[answeredTotal]-w.answered) / seconds // the sum falls where a pod has gone
 	}
 	*w = PoolWatch{sums[answeredTotal], now, true}
 	if told > 0 {

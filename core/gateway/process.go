@@ -8,19 +8,19 @@ import (
 	"github.com/windtunnel/windtunnel/core/gateway/shell"
 )
 
-// Place holds a pod's fields that its containers' variables may name.
+// Place holds the fields of a pod that its containers' variables may reference.
 type Place struct{ IP, Name, Namespace string }
 
-// The most bytes that Linux starts a process with: one argument or variable
-// (MAX_ARG_STRLEN), and all of them (a quarter of the usual stack of 8 MiB).
+// Linux's limits at the start of a process, in bytes: for one argument or variable (MAX_ARG_STRLEN), and for all of
+// them (a quarter of the usual stack of 8 MiB).
 const (
 	maxString  = 128 << 10
 	maxStrings = 2 << 20
 )
 
 // Process returns the program that the container runs in a pod, with the arguments and the environment that Kubernetes
-// starts it with. Where that is a shell with a script, Process returns the program that the script runs. A value may
-// name the variables that are declared before it.
+// sets. Where that program is a shell with a script, Process returns the program that the script runs. A value may
+// reference the variables declared before it.
 func (c *Container) Process(p Place) (shell.Command, error) {
 	x, script, err := c.process(p)
 	if script != nil {
@@ -30,7 +30,8 @@ func (c *Container) Process(p Place) (shell.Command, error) {
 	return x, err
 }
 
-// process returns what Kubernetes starts, and the program that this runs if it is a shell with a script.
+// process returns the program that Kubernetes starts and, if that is a shell with a script, the program that the script
+// runs.
 func (c *Container) process(p Place) (x shell.Command, script *shell.Command, err error) {
 	size := 0
 	x.Env = map[string]string{}
@@ -42,7 +43,7 @@ func (c *Container) process(p Place) (x shell.Command, script *shell.Command, er
 				return x, nil, fmt.Errorf("env %s: %w", e.Name, err)
 			}
 			if value == "localhost" || value == "127.0.0.1" {
-				value = p.IP // which the pod would have to itself
+				value = p.IP // a real pod has its loopback address to itself
 			}
 		case fromMap:
 			value = e.Value
@@ -69,8 +70,8 @@ func (c *Container) process(p Place) (x shell.Command, script *shell.Command, er
 	return x, script, err
 }
 
-// Line returns the command line of the program that the container runs, as its image's own command and arguments are
-// not known. A script's program has the paths of the pod's fields in the place of their values.
+// Line returns the command line of the program that the container runs. The image's own command and arguments are
+// unknown. For a script's program, paths of the pod's fields stand in for their values.
 func (c *Container) Line() []string {
 	if c.script.Args != nil {
 		return slices.Concat(c.script.Args, c.added)
@@ -92,10 +93,9 @@ func (c *Container) readScript() {
 	}
 }
 
-// expand puts the values of variables in place of $(NAME), as Kubernetes does
-// (third_party/forked/golang/expansion): values are not expanded again, $$ is a $,
-// and a variable that nobody has declared stays as it is written. size counts the
-// bytes that all texts have.
+// expand replaces $(NAME) by the values of variables, as Kubernetes does (third_party/forked/golang/expansion). It does
+// not expand values again, it turns $$ into $, and it leaves an undeclared variable as written. size counts the bytes
+// of all texts.
 func expand(text string, env map[string]string, size *int) (string, error) {
 	var out strings.Builder
 	add := func(s string) error {
@@ -107,7 +107,7 @@ func expand(text string, env map[string]string, size *int) (string, error) {
 		out.WriteString(s)
 		return nil
 	}
-	last := strings.LastIndexByte(text, ')') // nothing is looked for behind it
+	last := strings.LastIndexByte(text, ')') // expand searches no further
 	for at := 0; ; {
 		before, _, found := strings.Cut(text[at:], "$")
 		if err := add(before); err != nil || !found {

@@ -9,34 +9,33 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
 )
 
-// Program holds what a Set's objects mean together.
+// Program holds the combined meaning of a Set's objects.
 type Program struct {
-	// Gateways are those that are served, by namespace and name.
+	// Gateways are the Gateways that are served, sorted by namespace and name.
 	Gateways []*Served
-	// Backends hold what routes and mirrors lead to, each once, by their keys.
+	// Backends are the targets of routes and mirrors, without duplicates, sorted by key.
 	Backends []*Backend
-	// Routers are the body-based routers, by their keys.
+	// Routers are the body-based routers, sorted by key.
 	Routers []*BodyRouter
-	// Mistakes are those that show only when objects are taken together; nothing is
-	// brought up with them.
+	// Mistakes are those that only show when objects are combined. Nothing starts where there are any.
 	Mistakes error
-	// Status are the conditions of every object, as a controller reports them.
+	// Status has the conditions of every object, as a controller reports them.
 	Status []Status
-	// Notes say what was taken to be meant, and what has no effect.
+	// Notes say what Build assumed, and which fields have no effect.
 	Notes []string
 }
 
-// Served is a Gateway with what is attached to it.
+// Served is a Gateway with its attached routes.
 type Served struct {
 	*Gateway
 	Ports []*Port
-	// Router sees requests before the routes do; nil where there is none.
+	// Router gets requests before the routes do. It is nil where there is none.
 	Router *BodyRouter
 }
 
-// Port is one port of a Gateway. An HTTP port has one table for all of its
-// listeners, since a request says by its host which it means; with HTTPS the name
-// that the client sends in the TLS handshake does, and each listener has its own.
+// Port is one port of a Gateway. An HTTP port has one table for all of its listeners, since a request selects a
+// listener by its host. With HTTPS, the server name in the client's TLS handshake selects it, and each listener has its
+// own table.
 type Port struct {
 	Number int
 	// Table is nil for HTTPS.
@@ -49,81 +48,80 @@ type Port struct {
 type Secure struct {
 	*Listener
 	Table *Table
-	// Certificates are the Secrets with certificate and key; without any the
-	// listener serves a certificate made for the occasion.
+	// Certificates are the Secrets with certificate and key. Without any, the listener serves a certificate generated
+	// for it.
 	Certificates []*Secret
 }
 
-// Table is the routes of one port or listener by the host that is asked for.
+// Table maps the requested hosts to the routes of one port or listener.
 type Table struct {
 	// Name is <gateway's namespace>/<gateway>/<port>, with the listener's name for HTTPS.
 	Name  string
 	Hosts []*Host
 }
 
-// Host is the routes of one host: a name, *. and a suffix, or "" for every other.
+// Host holds the routes of one host: a name, *. and a suffix, or "" for every other one.
 type Host struct {
 	Domain string
-	// Routes are tried in this order.
+	// Routes are in the order of matching.
 	Routes []*Route
 }
 
 // Route is one match of one rule.
 type Route struct {
-	// Name reports the HTTPRoute, the rule and the match: namespace/name/rule/match.
+	// Name identifies the HTTPRoute, the rule and the match: namespace/name/rule/match.
 	Name string
 	From *HTTPRoute
 	Rule *Rule
-	// Domain is the host that the route is attached for at this listener.
+	// Domain is the host for which the route is attached at this listener.
 	Domain string
 	// Secure says that requests come over TLS.
 	Secure bool
 	Path   PathMatch
 	Match  *Match
 
-	// Of what follows Redirect is the answer, where it is given; otherwise one of
-	// Shares gets the request, and without any the client a 500.
+	// Redirect, where not nil, is the answer. Otherwise one of Shares gets the request. Without any, the client gets a
+	// 500.
 	Redirect        *Redirect
 	Rewrite         *Rewrite
 	RequestHeaders  *HeaderModifier
 	ResponseHeaders *HeaderModifier
 	Mirrors         []MirrorTo
 	Shares          []Share
-	// Timeout bounds the whole exchange, Try one attempt; nil is not said.
+	// Timeout limits the whole exchange, and Try one attempt. Nil is not set.
 	Timeout, Try *Duration
-	// Retrying is nil where nothing is tried again.
+	// Retrying is nil where Envoy retries nothing.
 	Retrying *Retrying
 
-	// RateLimit is nil where nothing limits the rate of requests.
+	// RateLimit is nil where the rate of requests has no limit.
 	RateLimit *RateLimit
-	// Keys are those that requests need one of; nil where none is asked for.
+	// Keys are the API keys. Every request needs one of them. It is nil where requests need none.
 	Keys *APIKeys
-	// Asking is how the picker is asked, nil where no policy says that.
+	// Asking says how Envoy asks the picker. It is nil where no policy sets that.
 	Asking *Asking
 
 	rule, match int
 	picker      *PickerService // that a policy names
-	policed     bool           // by a policy about the route
+	policed     bool           // set by a policy for the route
 }
 
 // Share is one backend of a rule.
 type Share struct {
-	// Backend is nil for one that cannot be used: its share of the requests gets
-	// a 500.
+	// Backend is nil where it cannot be used. Its share of the requests gets a 500.
 	Backend *Backend
 	Weight  int
-	// RequestHeaders, ResponseHeaders and Hostname change what goes to this one.
+	// RequestHeaders, ResponseHeaders and Hostname change the requests to this backend only.
 	RequestHeaders, ResponseHeaders *HeaderModifier
 	Hostname                        string
 }
 
-// MirrorTo is where copies of requests go, and of how many.
+// MirrorTo is the target of copied requests, with the fraction to copy.
 type MirrorTo struct {
 	Backend                *Backend
 	Numerator, Denominator int
 }
 
-// Backend holds what a route leads to: an InferencePool or a Service's port.
+// Backend is the target of a route: an InferencePool or a Service's port.
 type Backend struct {
 	// Key is pool/<namespace>/<name> or service/<namespace>/<name>/<port>.
 	Key       string
@@ -132,29 +130,28 @@ type Backend struct {
 	Pool      *objects.Pool
 	Service   *Service
 	Port      ServicePort
-	// FailOpen serves a pool's requests without its picker where that is gone.
+	// FailOpen makes Envoy serve a pool's requests without the picker when the picker is gone.
 	FailOpen bool
-	// Picker is the Service of a pool's endpoint picker, nil where nothing names one.
+	// Picker is the Service of a pool's endpoint picker. It is nil where nothing names one.
 	Picker *PickerService
-	// Supplied says that a picker of windtunnel's own stands in where Picker has no pods; without it and them nothing
-	// picks, so that Envoy answers 503, or by turns with FailOpen.
+	// Supplied says that windtunnel's own picker stands in where Picker has no pods. Without Supplied and without pods,
+	// nothing picks: Envoy then answers 503, or with FailOpen takes the endpoints in turn.
 	Supplied bool
-	// HTTP2 holds what the pods speak (h2c), instead of HTTP/1.1.
+	// HTTP2 says that the pods speak HTTP/2 (h2c) instead of HTTP/1.1.
 	HTTP2 bool
-	// Limits are those of a policy, nil where none says any.
+	// Limits are a policy's limits, or nil.
 	Limits *Limits
-	// Health is how its endpoints are probed (document 003's healthCheck); nil is not.
+	// Health configures the health checks of its endpoints (document 003's healthCheck); nil turns them off.
 	Health *objects.Health
-	// MaxTimeout and MaxRetries bound what clients may ask for (x-request-timeout,
-	// x-max-retries): the strictest that the routes which lead here have; 0 is no
-	// limit, and no retry.
+	// MaxTimeout and MaxRetries limit what clients may request (x-request-timeout, x-max-retries). They are the
+	// strictest values of the routes that lead here. 0 is no limit, and no retry.
 	MaxTimeout Duration
 	MaxRetries int
 
-	policy *TrafficPolicy // about the backend itself
+	policy *TrafficPolicy // for the backend itself
 }
 
-// Ejects says whether a policy takes endpoints of pools out for a time.
+// Ejects reports whether a policy may eject endpoints of pools.
 func (p *Program) Ejects() bool {
 	return slices.ContainsFunc(p.Backends, func(b *Backend) bool {
 		return b.Pool != nil && (b.Health != nil || b.Limits != nil && b.Limits.Outlier != nil)
@@ -164,20 +161,19 @@ func (p *Program) Ejects() bool {
 // PickerService names the Service of an endpoint picker.
 type PickerService struct{ Namespace, Name string }
 
-// Options of Build.
+// Options configure Build.
 type Options struct {
-	// Controller is the name of the controller whose classes are served; "" serves
-	// the Gateways of all classes, also of those that are not among the objects.
+	// Controller is the name of the controller whose classes are served. "" serves the Gateways of all classes,
+	// including classes that are not among the objects.
 	Controller string
-	// Supply makes up what a cluster's operators and controllers would have put
-	// there: a picker for a pool whose picker's Service is missing, a certificate
-	// for a listener whose Secret is. It is noted each time.
+	// Supply adds what a cluster's operators and controllers would have provided: a picker for a pool whose picker's
+	// Service is missing, and a certificate for a listener whose Secret is missing. A note reports each addition.
 	Supply bool
-	// Scenario says that a scenario, and not Deployments alone, says where servers are.
+	// Scenario says that a scenario places the servers, and not Deployments alone.
 	Scenario bool
 }
 
-// builder makes a Program.
+// builder holds the state of one Build.
 type builder struct {
 	*Set
 	o        Options
@@ -188,7 +184,7 @@ type builder struct {
 	judged   map[*TrafficPolicy][]ParentStatus
 }
 
-// attachable is a Gateway while routes are attached to it.
+// attachable is a Gateway to which routes are being attached.
 type attachable struct {
 	*Gateway
 	listeners []*listener
@@ -204,7 +200,7 @@ type listener struct {
 	good     bool
 }
 
-// Build makes the Program of a Set that was read without mistakes.
+// Build returns the Program of a Set. The Set must have been read without mistakes.
 func Build(s *Set, o Options) *Program {
 	b := &builder{Set: s, o: o, p: &Program{}, backends: map[string]*Backend{}, gateways: map[string]*attachable{},
 		noted: map[string]bool{}, judged: map[*TrafficPolicy][]ParentStatus{}}
@@ -266,10 +262,10 @@ func (b *builder) note(text string) {
 	}
 }
 
-// mistake adds one that shows only when objects are taken together.
+// mistake adds a mistake that only shows when objects are combined.
 func (b *builder) mistake(err error) { b.p.Mistakes = errors.Join(b.p.Mistakes, err) }
 
-// close makes a Gateway's tables of what is attached to its listeners.
+// close makes a Gateway's tables from the routes attached to its listeners.
 func (b *builder) close(a *attachable) {
 	served := &Served{Gateway: a.Gateway}
 	var numbers []int

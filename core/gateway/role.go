@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Role is the program that a container is taken for.
+// Role is the program that a container seems to run.
 type Role string
 
 // The roles.
@@ -21,14 +21,13 @@ const (
 	// RoleTrainer and RolePredictor are the servers of llm-d's latency predictor.
 	RoleTrainer   Role = "latency predictor's training server"
 	RolePredictor Role = "latency predictor's prediction server"
-	// RoleProxy is a gateway of its own, Envoy or agentgateway.
+	// RoleProxy is a standalone gateway, Envoy or agentgateway.
 	RoleProxy Role = "proxy"
-	// RoleOther is a program that nothing here simulates. A server that answers with what it was asked stands in
-	// for it.
+	// RoleOther is a program that windtunnel does not simulate. A server that echoes requests stands in for it.
 	RoleOther Role = "other"
 )
 
-// known are the roles by words of programs, names and images. The longest word that a text contains counts.
+// known maps words in programs, names and images to roles. The longest word in a text counts.
 var known = map[string]Role{
 	"routing-sidecar": RoleSidecar, "pd-sidecar": RoleSidecar, "disagg-sidecar": RoleSidecar,
 	"routing-proxy": RoleSidecar,
@@ -47,7 +46,7 @@ var known = map[string]Role{
 	"llm-d-uds-tokenizer": RoleOther, "vllm-router": RoleOther, "dynamo-frontend": RoleOther,
 }
 
-// flagged are the roles by flags that one program alone has.
+// flagged maps flags that only one program has to roles.
 var flagged = map[string]Role{
 	"pool-name": RolePicker, "endpoint-selector": RolePicker,
 	"vllm-port": RoleSidecar, "model-server-port": RoleSidecar, "kv-connector": RoleSidecar,
@@ -58,7 +57,7 @@ var flagged = map[string]Role{
 	"inter-token-latency": RoleServer,
 }
 
-// longest is the role of the longest known word in a text, between characters that are no letters or digits; else "".
+// longest returns the role of the longest known word in a text, or "". Letters and digits must not adjoin the word.
 func longest(text string) (r Role) {
 	text = strings.Map(func(c rune) rune {
 		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' {
@@ -76,10 +75,10 @@ func longest(text string) (r Role) {
 	return r
 }
 
-// starters are programs that run the program that their arguments name.
+// starters are programs that run the program in their arguments.
 var starters = []string{"exec", "env", "nohup", "tini", "--", "-m", "python", "python3", "uvicorn", "sudo"}
 
-// program finds the words before the first flag of a command line, without interpreters: they name the program.
+// program returns the words before the first flag of a command line that name the program, without interpreters.
 func program(line []string) []string {
 	for len(line) > 0 && slices.Contains(starters, path.Base(line[0])) {
 		line = line[1:]
@@ -90,14 +89,14 @@ func program(line []string) []string {
 	return line
 }
 
-// Role is the program that the container is taken for.
+// Role returns the program that the container seems to run.
 func (c *Container) Role() Role {
 	r, _ := c.Taken()
 	return r
 }
 
-// Taken is the program that the container is taken for, and why: its command, its flags, its name or its image, the
-// first of them that says so.
+// Taken returns the program that the container seems to run, and the reason: its command, its flags, its name or its
+// image, whichever comes first.
 func (c *Container) Taken() (r Role, by string) {
 	words := program(c.Line())
 	for i := range min(len(words), 2) { // an image may have "vllm" as its entry point
@@ -129,24 +128,24 @@ func (c *Container) Taken() (r Role, by string) {
 	return RoleOther, ""
 }
 
-// Simulator says whether the container runs llm-d-inference-sim, whose defaults are not vLLM's.
+// Simulator reports whether the container runs llm-d-inference-sim, whose defaults differ from vLLM's.
 func (c *Container) Simulator() bool {
 	return strings.Contains(c.Image, "inference-sim") || slices.ContainsFunc(program(c.Line()),
 		func(w string) bool { return path.Base(w) == "llm-d-inference-sim" })
 }
 
-// Lightweight says whether the container runs the picker of the Gateway API Inference Extension, which reads no
+// Lightweight reports whether the container runs the picker of the Gateway API Inference Extension, which reads no
 // EndpointPickerConfig.
 func (c *Container) Lightweight() bool {
 	return slices.ContainsFunc([]string{c.Image, c.Name, strings.Join(c.Command, " ")},
 		func(text string) bool { return strings.Contains(text, "lwepp") })
 }
 
-// serving are the roles of containers that answer requests at a pod's ports, by precedence.
+// serving lists the roles of containers that answer requests at a pod's ports, by precedence.
 var serving = []Role{RoleServer, RoleKVManager, RoleRenderer, RoleTrainer, RolePredictor, RoleOther, RoleProxy}
 
-// Serves is the container of a pod that answers requests, and what it is taken for. A pod of other parts alone has
-// none. Beside an endpoint picker or a body-based router, what nothing here simulates answers nobody.
+// Serves returns the container of a pod that answers requests, and its role. A pod with helper containers alone has
+// none. Beside an endpoint picker or a body-based router, a RoleOther container does not count.
 func (w *Workload) Serves() (*Container, Role) {
 	for _, r := range serving {
 		c := w.With(r)
@@ -163,7 +162,7 @@ func (w *Workload) Serves() (*Container, Role) {
 	return nil, RoleOther
 }
 
-// With is the container of a role, or nil.
+// With returns the container of a role, or nil.
 func (w *Workload) With(r Role) *Container {
 	for i := range w.Containers {
 		if w.Containers[i].Role() == r {
@@ -173,7 +172,7 @@ func (w *Workload) With(r Role) *Container {
 	return nil
 }
 
-// Named are the names of the flags on the container's command line, each once.
+// Named returns the names of the flags on the container's command line, without duplicates.
 func (c *Container) Named() (out []string) {
 	for _, arg := range c.Line() {
 		if !strings.HasPrefix(arg, "-") || strings.Trim(arg, "-0123456789.") == "" {
@@ -187,8 +186,8 @@ func (c *Container) Named() (out []string) {
 	return out
 }
 
-// Flag is the value of a flag on the container's command line, written -name value,
-// --name=value or with underscores; of several the first.
+// Flag returns the value of a flag on the container's command line, written -name value, --name=value or with
+// underscores. It returns the first value of several.
 func (c *Container) Flag(name string) (value string, given bool) {
 	all := c.Flags(name)
 	if len(all) == 0 {
@@ -197,7 +196,7 @@ func (c *Container) Flag(name string) (value string, given bool) {
 	return all[0], true
 }
 
-// Flags are all values of a flag.
+// Flags returns all values of a flag.
 func (c *Container) Flags(name string) (values []string) {
 	line := c.Line()
 	for i, arg := range line {
@@ -217,8 +216,7 @@ func (c *Container) Flags(name string) (values []string) {
 	return values
 }
 
-// PickerOf is the container behind the Service of a pool's endpoint picker, nil where
-// there is none.
+// PickerOf returns the container behind the Service of a pool's endpoint picker, or nil.
 func (s *Set) PickerOf(b *Backend) (*Workload, *Container) {
 	if b.Picker == nil {
 		return nil, nil
@@ -235,7 +233,7 @@ func (s *Set) PickerOf(b *Backend) (*Workload, *Container) {
 	return nil, nil
 }
 
-// holds says whether a pool's picker holds requests open (document 000).
+// holds reports whether a pool's picker holds requests open (document 000).
 func (s *Set) holds(b *Backend) bool {
 	_, c := s.PickerOf(b)
 	if c == nil {

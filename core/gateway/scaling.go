@@ -13,14 +13,14 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// Scaler is an object that says how many replicas there are: a ScaledObject or a
-// HorizontalPodAutoscaler, or a PrometheusRule for its queries, which is about no workload.
+// Scaler is an object that sets the number of replicas: a ScaledObject or a HorizontalPodAutoscaler. It may also be a
+// PrometheusRule, for its queries, without a workload.
 type Scaler struct {
 	objects.Meta
 	Kind string
-	// TargetKind and TargetName are the workload's; KEDA takes a Deployment where no kind is given.
+	// TargetKind and TargetName name the workload. KEDA's default kind is Deployment.
 	TargetKind, TargetName string
-	// Text is the object itself, which core/scaling/autoscaler reads.
+	// Text is the object itself, for core/scaling/autoscaler.
 	Text []byte
 	At   strictyaml.Value
 }
@@ -36,20 +36,20 @@ func readScaler(v strictyaml.Value, m objects.Meta) Scaler {
 	return x
 }
 
-// Scaling decides how many replicas a workload has: an autoscaler among the objects, or `autoscaling` of document 003's
-// InferencePool.
+// Scaling decides the number of a workload's replicas: an autoscaler among the objects, or `autoscaling` of document
+// 003's InferencePool.
 type Scaling struct {
-	objects.Meta // of the object that decides
+	objects.Meta // the object that decides
 	Kind         string
-	At           strictyaml.Value // an autoscaler; nothing of an InferencePool
+	At           strictyaml.Value // of an autoscaler; zero for an InferencePool
 	Workload     *Workload
-	// Text is the autoscaler, with the rules of its namespace; nil of an InferencePool.
+	// Text is the autoscaler, with the rules of its namespace. It is nil for an InferencePool.
 	Text []byte
-	// Pool is the InferencePool; nil of an autoscaler.
+	// Pool is the InferencePool. It is nil for an autoscaler.
 	Pool *objects.Pool
 }
 
-// Scalings returns the Scalings of all workloads, at most one of each, and notes about objects without effect.
+// Scalings returns the Scalings of all workloads, at most one for each, and notes about objects without effect.
 func (s *Set) Scalings() (out []Scaling, notes []string) {
 	for i := range s.Workloads {
 		w := &s.Workloads[i]
@@ -83,7 +83,7 @@ func (s *Set) Scalings() (out []Scaling, notes []string) {
 	return out, notes
 }
 
-// ScalingOf returns a workload's Scaling; nil where nothing scales it.
+// ScalingOf returns a workload's Scaling, or nil.
 func (s *Set) ScalingOf(w *Workload) *Scaling {
 	all, _ := s.Scalings()
 	for i := range all {
@@ -94,7 +94,7 @@ func (s *Set) ScalingOf(w *Workload) *Scaling {
 	return nil
 }
 
-// Read reads what the object says. The notes of the result name the object.
+// Read parses the object. The notes of the result name the object.
 func (x *Scaling) Read() (*autoscaler.Manifest, error) {
 	at := fmt.Sprintf("%s:%d: %s %s: ", x.File, x.Line, x.Kind, x.Name)
 	read := &autoscaler.Manifest{}
@@ -127,7 +127,7 @@ func (x *Scaling) Read() (*autoscaler.Manifest, error) {
 	return read, nil
 }
 
-// Rule returns the object's rule as one text, the same as long as it decides in the same way.
+// Rule returns the object's rule as one text. Equal texts decide equally.
 func (x *Scaling) Rule() string {
 	if x.Pool == nil {
 		return strings.Join(strings.Fields(string(x.Text)), " ")
@@ -136,9 +136,9 @@ func (x *Scaling) Rule() string {
 	return fmt.Sprint(k.MinReplicas, k.MaxReplicas, k.ScaleTargets)
 }
 
-// ScaledBy is the workload that `autoscaling` of document 003's InferencePool scales: the only one of its
-// pods, but for those that only prefill, which stay as many as they are. Where it scales none why says so;
-// both are nothing where the pool says nothing of it.
+// ScaledBy returns the workload that `autoscaling` of document 003's InferencePool scales. It is the only workload of
+// the pool's pods, apart from prefill workers, whose number does not change. Where there is no such workload, why gives
+// the reason. Both are empty where the pool has no `autoscaling`.
 func (s *Set) ScaledBy(p *objects.Pool) (w *Workload, why string) {
 	if p.KServe == nil || p.KServe.MaxReplicas == 0 {
 		return nil, ""
@@ -160,8 +160,7 @@ func (s *Set) ScaledBy(p *objects.Pool) (w *Workload, why string) {
 	return all[0], ""
 }
 
-// scalerOf is the object that scales a workload, nil where none does, and its text with the rules
-// of its namespace.
+// scalerOf returns the object that scales a workload, or nil, and its text with the rules of its namespace.
 func (s *Set) scalerOf(w *Workload) (*Scaler, []byte) {
 	var found *Scaler
 	var rules []*Scaler
@@ -177,7 +176,7 @@ func (s *Set) scalerOf(w *Workload) (*Scaler, []byte) {
 	if found == nil {
 		return nil, nil
 	}
-	// What is in the scaler's file comes first, each line where it stands there.
+	// The scaler's file comes first, so that each line keeps its number.
 	all := append(rules, found)
 	slices.SortStableFunc(all, func(a, b *Scaler) int {
 		if x, y := a.File == found.File, b.File == found.File; x != y {

@@ -12,7 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// SecurityPolicy is Envoy Gateway's: of it API keys are asked for.
+// SecurityPolicy is Envoy Gateway's SecurityPolicy, with its API keys only.
 type SecurityPolicy struct {
 	objects.Meta
 	Targets
@@ -34,8 +34,8 @@ type apiKeyAuth struct {
 	Sanitize    bool        `json:"sanitize"`
 }
 
-// KeySource is where a request may have its key: the first that is there counts. Of
-// an Authorization header the word Bearer is no part of it.
+// KeySource says where a request may have its key. The first source that the request has counts. In an Authorization
+// header the word Bearer is not part of the key.
 type KeySource struct {
 	Headers []string `json:"headers" max:"16"`
 	Params  []string `json:"params" max:"16"`
@@ -46,14 +46,14 @@ func (s KeySource) is(x KeySource) bool {
 	return slices.Equal(s.Headers, x.Headers) && slices.Equal(s.Params, x.Params) && slices.Equal(s.Cookies, x.Cookies)
 }
 
-// APIKeys hold what a request needs one of; without it is answered with 401.
+// APIKeys hold the keys of a route. A request without one of them gets a 401.
 type APIKeys struct {
-	// Secrets have the keys by the names of their clients.
+	// Secrets map clients' names to keys.
 	Secrets []*Secret
 	From    []KeySource
-	// ForwardID is the header that carries the client's name to the backend; "" sends none.
+	// ForwardID is the header in which the backend gets the client's name; "" sends none.
 	ForwardID string
-	// Sanitize takes the key out of the request.
+	// Sanitize removes the key from the request.
 	Sanitize bool
 }
 
@@ -79,8 +79,8 @@ func (x *SecurityPolicy) check(v strictyaml.Value) {
 	}
 }
 
-// secure has a route ask for keys, as the policy about it says, or that about its
-// Gateway. What cannot be checked is answered with 500, and serves nobody.
+// secure makes a route demand keys, by the policy for it or for its Gateway. If the keys cannot be checked, the route
+// answers every request with 500.
 func (b *builder) secure(to *Route, kind string, m *objects.Meta, many int) {
 	for i := range b.SecurityPolicies {
 		x := &b.SecurityPolicies[i]
@@ -102,8 +102,7 @@ func (b *builder) secure(to *Route, kind string, m *objects.Meta, many int) {
 	}
 }
 
-// Allow says whether a request has one of the keys; of a nil APIKeys every request
-// does.
+// Allow reports whether a request has one of the keys. A nil APIKeys allows every request.
 func (k *APIKeys) Allow(r Request) bool {
 	if k == nil {
 		return true
@@ -113,7 +112,7 @@ func (k *APIKeys) Allow(r Request) bool {
 	return found
 }
 
-// key is the first key that a request has, "" where there is none.
+// key returns the first key in a request, or "" where it has none.
 func (k *APIKeys) key(r Request) string {
 	_, query, _ := strings.Cut(r.Target, "?")
 	for _, s := range k.From {
@@ -136,8 +135,7 @@ func (k *APIKeys) key(r Request) string {
 	return ""
 }
 
-// Keys are the API keys that a Gateway's routes ask for, all of them together; nil
-// where none does.
+// Keys returns all API keys of a Gateway's routes together, or nil where no route has any.
 func (g *Served) Keys() *APIKeys {
 	var out *APIKeys
 	for _, t := range g.Tables() {
@@ -166,7 +164,7 @@ func (g *Served) Keys() *APIKeys {
 	return out
 }
 
-// Each calls back with every client and its key.
+// Each calls a function for every client, with the client's key.
 func (k *APIKeys) Each(tell func(client string, key []byte)) {
 	for _, s := range k.Secrets {
 		for _, name := range slices.Sorted(maps.Keys(s.data)) {

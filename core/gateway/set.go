@@ -8,9 +8,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// Set is the objects of any number of files.
+// Set holds the objects of any number of files.
 type Set struct {
-	// Set are InferencePools and what else an endpoint picker acts on.
+	// Set has InferencePools and the other objects that an endpoint picker uses.
 	objects.Set
 
 	Classes    []Class
@@ -30,19 +30,19 @@ type Set struct {
 	SecurityPolicies []SecurityPolicy
 	Models           []Model
 	LocalModels      []LocalModel
-	// LLMServices are LLMInferenceServices, LLMConfigs the LLMInferenceServiceConfigs that they may refer to.
+	// LLMServices are LLMInferenceServices, and LLMConfigs the LLMInferenceServiceConfigs to which they may refer.
 	LLMServices, LLMConfigs []llmservice.Service
 	Insertions              []Insertion
 	Scalers                 []Scaler
 
-	// Unread are the kinds that were found and that nothing here acts on.
+	// Unread counts the objects of each kind that has no effect here.
 	Unread map[string]int
 
-	expanded bool // Workloads has those that are made of Models
+	expanded bool // Workloads includes those made from Models
 }
 
-// Add reads a file of any number of YAML documents. On an error, which is every
-// mistake in it, the file's objects may be in the Set in part: throw it away.
+// Add reads a file of any number of YAML documents. The error has every mistake in the file. After an error, the Set
+// may have some of the file's objects, so the caller must discard it.
 func (s *Set) Add(file string, data []byte) error {
 	s.Others = s.others
 	return s.Set.Add(file, data)
@@ -112,7 +112,7 @@ func readInto[T any](to *[]T, read func(strictyaml.Value, objects.Meta) T) func(
 	return func(v strictyaml.Value, m objects.Meta) { *to = append(*to, read(v, m)) }
 }
 
-// into reads an object's spec by its tags, and then checks what tags cannot say.
+// into reads an object's spec by its tags, and then checks the rules that tags cannot express.
 func into[T any](to *[]T, name func(*T, objects.Meta), check func(*T, strictyaml.Value)) func(strictyaml.Value,
 	objects.Meta) {
 	return func(v strictyaml.Value, m objects.Meta) {
@@ -132,7 +132,7 @@ func into[T any](to *[]T, name func(*T, objects.Meta), check func(*T, strictyaml
 
 func skip(strictyaml.Value) {}
 
-// find is the object of a namespace and a name, or nil.
+// find returns the object with a namespace and a name, or nil.
 func find[T any](list []T, meta func(*T) *objects.Meta, namespace, name string) *T {
 	i := slices.IndexFunc(list, func(x T) bool { m := meta(&x); return m.Namespace == namespace && m.Name == name })
 	if i < 0 {
@@ -141,23 +141,23 @@ func find[T any](list []T, meta func(*T) *objects.Meta, namespace, name string) 
 	return &list[i]
 }
 
-// Service is the one of a namespace and a name, or nil.
+// Service returns the Service with a namespace and a name, or nil.
 func (s *Set) Service(namespace, name string) *Service {
 	return find(s.Services, func(x *Service) *objects.Meta { return &x.Meta }, namespace, name)
 }
 
-// ConfigMap is the one of a namespace and a name, or nil.
+// ConfigMap returns the ConfigMap with a namespace and a name, or nil.
 func (s *Set) ConfigMap(namespace, name string) *ConfigMap {
 	return find(s.ConfigMaps, func(x *ConfigMap) *objects.Meta { return &x.Meta }, namespace, name)
 }
 
-// Secret is the one of a namespace and a name, or nil.
+// Secret returns the Secret with a namespace and a name, or nil.
 func (s *Set) Secret(namespace, name string) *Secret {
 	return find(s.Secrets, func(x *Secret) *objects.Meta { return &x.Meta }, namespace, name)
 }
 
-// Pool is the InferencePool of a namespace and a name, or nil. One of another
-// group than the reference's is meant all the same: documents and guides differ in it.
+// Pool returns the InferencePool with a namespace and a name, or nil. Its group may differ from the reference's,
+// because documents and guides differ in it.
 func (s *Set) Pool(namespace, name string) *objects.Pool {
 	return find(s.Pools, func(x *objects.Pool) *objects.Meta { return &x.Meta }, namespace, name)
 }

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// String is a route in one line, for people: what it matches, and what becomes of
-// a request.
+// String returns the route in one line, for people: its conditions, and what happens to a request.
 func (r *Route) String() string {
 	var b strings.Builder
 	switch r.Path.kind() {
@@ -92,7 +91,7 @@ func (r *Route) String() string {
 	return b.String()
 }
 
-// String is an object's status, a line for each condition.
+// String returns an object's status, with a line for each condition.
 func (s Status) String() string {
 	var b strings.Builder
 	name := s.Namespace + "/" + s.Name

@@ -15,7 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// proxy is an Envoy or agentgateway of the manifests, with the Gateway and the routes that its configuration means.
+// proxy is an Envoy or agentgateway in the manifests, with the Gateway and the routes made from its configuration.
 type proxy struct {
 	*builder
 	w       *Workload
@@ -23,7 +23,7 @@ type proxy struct {
 	routes  []HTTPRoute
 }
 
-// standalone adds Gateways and HTTPRoutes for proxies whose configuration a ConfigMap holds.
+// standalone adds Gateways and HTTPRoutes for proxies whose configuration is in a ConfigMap.
 func (b *builder) standalone() {
 	for i := range b.Workloads {
 		w := &b.Workloads[i]
@@ -99,7 +99,7 @@ func (b *builder) llmServices() {
 // listen adds a listener, and routes for its virtual hosts.
 func (p *proxy) listen(at strictyaml.Value, name string, port int, routes []HTTPRoute) {
 	if len(routes) == 0 {
-		return // such as one for metrics
+		return // such as a listener for metrics
 	}
 	name = cmp.Or(name, "port-"+strconv.Itoa(port))
 	p.gateway.Listeners = append(p.gateway.Listeners, Listener{Name: name, Port: port, Protocol: "HTTP", At: at})
@@ -111,7 +111,7 @@ func (p *proxy) listen(at strictyaml.Value, name string, port int, routes []HTTP
 	}
 }
 
-// envoy reads the static resources of an Envoy's configuration.
+// envoy reads the static resources in an Envoy's configuration.
 func (p *proxy) envoy(v strictyaml.Value) {
 	clusters := map[string]strictyaml.Value{}
 	for _, c := range v.Get("clusters").List() {
@@ -152,15 +152,15 @@ func (p *proxy) envoy(v strictyaml.Value) {
 	}
 }
 
-// extProc returns the cluster of the ext_proc server that a filter, or a route's override of it, asks.
+// extProc returns the cluster of the ext_proc server in a filter, or in a route's override of it.
 func extProc(v strictyaml.Value) string {
 	return v.Get("grpc_service").Mapping().Get("envoy_grpc").Mapping().Get("cluster_name").Text()
 }
 
-// envoyTimeout is Envoy's limit of a request where a route names none.
+// envoyTimeout is Envoy's default timeout of a route.
 const envoyTimeout = 15 * time.Second
 
-// envoyRoute reads a route. asked is the ext_proc server's cluster, "" where there is none.
+// envoyRoute reads a route. asked is the ext_proc server's cluster, or "".
 func (p *proxy) envoyRoute(v strictyaml.Value, clusters map[string]strictyaml.Value, asked string) (Rule, bool) {
 	action, limit := v.Get("route").Mapping(), Duration(envoyTimeout)
 	if t := action.Get("timeout"); t.Given() {
@@ -213,7 +213,7 @@ func (p *proxy) envoyRoute(v strictyaml.Value, clusters map[string]strictyaml.Va
 	return r, len(r.Backends) > 0
 }
 
-// pathOf returns what a path must be, by the names of the fields that say so; nil is not said.
+// pathOf returns the condition for a path from fields with these names, or nil where none is given.
 func pathOf(v strictyaml.Value, exact, prefix, regex string) *PathMatch {
 	for _, x := range [][2]string{{exact, Exact}, {prefix, PathPrefix}, {regex, Regex}} {
 		if at := v.Get(x[0]); at.Given() {
@@ -286,8 +286,8 @@ func (p *proxy) agentgateway(binds strictyaml.Value) {
 	}
 }
 
-// lead has a reference lead to the Service at an address or, if an endpoint picker is asked there, to the picker's
-// pool. Loopback is the proxy's own pod.
+// lead points a reference to the Service at an address or, if the proxy asks an endpoint picker there, to the picker's
+// pool. A loopback address is the proxy's own pod.
 func (p *proxy) lead(ref *BackendRef, host string, port int, picked bool) bool {
 	if ip, err := netip.ParseAddr(host); host == "localhost" || err == nil && ip.IsLoopback() {
 		return picked && p.toPool(ref, p.w, nil)
@@ -305,8 +305,8 @@ func (p *proxy) lead(ref *BackendRef, host string, port int, picked bool) bool {
 		func(w *Workload) bool { return p.toPool(ref, w, s) })
 }
 
-// toPool has a reference lead to the pool of a workload's endpoint picker, whose Service is s or any other one: the
-// pool that the picker's flags name, or one of the pods that they select.
+// toPool points a reference to the pool of a workload's endpoint picker, whose Service is s or another one. It is the
+// pool that the picker's flags name, or a pool made of the pods that they select.
 func (p *proxy) toPool(ref *BackendRef, w *Workload, s *Service) bool {
 	c := w.With(RolePicker)
 	if c == nil {
@@ -359,7 +359,7 @@ func (p *proxy) toPool(ref *BackendRef, w *Workload, s *Service) bool {
 	return true
 }
 
-// unmade leaves out the status of Gateways and routes that no manifest has.
+// unmade removes the status of Gateways and routes that are not in any manifest.
 func (b *builder) unmade(list []Status) []Status {
 	return slices.DeleteFunc(list, func(s Status) bool {
 		return s.Kind == "Gateway" && slices.ContainsFunc(b.Gateways, func(g Gateway) bool {

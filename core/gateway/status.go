@@ -10,7 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
 )
 
-// Status holds what a controller reports of one object.
+// Status holds a controller's report about one object.
 type Status struct {
 	Kind string
 	objects.Meta
@@ -19,16 +19,15 @@ type Status struct {
 	Parents    []ParentStatus
 }
 
-// ListenerStatus holds what it reports of one listener.
+// ListenerStatus holds a controller's report about one listener.
 type ListenerStatus struct {
 	Name       string
 	Attached   int
-	Kinds      []string // of routes that may attach
+	Kinds      []string // the kinds of routes that may attach
 	Conditions []Condition
 }
 
-// ParentStatus holds what it reports of a route, or of a pool, at one parent, or of a policy at one
-// target.
+// ParentStatus holds a controller's report about a route or a pool at one parent, or about a policy at one target.
 type ParentStatus struct {
 	Ref        *ParentRef // of a route
 	Gateway    string     // of a pool: namespace/name
@@ -39,7 +38,7 @@ type ParentStatus struct {
 // Condition is one of an object's conditions.
 type Condition struct {
 	Type string
-	// Status is True, False or Unknown.
+	// Status is True, False or Unknown. Reason is a word for programs, Message a sentence for people.
 	Status, Reason, Message string
 }
 
@@ -56,7 +55,7 @@ func (b *builder) classes() {
 	}
 }
 
-// serves says whether the Gateways of a class are ours.
+// serves reports whether this program's controller serves the Gateways of a class.
 func (b *builder) serves(class string) bool {
 	if b.o.Controller == "" {
 		return true
@@ -65,8 +64,7 @@ func (b *builder) serves(class string) bool {
 	return c != nil && c.Controller == b.o.Controller
 }
 
-// open makes a Gateway ready for routes: it says of each listener whether it can
-// be served.
+// open prepares a Gateway for routes. It reports for each listener whether it can be served.
 func (b *builder) open(g *Gateway) *attachable {
 	a := &attachable{Gateway: g}
 	for i := range g.Listeners {
@@ -134,7 +132,7 @@ func (b *builder) judge(g *Gateway, l *listener) {
 	l.status.Conditions = []Condition{accepted, programmed, resolved, conflicted}
 }
 
-// certificates resolves a listener's certificates, or says why it cannot.
+// certificates resolves a listener's certificates, or returns why it cannot.
 func (b *builder) certificates(g *Gateway, l *listener) (reason, why string) {
 	for i := range l.TLS.Certificates {
 		ref := &l.TLS.Certificates[i]
@@ -166,8 +164,8 @@ func (b *builder) certificates(g *Gateway, l *listener) (reason, why string) {
 	return "", ""
 }
 
-// parameters says why a Gateway is refused for the parameters that it asks for: no
-// kind of them is known here. Where what is missing is made up, they have no effect.
+// parameters returns why a Gateway is refused for its parametersRef: no kind of parameters is known here. Where the
+// program supplies what is missing, parameters have no effect.
 func (b *builder) parameters(g *Gateway) (why string) {
 	ref := g.Infrastructure.Parameters
 	if ref == nil {
@@ -206,7 +204,7 @@ func (b *builder) gatewayStatus(a *attachable, any bool) {
 	b.p.Status = append(b.p.Status, s)
 }
 
-// pools reports of InferencePools at each Gateway through which requests come.
+// pools reports the status of InferencePools at each Gateway whose requests reach them.
 func (b *builder) pools() {
 	parents := map[string][]string{}
 	for _, g := range b.p.Gateways {
@@ -259,7 +257,7 @@ func (b *builder) pools() {
 	}
 }
 
-// Tables are all of a Gateway's tables.
+// Tables returns all of a Gateway's tables.
 func (g *Served) Tables() (out []*Table) {
 	for _, p := range g.Ports {
 		if p.Table != nil {

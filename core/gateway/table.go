@@ -9,9 +9,8 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// covers says whether a listener's or route's hostname is about every name that
-// domain is about. "" is about all names; *.example.com is about all that end in
-// .example.com.
+// covers reports whether the hostname of a listener or route matches every name that domain matches. "" matches all
+// names. *.example.com matches all names that end in .example.com.
 func covers(hostname, domain string) bool {
 	if hostname == "" || hostname == domain {
 		return true
@@ -20,7 +19,7 @@ func covers(hostname, domain string) bool {
 	return wild && domain != "" && strings.HasSuffix(strings.TrimPrefix(domain, "*"), suffix)
 }
 
-// intersect are the names that a listener and a route are both about.
+// intersect returns the names that both a listener and a route match.
 func intersect(listener, route string) (string, bool) {
 	switch {
 	case covers(listener, route):
@@ -31,8 +30,8 @@ func intersect(listener, route string) (string, bool) {
 	return "", false
 }
 
-// narrower orders hostnames, those about fewer names first: names before
-// wildcards, longer before shorter.
+// narrower orders hostnames, those that match fewer names first: names before wildcards, and longer ones before shorter
+// ones.
 func narrower(a, b string) int {
 	exact := func(h string) int {
 		if h == "" || strings.HasPrefix(h, "*") {
@@ -43,10 +42,9 @@ func narrower(a, b string) int {
 	return cmp.Or(exact(b)-exact(a), len(b)-len(a), strings.Compare(a, b))
 }
 
-// table makes the table of listeners that share a port. A request is for the
-// listener with the narrowest hostname about its host, and meets the routes of no
-// other. Envoy looks a host up once and never falls back to a wider one, so every
-// host has the routes of the wider hostnames behind its own.
+// table makes the table of listeners that share a port. A request belongs to the listener with the narrowest hostname
+// for its host, and only that listener's routes apply. Envoy looks a host up once and never falls back to a wider one.
+// Therefore every host has the routes of the wider hostnames after its own.
 func table(name string, on []*listener) *Table {
 	owner := func(domain string) *listener {
 		var best *listener
@@ -79,17 +77,16 @@ func table(name string, on []*listener) *Table {
 			}
 		}
 		slices.SortStableFunc(h.Routes, precedence)
-		// A route that has several hostnames may be there more than once.
+		// A route with several hostnames may be in the list more than once.
 		h.Routes = slices.CompactFunc(h.Routes, func(a, b *Route) bool { return a.Name == b.Name })
 		t.Hosts = append(t.Hosts, h)
 	}
 	return t
 }
 
-// precedence is the order in which routes are tried (HTTPRouteRule.matches):
-// narrower hostnames, exact paths, regular expressions (which the API leaves
-// open), longer prefixes, a method, more headers, more query parameters. The sort
-// is stable, and begins with older routes, in the order of their rules.
+// precedence orders routes for matching (HTTPRouteRule.matches): narrower hostnames, exact paths, regular expressions
+// (which the API leaves open), longer prefixes, a method, more headers, more query parameters. The sort is stable, and
+// its input has older routes first, in the order of their rules.
 func precedence(a, b *Route) int {
 	rank := func(r *Route) int {
 		switch r.Path.kind() {
@@ -111,8 +108,7 @@ func precedence(a, b *Route) int {
 		len(b.Match.Headers)-len(a.Match.Headers), len(b.Match.Query)-len(a.Match.Query))
 }
 
-// prefix is the path without the slash at its end, which makes no difference to
-// a prefix; "" is every path.
+// prefix returns the path without a slash at its end, which makes no difference to a prefix. "" is every path.
 func (p *PathMatch) prefix() string {
 	if p.kind() != PathPrefix {
 		return p.Value

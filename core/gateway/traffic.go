@@ -12,9 +12,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// TrafficPolicy is a BackendTrafficPolicy, as Envoy Gateway and document 003
-// (docs/documents.md#document-003) write it. Where the document gives a field
-// another name or place, both stand side by side.
+// TrafficPolicy is a BackendTrafficPolicy, in the form of Envoy Gateway and in that of document 003
+// (docs/documents.md#document-003). Where the document gives a field another name or place, the struct has both.
 type TrafficPolicy struct {
 	objects.Meta
 	Targets
@@ -36,7 +35,7 @@ type TrafficPolicy struct {
 	rate *RateLimit
 }
 
-// ratePolicy limits the rate of a route's requests, in each Envoy by itself.
+// ratePolicy limits the rate of a route's requests, in each Envoy separately.
 type ratePolicy struct {
 	Type   string `json:"type" oneof:"Local,Global"`
 	Global inert  `json:"global"`
@@ -49,20 +48,20 @@ type ratePolicy struct {
 	} `json:"local"`
 }
 
-// RateLimit lets so many requests of a route pass in a unit of time: a bucket of Requests tokens that
-// fills at that rate. Envoy answers others with 429.
+// RateLimit lets this many requests of a route pass in a unit of time. It is a bucket of Requests tokens that fills at
+// that rate. Envoy answers all other requests with 429.
 type RateLimit struct {
 	Requests int    `json:"requests" min:"1" max:"4294967295"`
 	Unit     string `json:"unit" oneof:"Second,Minute,Hour,Day"`
 }
 
-// Every is the time in which Requests may pass.
+// Every returns the time in which Requests may pass.
 func (x *RateLimit) Every() time.Duration {
 	return map[string]time.Duration{"Minute": time.Minute, "Hour": time.Hour, "Day": 24 * time.Hour,
 		"Second": time.Second}[x.Unit]
 }
 
-// limit returns the rule for all clients, nil where there is none, and warns of others.
+// limit returns the rule for all clients, or nil where there is none, and warns about others.
 func (x *ratePolicy) limit() (out *RateLimit) {
 	if x.Local == nil {
 		return nil
@@ -91,7 +90,7 @@ type timePolicy struct {
 	TCP *struct {
 		Connect *Duration `json:"connectTimeout"`
 	} `json:"tcp"`
-	// Request and Connect are document 003's.
+	// Request and Connect are document 003's fields.
 	Request *Duration `json:"request"`
 	Connect *Duration `json:"backend"`
 }
@@ -104,7 +103,7 @@ type retryPolicy struct {
 		BackOff *backOff  `json:"backOff"`
 	} `json:"perRetry"`
 	Attempts inert `json:"numAttemptsPerPriority"`
-	// The rest is document 003's.
+	// The other fields are document 003's.
 	Try     *Duration `json:"perTryTimeout"`
 	Codes   []int     `json:"retriableStatusCodes" max:"64"`
 	BackOff *backOff  `json:"backoff"`
@@ -120,13 +119,13 @@ type backOff struct {
 	Multiplier *float64  `json:"multiplier"`
 }
 
-// retryOn is a list in document 003, and two of them in Envoy Gateway.
+// retryOn is one list in document 003 and two lists in Envoy Gateway.
 type retryOn struct {
 	Triggers []string `json:"triggers" max:"32"`
 	Codes    []int    `json:"httpStatusCodes" max:"64"`
 }
 
-// ReadYAML reads either.
+// ReadYAML reads either form.
 func (x *retryOn) ReadYAML(v strictyaml.Value) strictyaml.Problems {
 	if v.IsList() {
 		return v.Decode(&x.Triggers)
@@ -145,7 +144,7 @@ type breakerPolicy struct {
 		Least   *int      `json:"minRetryConcurrency" min:"0"`
 	} `json:"retryBudget"`
 	PerConnection inert `json:"maxRequestsPerConnection"`
-	// The rest is document 003's.
+	// The other fields are document 003's.
 	AllRequests *int     `json:"maxRequests" min:"0"`
 	AllRetries  *int     `json:"maxRetries" min:"0"`
 	Outlier     *Outlier `json:"outlierDetection"`
@@ -157,8 +156,7 @@ type healthPolicy struct {
 	Panic   inert    `json:"panicThreshold"`
 }
 
-// Outlier is when an endpoint is ejected, and for how long. A nil field is Envoy's
-// own default, or Envoy Gateway's.
+// Outlier says when Envoy ejects an endpoint, and for how long. A nil field has Envoy's or Envoy Gateway's default.
 type Outlier struct {
 	Consecutive5xx     *int      `json:"consecutive5XxErrors" min:"0"`
 	Document5xx        *int      `json:"consecutive5xxErrors" min:"0"`
@@ -175,33 +173,31 @@ type Outlier struct {
 	AlwaysEjectOneHost bool      `json:"alwaysEjectOneEndpoint"`
 }
 
-// Retrying is when a route's requests are tried again, and how.
+// Retrying says when and how Envoy retries a route's requests.
 type Retrying struct {
-	// Retries is how often, beside the first attempt.
+	// Retries is the number of retries after the first attempt.
 	Retries int
-	// On are Envoy's conditions, Codes those of retriable-status-codes.
+	// On are Envoy's conditions. Codes are the statuses for retriable-status-codes.
 	On    []string
 	Codes []int
-	// Try bounds one attempt; 0 does not. Base and Max are the time before the
-	// next one; 0 is Envoy's own.
+	// Try limits one attempt; 0 is no limit. Base and Max bound the wait before the next one; 0 is Envoy's default.
 	Try, Base, Max Duration
 }
 
-// Limits are a backend's, nil where nothing is said.
+// Limits are a backend's limits. A nil field is not set.
 type Limits struct {
 	Connections, Pending, Requests, Retries *int
-	// Budget is the share of active requests that may be retries, in percent, and
-	// Least how many always may.
+	// Budget is the percentage of active requests that may be retries. Least is how many may be retries in any case.
 	Budget *float64
 	Least  *int
-	// Connect bounds how long a connection may take.
+	// Connect limits the time to set up a connection.
 	Connect *Duration
 	Outlier *Outlier
-	// Balancer says how Envoy chooses an endpoint that no picker names: LeastRequest, Random, or RoundRobin.
+	// Balancer says how Envoy chooses an endpoint where no picker does: LeastRequest, Random, or RoundRobin.
 	Balancer *string
 }
 
-// Balances returns how an endpoint is chosen that no picker names.
+// Balances returns Balancer or its default.
 func (l *Limits) Balances() string {
 	if l == nil || l.Balancer == nil {
 		return RoundRobin
@@ -216,7 +212,7 @@ const (
 	Random       = "Random"
 )
 
-// triggers are the conditions that Envoy knows.
+// triggers are Envoy's retry conditions.
 var triggers = []string{"5xx", "gateway-error", "reset", "reset-before-request", "connect-failure", "envoy-ratelimited",
 	"retriable-4xx", "refused-stream",
 	"retriable-status-codes", "retriable-headers", "http3-post-connect-failure", "cancelled", "deadline-exceeded",
@@ -264,7 +260,7 @@ func (x *TrafficPolicy) check(v strictyaml.Value) {
 	}
 }
 
-// retrying returns what the policy says of retries, with Envoy Gateway's defaults.
+// retrying returns the policy's retries, with Envoy Gateway's defaults.
 func (r *retryPolicy) retrying() *Retrying {
 	out := &Retrying{Retries: 2, On: slices.Clone(r.On.Triggers), Codes: slices.Concat(r.On.Codes, r.Codes)}
 	if r.Retries != nil {
@@ -295,8 +291,7 @@ func (r *retryPolicy) retrying() *Retrying {
 	return out
 }
 
-// retrying returns what a rule's own retry stanza says: broken connections are retried,
-// too.
+// retrying returns the retries of a rule's own retry stanza. They include broken connections.
 func (r *Retry) retrying() *Retrying {
 	out := &Retrying{Retries: 1, On: []string{"connect-failure", "refused-stream", "reset"}, Codes: r.Codes}
 	if r.Attempts != nil {
@@ -311,7 +306,7 @@ func (r *Retry) retrying() *Retrying {
 	return out
 }
 
-// limits are those of a backend, nil where the policy says nothing of them.
+// limits returns the policy's limits for a backend, or nil where it has none.
 func (x *TrafficPolicy) limits() *Limits {
 	l := &Limits{}
 	if b := x.Breaker; b != nil {
@@ -349,7 +344,7 @@ func (x *TrafficPolicy) limits() *Limits {
 	return l
 }
 
-// policy is the policy about an object. Of several the oldest counts; the others are Conflicted.
+// policy returns the policy for an object. Of several, the oldest counts, and the others are Conflicted.
 func (b *builder) policy(kind string, m *objects.Meta, many int) *TrafficPolicy {
 	var found []*TrafficPolicy
 	for i := range b.TrafficPolicies {
@@ -371,14 +366,14 @@ func (b *builder) policy(kind string, m *objects.Meta, many int) *TrafficPolicy 
 	return found[0]
 }
 
-// judgePolicy says what became of a policy at a target.
+// judgePolicy sets the condition of a policy at a target.
 func (b *builder) judgePolicy(x *TrafficPolicy, target string, c Condition) {
 	if !slices.ContainsFunc(b.judged[x], func(p ParentStatus) bool { return p.Target == target }) {
 		b.judged[x] = append(b.judged[x], ParentStatus{Target: target, Conditions: []Condition{c}})
 	}
 }
 
-// policies reports of BackendTrafficPolicies at their targets.
+// policies reports the status of BackendTrafficPolicies at their targets.
 func (b *builder) policies() {
 	for i := range b.TrafficPolicies {
 		x := &b.TrafficPolicies[i]
@@ -388,8 +383,8 @@ func (b *builder) policies() {
 	}
 }
 
-// traffic puts a policy about a route into force; what the rule itself says comes
-// before it. Its breakers are the backends', which all routes to them share.
+// traffic applies a policy to a route. The rule's own settings take precedence. Its breakers apply to the backends,
+// which all their routes share.
 func (b *builder) traffic(x *TrafficPolicy, to *Route) {
 	if x == nil {
 		return
@@ -415,7 +410,7 @@ func (b *builder) traffic(x *TrafficPolicy, to *Route) {
 	}
 }
 
-// limit adds what a policy says of a backend to what others have said of it, which counts.
+// limit adds a policy's limits to a backend. Limits that other policies have set take precedence.
 func (b *builder) limit(x *TrafficPolicy, to *Backend) {
 	more := x.limits()
 	if more == nil {
@@ -440,7 +435,7 @@ func (b *builder) limit(x *TrafficPolicy, to *Backend) {
 	}
 }
 
-// add adds one of a policy's limits, unless the backend has another one already.
+// add sets one of a backend's limits from a policy, unless the backend already has another one.
 func add[T any](b *builder, x *TrafficPolicy, to *Backend, what string, have **T, more *T) {
 	switch {
 	case more == nil:
@@ -452,7 +447,7 @@ func add[T any](b *builder, x *TrafficPolicy, to *Backend, what string, have **T
 	}
 }
 
-// bound finds the strictest limits of the routes that lead to each backend.
+// bound computes the strictest limits of the routes that lead to each backend.
 func (b *builder) bound() {
 	seen := map[*Backend]bool{}
 	for _, g := range b.p.Gateways {
@@ -483,9 +478,8 @@ func (b *builder) bound() {
 	}
 }
 
-// unheld takes out of a route what would cut or repeat requests that its pool's picker
-// holds open: a limit of one attempt, and retries of more than connections, since part
-// 1 has been sent by then.
+// unheld removes settings of a route that would cut or repeat requests that its pool's picker holds open: a limit for
+// one attempt, and retries for other reasons than connection failures, since part 1 has been sent by then.
 func (b *builder) unheld(r *Route, x *Backend) {
 	if x.Pool == nil || r.Retrying == nil || !b.holds(x) {
 		return
@@ -507,8 +501,7 @@ func (b *builder) unheld(r *Route, x *Backend) {
 	r.Retrying = &own
 }
 
-// ofBackends puts the policies about pools and Services into force, which come
-// before those about routes.
+// ofBackends applies the policies for pools and Services. They take precedence over those for routes.
 func (b *builder) ofBackends(x *Backend) {
 	kind, m := "Service", (*objects.Meta)(nil)
 	if x.Pool != nil {

@@ -9,32 +9,31 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv/link"
 )
 
-// The environment variables and flags by which model servers learn how KV caches travel.
+// The environment variables and flags that configure a model server's KV transfers.
 const (
 	envUCX         = "UCX_TLS"
 	envSideChannel = "VLLM_NIXL_SIDE_CHANNEL_PORT"
 	flagCompress   = "kv-transfer-compression"
 
-	// withoutRDMA are document 003's transports for UCX where there is no RDMA.
+	// withoutRDMA are document 003's UCX transports for hosts without RDMA.
 	withoutRDMA = "cuda_ipc,cuda_copy,tcp"
 )
 
-// KVTransfer holds what a model server's command line and environment say of how it fetches KV
-// caches.
+// KVTransfer holds the settings for fetching KV caches in a model server's command line and environment.
 type KVTransfer struct {
-	// Compress has 16-bit caches sent as INT8, TCPOnly without RDMA.
+	// Compress sends 16-bit caches as INT8. TCPOnly sends them without RDMA.
 	Compress, TCPOnly bool
-	// SideChannel is the port where caches are asked for, 0 where nothing is said.
+	// SideChannel is the port that serves requests for caches, or 0 where it is not set.
 	SideChannel int
 }
 
-// KVTransfer is that of the container's model server.
+// KVTransfer returns the settings of the container's model server.
 func (c *Container) KVTransfer() (t KVTransfer) {
 	ucx, _ := c.env(envUCX)
 	port, _ := c.env(envSideChannel)
 	compress, _ := c.Flag(flagCompress)
 	t.TCPOnly, t.Compress = !link.UCXHasRDMA(ucx), compress == "int8"
-	t.SideChannel, _ = strconv.Atoi(port) // the model server reports what is wrong with it
+	t.SideChannel, _ = strconv.Atoi(port) // the model server reports a bad value
 	return t
 }
 
@@ -50,8 +49,8 @@ func (c *Container) env(name string) (value string, given bool) {
 	return c.Env[i].Value, true
 }
 
-// transfers has model servers send caches as document 003's pool says that selects them. What a
-// container says itself counts before that.
+// transfers makes model servers send caches by the settings of the document 003 pool that selects them. A container's
+// own settings take precedence.
 func (b *builder) transfers() {
 	for i := range b.Pools {
 		p := &b.Pools[i]

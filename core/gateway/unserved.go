@@ -8,8 +8,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
 )
 
-// unserved reports what no request reaches, or nobody answers: routes that others are always taken
-// before, and backends that select no pods.
+// unserved reports routes that no request reaches, because other routes always come first, and backends that select no
+// pods.
 func (b *builder) unserved() {
 	for _, g := range b.p.Gateways {
 		for _, t := range g.Tables() {
@@ -19,7 +19,7 @@ func (b *builder) unserved() {
 		}
 	}
 	if b.o.Scenario || !b.o.Supply {
-		return // a scenario says where its servers are, a cluster has more pods than its manifests
+		return // scenarios place servers themselves, and clusters have pods of other manifests
 	}
 	for _, x := range b.p.Backends {
 		switch {
@@ -39,8 +39,7 @@ func (b *builder) unserved() {
 	}
 }
 
-// hidden reports the routes of a host whose match another one has, too, which is older or comes
-// first.
+// hidden reports the routes of a host that have the same match as an older or earlier one.
 func (b *builder) hidden(h *Host) {
 	first := map[string]*Route{}
 	for _, r := range h.Routes {
@@ -56,7 +55,7 @@ func (b *builder) hidden(h *Host) {
 	}
 }
 
-// condition returns what the route matches, the same for routes that match the same.
+// condition returns a text for the route's match. Routes with equal matches have equal texts.
 func (r *Route) condition() string {
 	list := func(values []ValueMatch, fold bool) string {
 		var out []string

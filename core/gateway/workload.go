@@ -14,13 +14,12 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// Workload is a Deployment, ReplicaSet or StatefulSet, which run pods of one kind, or a Pod that none of them owns.
+// Workload is a Deployment, ReplicaSet or StatefulSet, whose pods are all alike, or a Pod without such an owner.
 type Workload struct {
 	objects.Meta
 	Kind     string
 	Replicas int
-	// Selector is the workload's own, Pods the labels of its pods and
-	// PodAnnotations their annotations.
+	// Selector is the workload's own. Pods are the labels of its pods, and PodAnnotations their annotations.
 	Selector       picker.Selector
 	Pods           map[string]string
 	PodAnnotations map[string]string
@@ -32,14 +31,14 @@ type Workload struct {
 	proxied bool // its proxy's configuration is a Gateway
 }
 
-// Container is one of a pod's, init containers that stay (sidecars) among them.
+// Container is a container of a pod, or an init container that keeps running (a sidecar).
 type Container struct {
 	Name, Image   string
 	Init          bool
 	Command, Args []string
 	Env           []EnvVar
 	Ports         []ContainerPort
-	// Mounts are the volumes by the paths where they are.
+	// Mounts maps paths to volumes.
 	Mounts map[string]string
 
 	At strictyaml.Value
@@ -48,24 +47,24 @@ type Container struct {
 	added  []string      // arguments besides its own
 }
 
-// EnvVar is an environment variable. From is the field of the pod that it is
-// taken from, such as status.podIP.
+// EnvVar is an environment variable. From is the pod's field with its value, such as status.podIP.
 type EnvVar struct {
 	Name, Value, From string
-	// Map is the ConfigMap whose Key is the value. Without a Key all of them are variables, with Name before theirs.
+	// Map is the ConfigMap with the value under Key. Without a Key, all its entries are variables, and Name is the
+	// prefix of their names.
 	Map, Key string
 }
 
-// ContainerPort is a port that a container says it listens on.
+// ContainerPort is a port on which a container listens.
 type ContainerPort struct {
 	Name   string
 	Number int
 }
 
-// Volume holds what a volume's files come from.
+// Volume names the source of a volume's files.
 type Volume struct{ ConfigMap, Secret string }
 
-// Service is a Service.
+// Service holds the fields of a Service that route requests.
 type Service struct {
 	objects.Meta
 	Selector picker.Selector
@@ -75,8 +74,7 @@ type Service struct {
 	At strictyaml.Value
 }
 
-// ServicePort is a port of a Service, and where its pods listen: at a number, or
-// at the container's port of that name.
+// ServicePort is a port of a Service, with the port where its pods listen: a number, or the name of a container's port.
 type ServicePort struct {
 	Name, AppProtocol string
 	Number            int
@@ -84,19 +82,19 @@ type ServicePort struct {
 	TargetName        string
 }
 
-// EndpointSlice says where the requests for a Service without a selector go.
+// EndpointSlice holds the endpoints of a Service without a selector.
 type EndpointSlice struct {
 	objects.Meta
-	// Ports are the slice's by the names of the Service's.
+	// Ports maps the Service's port names to the slice's ports.
 	Ports     map[string]int
-	Addresses []netip.Addr // of endpoints that are ready
+	Addresses []netip.Addr // of ready endpoints
 }
 
-// ConfigMap is a ConfigMap.
+// ConfigMap holds the data of a ConfigMap, with positions.
 type ConfigMap struct {
 	objects.Meta
 	Data map[string]string
-	// Values are the same where they stand, for what is said about them.
+	// Values holds the same data with positions, for messages.
 	Values map[string]strictyaml.Value
 }
 
@@ -109,16 +107,16 @@ type Secret struct {
 	At strictyaml.Value
 }
 
-// Get is one of a Secret's values.
+// Get returns one of a Secret's values.
 func (s *Secret) Get(key string) ([]byte, bool) {
 	v, ok := s.data[key]
 	return v, ok
 }
 
-// Namespace is a Namespace, whose labels a listener may select by.
+// Namespace is a Namespace, with labels that a listener may select.
 type Namespace struct{ objects.Meta }
 
-// maxReplicas bounds what one workload asks for.
+// maxReplicas limits the replicas of one workload.
 const maxReplicas = 10_000
 
 func readWorkload(v strictyaml.Value, m objects.Meta) (w Workload) {
@@ -141,7 +139,7 @@ func readWorkload(v strictyaml.Value, m objects.Meta) (w Workload) {
 	return w
 }
 
-// readPod reads a Pod that no workload makes.
+// readPod reads a Pod without an owner.
 func readPod(v strictyaml.Value, m objects.Meta) Workload {
 	w := Workload{Meta: m, Kind: "Pod", Replicas: 1, At: v, Volumes: map[string]Volume{}, Pods: m.Labels,
 		Selector: picker.SelectLabels(m.Labels), PodAnnotations: m.Annotations}
@@ -149,7 +147,7 @@ func readPod(v strictyaml.Value, m objects.Meta) Workload {
 	return w
 }
 
-// PodName is the name of a replica.
+// PodName returns the name of a replica.
 func (w *Workload) PodName(i int) string {
 	if w.Kind == "Pod" {
 		return w.Name
@@ -164,7 +162,7 @@ func (w *Workload) run(inside strictyaml.Value) {
 			"decode-filter, prefill-filter and encode-filter keep no endpoint with an empty role")
 	}
 	for _, c := range inside.Get("initContainers").List() {
-		if c.Mapping().Get("restartPolicy").Text() == "Always" { // others have ended before the pod serves
+		if c.Mapping().Get("restartPolicy").Text() == "Always" { // other init containers end before the pod serves
 			w.Containers = append(w.Containers, readContainer(c, true))
 		}
 	}
@@ -206,7 +204,7 @@ func readContainer(v strictyaml.Value, init bool) Container {
 	return c
 }
 
-// Port is the number of the container's port of a name.
+// Port returns the number of the container's port with this name.
 func (w *Workload) Port(name string) (int, bool) {
 	for _, c := range w.Containers {
 		for _, p := range c.Ports {
@@ -263,7 +261,7 @@ func readSlice(v strictyaml.Value, m objects.Meta) EndpointSlice {
 	return e
 }
 
-// Sliced are the endpoints that EndpointSlices give a Service's port, as host:port.
+// Sliced returns the endpoints in the EndpointSlices of a Service's port, as host:port.
 func (s *Set) Sliced(v *Service, p ServicePort) (out []string) {
 	for i := range s.Slices {
 		e := &s.Slices[i]
@@ -278,7 +276,7 @@ func (s *Set) Sliced(v *Service, p ServicePort) (out []string) {
 	return out
 }
 
-// Port is the Service's port of a number.
+// Port returns the Service's port with this number.
 func (s *Service) Port(number int) (ServicePort, bool) {
 	i := slices.IndexFunc(s.Ports, func(p ServicePort) bool { return p.Number == number })
 	if i < 0 {
@@ -310,7 +308,7 @@ func readSecret(v strictyaml.Value, m objects.Meta) Secret {
 	return s
 }
 
-// environments puts the values of ConfigMaps into the containers' environments.
+// environments adds the values of ConfigMaps to the containers' environments.
 func (b *builder) environments() {
 	for i := range b.Workloads {
 		w := &b.Workloads[i]
@@ -342,11 +340,10 @@ func (b *builder) environments() {
 	}
 }
 
-// fromMap is the From of a variable whose value is a ConfigMap's.
+// fromMap is the From of a variable with a value from a ConfigMap.
 const fromMap = "configMap"
 
-// Selected are the workloads of a namespace that a selector selects pods of, in
-// the order of their names.
+// Selected returns the workloads of a namespace whose pods a selector selects, sorted by name.
 func (s *Set) Selected(namespace string, selector picker.Selector) (out []*Workload) {
 	for i := range s.Workloads {
 		if w := &s.Workloads[i]; w.Namespace == namespace && len(selector) > 0 && selector.Matches(w.Pods) {
@@ -357,7 +354,7 @@ func (s *Set) Selected(namespace string, selector picker.Selector) (out []*Workl
 	return out
 }
 
-// Mounted is the text of a file in a container that comes from a ConfigMap.
+// Mounted returns the text of a file in a container that is mounted from a ConfigMap.
 func (s *Set) Mounted(w *Workload, c *Container, path string) (text, from string, found bool) {
 	for _, at := range slices.Sorted(maps.Keys(c.Mounts)) {
 		name, below := strings.CutPrefix(path, strings.TrimSuffix(at, "/")+"/")

@@ -1,13 +1,14 @@
 package machine
 
-// Machine is the interface of every deciding part. M is a message to it, F the buffer for its effects. Hot paths use
-// the concrete types; drivers (live/drive, virtual) and the contract's test (internal/contract) use the interface.
+// Machine is the interface of every component that decides. M is a message to it, F the buffer for its effects. Hot
+// paths use the concrete types. Drivers (live/drive, virtual) and the contract's test (internal/contract) use the
+// interface.
 //
 // Every machine promises:
 //
 //   - Input first advances to now and then takes the message. A machine that has seen a later time than
 //     now takes it at that time: time never goes back.
-//   - Input and Advance play everything due by now before they return, so that Next is later than now, or
+//   - Input and Advance perform everything due by now before they return, so that Next is later than now, or
 //     there is none.
 //   - Effects are in the order of their times. Each has the time at which it was due, never the time of the
 //     call that returned it.

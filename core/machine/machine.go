@@ -36,10 +36,10 @@ const (
 // FromDuration converts a span of wall time or of a scenario.
 func FromDuration(d time.Duration) Time { return Time(d) }
 
-// Duration is t as a span since the run began.
+// Duration returns t as a span since the run began.
 func (t Time) Duration() time.Duration { return time.Duration(t) }
 
-// Seconds is t in seconds, for people and for JSON.
+// Seconds returns t in seconds, for people and for JSON.
 func (t Time) Seconds() float64 { return float64(t) / 1e9 }
 
 // Add returns t+d, or Never where that overflows.
@@ -62,7 +62,7 @@ func (t Time) String() string {
 // that change nothing. Without a fixed order a live and a virtual run of one scenario drift apart.
 type Class uint8
 
-// The classes, in the order in which they are played at equal times.
+// The classes, in their order at equal times.
 const (
 	ClassStepEnd Class = iota
 	ClassAbort

@@ -1,7 +1,7 @@
-// Package record is the one record of what happened to a request.
+// Package record defines the one record of what happened to a request.
 //
 // Every hop (client, Envoy, EPP, sidecar, model server) reports typed events: request, attempt, hop, step, time, and
-// the details a person wants to see. The terminal view, the NDJSON recording and its replay, golden tests, the
+// the details that a person wants to see. The terminal view, the NDJSON recording and its replay, golden tests, the
 // comparison of a live run with a virtual one and every trace export read this one stream. Nothing else is recorded
 // anywhere.
 //

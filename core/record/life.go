@@ -2,7 +2,7 @@ package record
 
 import "github.com/windtunnel/windtunnel/core/machine"
 
-// Life holds the times of a plain request that is answered whole, for runs in which nobody reads more. It stands for
+// Life holds the times of a plain request with a complete answer, for runs in which no reader needs more. It stands for
 // the events that Events returns. A time that has not come is machine.Never.
 type Life struct {
 	Request string

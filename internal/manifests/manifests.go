@@ -21,7 +21,7 @@ func Files(path string) (out []string) {
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
 		return []string{path}
 	}
-	entries, _ := os.ReadDir(path) // Load tells of it
+	entries, _ := os.ReadDir(path) // Load reports the error
 	for _, e := range entries {
 		if files.IsManifest(e.Name()) {
 			out = append(out, filepath.Join(path, e.Name()))

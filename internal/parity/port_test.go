@@ -237,8 +237,8 @@ func (c *portConn) leave() {
 	c.o.await(func() bool { return c.o.server.Active() <= c.o.open })
 }
 
-// notRecorded are families that the recordings left out, because they tell of
-// time or of the process, and those of the documents, which the real one lacks.
+// notRecorded are families that the recordings leave out. They depend on time or on the process, or they come from the
+// documents, and the real picker lacks them.
 var notRecorded = regexp.MustCompile(
 	`_info$|dispatch_cycle_duration|datalayer_(poll|extract)_errors|^inference_objective_(inference_request_metric|request_ttft_seconds)$|^(llmd_epp|scheduler|epp)_`)
 
@@ -321,7 +321,7 @@ func (o *port) get(path string) (int, []byte) {
 	return w.Code, w.Body.Bytes()
 }
 
-// received is what arrived, in the recordings' form.
+// received returns the response that arrived, in the recordings' form.
 func received(in *extprocv3.ProcessingResponse) (m Message) {
 	mutate := func(h *extprocv3.HeaderMutation) {
 		m.SetHeaders = [][2]string{}

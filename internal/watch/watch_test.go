@@ -11,7 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/watch"
 )
 
-// told is a log that sends its lines to a channel.
+// A log that sends its lines to a channel.
 type told chan string
 
 func (c told) Write(line []byte) (int, error) { c <- string(line); return len(line), nil }
@@ -99,7 +99,7 @@ func TestFile(t *testing.T) {
 	}
 	w.Close()
 	put("file", "after the end")
-	close(read) // a load now would panic, and the log would have it
+	close(read) // a load now would panic and leave a line in the log
 	if len(lines) > 0 {
 		t.Errorf("told: %s", <-lines)
 	}

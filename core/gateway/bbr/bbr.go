@@ -1,7 +1,6 @@
-// Package bbr is body-based routing (document 001, docs/documents.md): what reads
-// the model that a request asks for out of its body, ahead of routing, and says to
-// which pool that leads. live/bbr does it on the wire, and virtual time asks for the
-// pool of a model alone.
+// Package bbr implements body-based routing (document 001, docs/documents.md). Ahead of routing, it reads the requested
+// model in a request's body and reports the pool that serves the model. live/bbr does this on the wire. Virtual time
+// only asks for the pool of a model.
 package bbr
 
 import (
@@ -17,46 +16,46 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// The headers that routes match, under the real one's names. Clients' own are taken
-// out.
+// The headers that routes match, under the names of the real router. The router removes the client's own headers of
+// these names.
 const (
 	HeaderModel     = "x-gateway-model-name"
 	HeaderBaseModel = "x-gateway-base-model-name"
 )
 
-// Target is where a model leads.
+// Target is the pool that serves a model.
 type Target struct {
 	// Pool is the number of the pool, from 0.
 	Pool int
-	// Base is the model that the pool serves: the one asked for, or that of an adapter.
+	// Base is the model that the pool serves: the requested one, or the base model of a requested adapter.
 	Base string
 }
 
-// Find says where a model leads; false where nobody serves it.
+// Find returns the target of a model, and false where no pool serves it.
 type Find func(model string) (Target, bool)
 
-// Table is a Find from a list of models.
+// Table is a Find made from a list of models.
 type Table map[string]Target
 
-// Find is where a model leads.
+// Find returns the target of a model.
 func (t Table) Find(model string) (Target, bool) {
 	to, ok := t[model]
 	return to, ok
 }
 
-// Router is how requests are routed by their bodies.
+// Router configures routing by requests' bodies.
 type Router struct {
-	// Fields are what is copied out of the body.
+	// Fields are the fields that the router copies from the body into headers.
 	Fields []Field
-	// Base is the header for the base of the body's model; "" is none.
+	// Base is the header for the base model of the body's model; "" is none.
 	Base string
-	// Find says where a model leads.
+	// Find returns the target of a model.
 	Find Find
-	// Closed answers 404 for a model that Find does not know. Otherwise its base is
-	// said to be empty, and the request passes.
+	// Closed makes the router answer 404 for a model that Find does not know. Otherwise it sets an empty base model,
+	// and the request passes.
 	Closed bool
-	// Strict answers 400 for a body that is no JSON object. Otherwise it passes:
-	// whoever serves it says what is wrong with it.
+	// Strict makes the router answer 400 for a body that is no JSON object. Otherwise the body passes, and the model
+	// server reports the mistake.
 	Strict bool
 }
 
@@ -64,18 +63,18 @@ type Router struct {
 type Field struct {
 	Name   string `json:"fieldName"`
 	Header string `json:"headerName"`
-	// Required answers 400 for a body without the field; otherwise the header is not set.
+	// Required makes the router answer 400 for a body without the field. Otherwise it does not set the header.
 	Required bool `json:"required"`
 }
 
-// Closed is the router of several pools that know all models among them: both
-// headers, and 404 for a model that none of them serves.
+// Closed returns the router for several pools that together know all models: it sets both headers, and answers 404 for
+// a model that none of them serves.
 func Closed(find Find) Router {
 	return Router{Fields: []Field{{Name: "model", Header: HeaderModel}}, Base: HeaderBaseModel, Find: find,
 		Closed: true}
 }
 
-// Headers are those that the router sets. Clients' own are taken out.
+// Headers returns the headers that the router sets. The router removes the client's own headers of these names.
 func (r *Router) Headers() []string {
 	var out []string
 	for _, f := range r.Fields {
@@ -87,13 +86,13 @@ func (r *Router) Headers() []string {
 	return out
 }
 
-// Decision is what becomes of a request: headers for the routes, or an answer.
+// Decision is the router's result for a request: headers for the routes, or an answer.
 type Decision struct {
 	Set    header.List
 	Answer *apierror.Error
 }
 
-// Decide reads a request's body.
+// Decide decides by a request's body.
 func (r *Router) Decide(body []byte) Decision {
 	var d Decision
 	refuse := func(status int, format string, args ...any) Decision {
@@ -131,11 +130,11 @@ func (r *Router) Decide(body []byte) Decision {
 	return d
 }
 
-// Routed answers a stream's Decide: with the headers that the router sets and without clients' own of these names, or
-// with an error in this style. Nobody looks at the response.
+// Routed returns the decision for a stream's Decide effect: the router's headers in place of the client's own, or an
+// error in this style. Responses pass unread.
 func (r *Router) Routed(e *stream.Effect, style stream.ErrorStyle) stream.Decision {
 	out := stream.Decision{Leave: true, Remove: r.Headers()}
-	if e.End { // there is no body
+	if e.End { // the request has no body
 		return out
 	}
 	d := r.Decide(e.Body)
@@ -148,7 +147,7 @@ func (r *Router) Routed(e *stream.Effect, style stream.ErrorStyle) stream.Decisi
 	return out
 }
 
-// Unknown is the answer to a request for a model that no pool serves.
+// Unknown returns the answer for a model that no pool serves.
 func Unknown(model string) *apierror.Error {
 	if len(model) > 256 {
 		model = strings.ToValidUTF8(model[:256], "") + "…"
@@ -156,8 +155,8 @@ func Unknown(model string) *apierror.Error {
 	return &apierror.Error{Status: 404, Message: fmt.Sprintf("The model `%s` does not exist.", model)}
 }
 
-// read are the values of a JSON object's fields, the last of a name that is there
-// twice, as the picker and model servers read it; false where the body is none.
+// read returns the values of a JSON object's fields. Of duplicate names the last counts, as for the picker and model
+// servers. It returns false where the body is no object.
 func read(body []byte, names []string) (map[string]json.RawMessage, bool) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -174,17 +173,16 @@ func read(body []byte, names []string) (map[string]json.RawMessage, bool) {
 			found[name] = value
 		}
 	}
-	if _, err := d.Token(); err != nil { // it is cut off
+	if _, err := d.Token(); err != nil { // the text ends early
 		return nil, false
 	}
-	if _, err := d.Token(); err != io.EOF { // it goes on
+	if _, err := d.Token(); err != io.EOF { // text follows the object
 		return nil, false
 	}
 	return found, true
 }
 
-// text is a field's value as a header carries it; "" where it cannot, or there is
-// none.
+// text returns a field's value in the form of a header, or "" where the value has none.
 func text(value json.RawMessage) string {
 	var out any
 	if json.Unmarshal(value, &out) != nil {
@@ -201,7 +199,7 @@ func text(value json.RawMessage) string {
 	return s
 }
 
-// name is the model of a body's fields: a text, or nobody serves it.
+// name returns the model in a body's fields, or "" where it is not a text.
 func name(values map[string]json.RawMessage) string {
 	v := values["model"]
 	if len(v) == 0 || v[0] != '"' {

@@ -12,7 +12,7 @@ import (
 var table = bbr.Table{"llama": {Pool: 0, Base: "llama"}, "sql": {Pool: 0, Base: "llama"},
 	"qwen": {Pool: 1, Base: "qwen"}}
 
-// What a body asks for is what the headers say; what cannot be read passes.
+// The headers have the values of the body's fields. A body that cannot be read passes.
 func TestDecide(t *testing.T) {
 	closed := bbr.Closed(table.Find)
 	for _, c := range []struct{ body, want string }{
@@ -74,8 +74,7 @@ func TestConfigured(t *testing.T) {
 	}
 }
 
-// Whatever a body is, what is read of it is what a JSON reader reads, and fits into a
-// header.
+// For every body, the router reads the same values as a JSON reader does, and they fit into a header.
 func FuzzModel(f *testing.F) {
 	for _, s := range []string{`{"model":"m"}`, `{"model":"a","model":"b"}`, `{"a":[{"model":1}],"model":"ü"}`, `{`,
 		`{"model":"\u0000"}`} {

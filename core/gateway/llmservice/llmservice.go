@@ -1,7 +1,7 @@
-// Package llmservice reads KServe's LLMInferenceService, and writes the objects that KServe's controller makes of it
+// Package llmservice reads KServe's LLMInferenceService and writes the objects that KServe's controller makes of it
 // with its presets for llm-d: Deployments, Services, an InferencePool with its endpoint picker, an HTTPRoute.
 //
-// Service holds what is read. Service.Objects returns the objects as a text of several YAML documents.
+// Service holds the fields read. Service.Objects returns the objects as several YAML documents.
 package llmservice
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// Service is an LLMInferenceService, as far as its llm-d presets go: a pool of model servers with or without
+// Service is an LLMInferenceService with the features of its llm-d presets: a pool of model servers with or without
 // prefill servers, its endpoint picker, and routes.
 type Service struct {
 	objects.Meta
@@ -54,7 +54,7 @@ type Service struct {
 	} `json:"router"`
 	Storage strictyaml.Inert `json:"storageInitializer"`
 	Tracing strictyaml.Inert `json:"tracing"`
-	// Bases name the LLMInferenceServiceConfigs that say what the service does not, the last one first.
+	// Bases name the LLMInferenceServiceConfigs with defaults for the service. Later ones take precedence.
 	Bases      []ref            `json:"baseRefs" max:"16"`
 	Offloading strictyaml.Inert `json:"kvCacheOffloading"`
 
@@ -80,7 +80,7 @@ type Servers struct {
 	Rollout        strictyaml.Inert  `json:"rolloutStrategy"`
 }
 
-// scheduler is the endpoint picker.
+// scheduler configures the endpoint picker.
 type scheduler struct {
 	Pool struct {
 		Spec strictyaml.Value `json:"spec"`
@@ -101,7 +101,7 @@ type scheduler struct {
 	Tokenizer strictyaml.Inert `json:"tokenizer"`
 }
 
-// Check fails for what the fields' tags do not say.
+// Check reports mistakes that the fields' tags cannot describe.
 func (x *Service) Check(v strictyaml.Value) {
 	if at := v.Get("model").Get("uri"); x.Model.URI == "" && x.Bases == nil {
 		at.Fail(at.Found(), "the model's URI, such as hf://Qwen/Qwen3-0.6B", "")
@@ -118,11 +118,11 @@ type ref struct {
 
 const gatewayAPI = "gateway.networking.k8s.io/v1"
 
-// dict is an object in JSON.
+// dict is a JSON object.
 type dict = map[string]any
 
-// Resolve returns the service with what its Bases say and it does not. config returns the spec of the
-// LLMInferenceServiceConfig of a name in the service's namespace, or one that is not given, which note reports.
+// Resolve returns the service with the missing fields from its Bases. config returns the spec of the
+// LLMInferenceServiceConfig with a name in the service's namespace, or a value that is not given, which note reports.
 func (x *Service) Resolve(config func(name string) strictyaml.Value, note func(text string)) (*Service, error) {
 	if len(x.Bases) == 0 {
 		return x, nil
@@ -155,8 +155,8 @@ func (x *Service) Resolve(config func(name string) strictyaml.Value, note func(t
 	return out, nil
 }
 
-// merged returns a value with what another one says instead, as Kubernetes merges pods: field by field, and lists of
-// named objects by their names.
+// merged returns a value with another one merged over it, as Kubernetes merges pods: field by field, and lists of named
+// objects by their names.
 func merged(under, over any) any {
 	switch o := over.(type) {
 	case nil:
@@ -194,8 +194,8 @@ func merged(under, over any) any {
 	return over
 }
 
-// Objects returns the objects of the service, as YAML. gatewayThere says that the Gateway exists to which the route
-// attaches where the service names none: DefaultGateway in DefaultNamespace.
+// Objects returns the objects of the service, as YAML. A route attaches to the Gateway DefaultGateway in
+// DefaultNamespace where the service names no Gateway; gatewayThere says that this Gateway exists.
 func (x *Service) Objects(gatewayThere bool) ([]byte, error) {
 	var text strings.Builder
 	for _, o := range x.objects(gatewayThere) {
@@ -212,7 +212,7 @@ func (x *Service) Objects(gatewayThere bool) ([]byte, error) {
 // Routed reports whether the service has a router, without which no route leads to it.
 func (x *Service) Routed() bool { return x.Router != nil }
 
-// DefaultGateway and DefaultNamespace name the Gateway of routes whose service names none.
+// DefaultGateway and DefaultNamespace name the Gateway of a service that names none.
 const (
 	DefaultGateway   = "kserve-ingress-gateway"
 	DefaultNamespace = "kserve"
@@ -244,7 +244,7 @@ func (x *Service) workload(name string, replicas *int, labels map[string]string,
 		"selector": dict{"matchLabels": labels}, "template": dict{"metadata": dict{"labels": labels}, "spec": pod}}})
 }
 
-// objects returns what KServe's controller makes of the service.
+// objects returns the objects that KServe's controller makes of the service.
 func (x *Service) objects(gatewayThere bool) (out []dict) {
 	labels := map[string]string{"app.kubernetes.io/name": x.Name, "app.kubernetes.io/part-of": "llminferenceservice",
 		"kserve.io/component": "workload"}
@@ -307,8 +307,8 @@ func (x *Service) objects(gatewayThere bool) (out []dict) {
 	return append(out, x.object(gatewayAPI, "HTTPRoute", x.Name+"-kserve-route", dict{"spec": spec}))
 }
 
-// rules are the route's where the service gives none: the inference endpoints below the service's path lead to the
-// pool, all others to its model servers.
+// rules returns the route's rules where the service has none. The inference endpoints below the service's path lead to
+// the pool, and all other paths to its model servers.
 func (x *Service) rules(pool, whole dict) (out []dict) {
 	for _, base := range []string{"/" + x.Namespace + "/" + x.Name,
 		"/publishers/" + x.Namespace + "/models/" + x.modelName()} {
@@ -327,7 +327,7 @@ func (x *Service) rules(pool, whole dict) (out []dict) {
 	return out
 }
 
-// given returns what a field holds as an object of its own.
+// given returns a field's object as a dict of its own.
 func given(v strictyaml.Value) dict {
 	o, _ := v.Any().(dict)
 	if o == nil {
@@ -336,14 +336,14 @@ func given(v strictyaml.Value) dict {
 	return maps.Clone(o)
 }
 
-// fill sets a field that is not there.
+// fill sets a field that is missing.
 func fill(o dict, field string, value any) {
 	if o[field] == nil {
 		o[field] = value
 	}
 }
 
-// container returns the container of a name among a pod's, which it adds if the pod has none.
+// container returns the container with a name in a pod. It adds the container if the pod has none.
 func container(pod dict, list, name string) dict {
 	all, _ := pod[list].([]any)
 	for _, c := range all {
@@ -356,7 +356,7 @@ func container(pod dict, list, name string) dict {
 	return o
 }
 
-// pod returns a model server's pod: its template, with what it leaves out from the preset.
+// pod returns a model server's pod: its template, with missing parts from the preset.
 func (x *Service) pod(s *Servers, port int) dict {
 	pod := given(s.Template)
 	main := container(pod, "containers", "main")
@@ -406,7 +406,7 @@ func (x *Service) scheduler(s *scheduler, pool string) []dict {
 	case c.Inline.IsText():
 		text = c.Inline.Text()
 	case c.Inline.Given():
-		raw, _ := json.Marshal(c.Inline.Any()) // YAML has nothing that JSON has not, but numbers such as .inf
+		raw, _ := json.Marshal(c.Inline.Any()) // YAML's only values that JSON lacks are numbers such as .inf
 		text = string(raw)
 	case x.Prefill != nil:
 		text = disaggregated
@@ -432,7 +432,7 @@ func (x *Service) scheduler(s *scheduler, pool string) []dict {
 	return out
 }
 
-// The configurations of endpoint pickers where a service gives none.
+// The configurations of endpoint pickers for services without one.
 const (
 	unified = `apiVersion: llm-d.ai/v1alpha1
 kind: EndpointPickerConfig
@@ -465,13 +465,13 @@ schedulingProfiles:
 var placeholder = regexp.MustCompile("\\{\\{-? *(?:(ChildName) )?\\.(Spec\\.Model\\.Name|ObjectMeta\\.Name|" +
 	"ObjectMeta\\.Namespace)(?: [`](-[a-z-]+)[`])? *-?\\}\\}")
 
-// filled returns a JSON text with the service's names in the place of the expressions that KServe's templates use.
+// filled returns a JSON text in which the service's names replace the expressions of KServe's templates.
 func (x *Service) filled(text string) string {
 	return placeholder.ReplaceAllStringFunc(text, func(found string) string {
 		parts := placeholder.FindStringSubmatch(found)
 		name := map[string]string{"Spec.Model.Name": x.modelName(), "ObjectMeta.Name": x.Name,
 			"ObjectMeta.Namespace": x.Namespace}[parts[2]]
-		raw, _ := json.Marshal(name + parts[3]) // a text has JSON
+		raw, _ := json.Marshal(name + parts[3]) // every text has a JSON form
 		return strings.Trim(string(raw), `"`)
 	})
 }

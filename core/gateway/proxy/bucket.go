@@ -7,16 +7,16 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Bucket holds the tokens of one route's rate limit. It begins full, and fills without steps, as Envoy's does.
+// Bucket holds the tokens of one route's rate limit. Like Envoy's, it begins full and fills continuously.
 type Bucket struct {
 	Limit gateway.RateLimit
-	spent uint64       // billionths of tokens that are missing
-	at    machine.Time // until when it has filled, in billionths of the limit's unit
+	spent uint64       // missing tokens, in billionths
+	at    machine.Time // filled up to this time, in billionths of the limit's unit
 }
 
 const token = 1_000_000_000
 
-// Take takes a token at a time and reports whether there was one.
+// Take takes a token at time now and reports whether there was one.
 func (b *Bucket) Take(now machine.Time) bool {
 	now /= machine.FromDuration(b.Limit.Every()) / token
 	over, back := bits.Mul64(uint64(max(0, now-b.at)), uint64(b.Limit.Requests))

@@ -21,21 +21,21 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// Limits of what one script may cost.
+// Limits on the cost of one script.
 const (
 	maxScript  = 32 << 10  // bytes
 	maxRead    = 256 << 10 // bytes of all variables that a script's expansions read
-	maxSteps   = 10_000    // statements, those of a loop once a round
+	maxSteps   = 10_000    // statements; those of a loop count in each round
 	maxPattern = 256       // bytes
-	maxDepth   = 100       // scripts and functions within one another
+	maxDepth   = 100       // nesting of scripts and functions
 )
 
 // Command is the program that a script runs.
 type Command struct {
 	Args []string
-	// Env holds the variables that the program's environment has.
+	// Env holds the program's environment variables.
 	Env map[string]string
-	// Notes name what the script asks for and does not get.
+	// Notes name what the script uses and Read does not provide.
 	Notes []string
 }
 
@@ -44,7 +44,7 @@ type Command struct {
 // for a script that runs no program.
 func Read(line []string, env map[string]string, known func(args []string) bool) (c *Command, err error) {
 	defer func() {
-		if r := recover(); r != nil { // the library panics at some expressions that make no sense
+		if r := recover(); r != nil { // the library panics on some invalid expressions
 			c, err = nil, fmt.Errorf("its script cannot be read: %v", r)
 		}
 	}()
@@ -69,7 +69,7 @@ type shell struct {
 
 	read, steps, depth int
 	found              *Command
-	fits               bool // known accepts found
+	fits               bool // known accepts the command found
 	ended, returned    bool // by exit or exec, and by return
 	notes              []string
 	err                error
@@ -145,7 +145,7 @@ func (s *shell) source(text string) {
 	s.depth--
 }
 
-// check refuses what would take more time or memory than the text that asks for it.
+// check refuses code that would take far more time or memory than its text.
 func (s *shell) check(n syntax.Node) {
 	cost := func(words ...*syntax.Word) {
 		for _, w := range words {
@@ -222,10 +222,10 @@ func (s *shell) Set(name string, v expand.Variable) error {
 }
 
 func (s *shell) set(name, value string) {
-	_ = s.Set(name, expand.Variable{Set: true, Kind: expand.String, Str: value}) // it has no error
+	_ = s.Set(name, expand.Variable{Set: true, Kind: expand.String, Str: value}) // Set returns no error
 }
 
-// substitute is a command substitution, which gives nothing.
+// substitute replaces a command substitution by nothing.
 func (s *shell) substitute(_ io.Writer, n *syntax.CmdSubst) error {
 	var text strings.Builder
 	word := &syntax.Word{Parts: []syntax.WordPart{n}}
@@ -237,7 +237,7 @@ func (s *shell) substitute(_ io.Writer, n *syntax.CmdSubst) error {
 	return nil
 }
 
-// fields returns words as a command gets them.
+// fields expands words to the arguments of a command.
 func (s *shell) fields(words []*syntax.Word) []string {
 	for _, w := range words {
 		if split := *w; syntax.SplitBraces(&split) {
@@ -252,7 +252,7 @@ func (s *shell) fields(words []*syntax.Word) []string {
 	return out
 }
 
-// literal returns a word as a variable gets it.
+// literal expands a word to the value of a variable.
 func (s *shell) literal(w *syntax.Word) string {
 	if w == nil {
 		return ""
@@ -351,7 +351,7 @@ func (s *shell) command(c syntax.Command) bool {
 	return true
 }
 
-// declare makes a declaration's variable, exported where the declaration says so.
+// declare sets a declaration's variable, and exports it where the declaration does.
 func (s *shell) declare(variant string, a *syntax.Assign) {
 	if a.Name == nil {
 		return // an option
@@ -380,8 +380,8 @@ func (s *shell) assign(a *syntax.Assign) {
 		old := s.Get(a.Name.Value)
 		v.Str, v.List = old.Str+v.Str, append(slices.Clone(old.List), v.List...)
 	}
-	if a.Index == nil { // elements of arrays are left out
-		_ = s.Set(a.Name.Value, v) // it has no error
+	if a.Index == nil { // elements of arrays are ignored
+		_ = s.Set(a.Name.Value, v) // Set returns no error
 	}
 }
 
@@ -407,7 +407,7 @@ func (s *shell) call(c *syntax.CallExpr) bool {
 	return ok
 }
 
-// run runs a command's words: what a shell does itself, or a program.
+// run runs a command: one of the shell's own, or a program.
 func (s *shell) run(n syntax.Node, args []string) bool {
 	rest := args[1:]
 	switch args[0] {

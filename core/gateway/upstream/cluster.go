@@ -10,48 +10,47 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Look is how often pickers are told which endpoints are out.
+// Look is the interval at which pickers learn which endpoints are out.
 const Look = 200 * time.Millisecond
 
-// Config is what a Cluster is made of.
+// Config has the parts of a Cluster.
 type Config struct {
-	// Seed and requests' ids are what is drawn from.
+	// Seed and the requests' ids key all random values.
 	Seed uint64
-	// Endpoints are there from the beginning, and known to be well.
+	// Endpoints exist from the beginning and count as healthy.
 	Endpoints []string
-	// Streams is how many requests a connection takes at once: 1 with HTTP/1.
+	// Streams is the number of concurrent requests on one connection: 1 with HTTP/1.
 	Streams int
-	// Limits are the policy's, nil for none.
+	// Limits are the policy's limits, or nil.
 	Limits *gateway.Limits
-	// Health is how endpoints are probed; nil is not.
+	// Health configures the health checks of endpoints; nil turns them off.
 	Health *objects.Health
-	// Lost is what Envoy calls a connection that ended.
+	// Lost is Envoy's term for a connection that ended.
 	Lost string
 }
 
-// Kind is what an Effect says.
+// Kind is the type of an Effect.
 type Kind uint8
 
 // The kinds of effects.
 const (
 	// Try sends a request to Endpoint, as its attempt number Attempt.
 	Try Kind = iota
-	// Pass lets the answer of the attempt pass.
+	// Pass passes the attempt's answer on to the client.
 	Pass
-	// Drop ends the attempt, of which nothing is wanted any more.
+	// Drop ends an attempt whose result is no longer needed.
 	Drop
-	// Answered answers the request with Answer, in place of the endpoint.
+	// Answered answers the request with Answer instead of the endpoint's answer.
 	Answered
-	// Cut breaks the answer off that has begun.
+	// Cut breaks off an answer that has begun.
 	Cut
-	// Out says that Endpoints are those which no picker should choose: they are
-	// ejected, or fail their health checks.
+	// Out lists in Endpoints those that no picker should choose, because they are ejected or fail their health checks.
 	Out
-	// Probe asks Endpoint how it is, as the probe number Attempt.
+	// Probe sends Endpoint a health check, with the probe number Attempt.
 	Probe
 )
 
-// Effect is one thing to do.
+// Effect is one thing for the driver to do.
 type Effect struct {
 	At        machine.Time
 	Kind      Kind
@@ -62,57 +61,54 @@ type Effect struct {
 	Endpoints []string
 }
 
-// Due is when it was due.
+// Due returns At.
 func (e Effect) Due() machine.Time { return e.At }
 
-// Message is what a Cluster is told.
+// Message is an event that the driver reports to a Cluster.
 type Message interface{ message() }
 
-// Begin says that a request's headers are here, which the picker has decided about.
+// Begin reports a request's headers, after the picker's decision.
 type Begin struct {
-	// Request is a number that no other in flight has, ID what is drawn from.
+	// Request is a number that no other request in flight has. ID keys the request's random values.
 	Request uint64
 	ID      string
 	gateway.Attempts
-	// Named are the picker's endpoints, in the order in which they are to be tried; any
-	// other is tried where there is none of them any more.
+	// Named are the picker's endpoints, in the order of attempts. When none of them is left, the Cluster tries any
+	// other one.
 	Named []string
 }
 
-// Whole says that all of a request has been sent.
+// Whole reports that all of a request has been sent.
 type Whole struct{ Request uint64 }
 
-// Head is the head of an attempt's answer. Code is the status of a call by gRPC that ends with
-// it, 0 for none.
+// Head is the head of an attempt's answer. Code is the gRPC status, if the head ends a gRPC call, and otherwise 0.
 type Head struct {
 	Request      uint64
 	Attempt      int
 	Status, Code int
-	End          bool // nothing comes behind it
+	End          bool // nothing follows it
 }
 
-// Ended says that an attempt's answer is whole.
+// Ended reports that an attempt's answer is complete.
 type Ended struct {
 	Request uint64
 	Attempt int
 }
 
-// Broken says that the connection of an attempt broke, or that none was made: it was
-// Refused.
+// Broken reports that an attempt's connection broke, or could not be made (Refused).
 type Broken struct {
 	Request uint64
 	Attempt int
 	Refused bool
 }
 
-// Left says that nobody waits for a request any more.
+// Left reports that the client no longer waits for a request.
 type Left struct{ Request uint64 }
 
-// Endpoints says which endpoints there are from now on.
+// Endpoints replaces the list of endpoints.
 type Endpoints struct{ List []string }
 
-// Probed is what came of a probe: the endpoint is well, or answered something else, or
-// not at all.
+// Probed is the result of a probe: the endpoint is healthy, gave another answer, or gave none.
 type Probed struct {
 	Endpoint       string
 	Probe          int
@@ -134,28 +130,27 @@ type Cluster struct {
 	now    machine.Time
 	fx     *machine.Effects[Effect] // the caller's, during a call
 	timers machine.Heap[timer]
-	timed  uint64 // timers so far
+	timed  uint64 // number of timers so far
 
 	hosts     []*host
-	turn      uint64 // of round robin
+	turn      uint64 // position of round robin
 	exchanges map[uint64]*exchange
-	out       []string // as was said last
+	out       []string // as last reported
 
-	// What breakers count.
+	// Counters for the circuit breakers.
 	connections, pending, requests, retries int
-	ejected                                 int    // hosts
-	drawn                                   uint64 // ejections that were drawn for
+	ejected                                 int    // number of ejected hosts
+	drawn                                   uint64 // number of draws for ejections
 	interval                                machine.Handle
 }
 
-// timer is something by the clock: of an exchange, of a host's probes, or of ejections where it
-// has neither.
+// timer belongs to an exchange, to a host's health checks or, if both are nil, to outlier detection.
 type timer struct {
 	of   *exchange
 	host *host
 }
 
-// host is one endpoint.
+// host is the state of one endpoint.
 type host struct {
 	endpoint             string
 	gone                 bool
@@ -165,7 +160,7 @@ type host struct {
 	health
 }
 
-// New is a Cluster at the time 0.
+// New returns a Cluster at time 0.
 func New(c Config) *Cluster {
 	if c.Limits == nil {
 		c.Limits = &gateway.Limits{}
@@ -182,10 +177,10 @@ func New(c Config) *Cluster {
 	return x
 }
 
-// InFlight is how many requests there are, and Timed whether any of them waits for the clock.
+// InFlight returns the number of requests.
 func (x *Cluster) InFlight() int { return len(x.exchanges) }
 
-// Timed says whether a request waits for something by the clock.
+// Timed reports whether any request waits for a timer.
 func (x *Cluster) Timed() bool {
 	for _, e := range x.exchanges {
 		if e.timer != 0 {
@@ -195,7 +190,7 @@ func (x *Cluster) Timed() bool {
 	return false
 }
 
-// Next is when the cluster wants to be advanced.
+// Next returns the time at which the cluster must be advanced.
 func (x *Cluster) Next() (machine.Time, bool) {
 	if x.timers.Len() == 0 {
 		return machine.Never, false
@@ -204,7 +199,7 @@ func (x *Cluster) Next() (machine.Time, bool) {
 	return machine.Time(k.First), true
 }
 
-// Advance plays what is due by now.
+// Advance performs everything that is due by now.
 func (x *Cluster) Advance(now machine.Time, fx *machine.Effects[Effect]) {
 	until := max(now, x.now)
 	x.fx = fx
@@ -230,8 +225,7 @@ func (x *Cluster) Advance(now machine.Time, fx *machine.Effects[Effect]) {
 	x.now, x.fx = until, nil
 }
 
-// Input takes a message. One about a request that is not there, or of an attempt that is
-// over, does nothing.
+// Input takes a message. It ignores messages about unknown requests and about attempts that have ended.
 func (x *Cluster) Input(now machine.Time, m Message, fx *machine.Effects[Effect]) {
 	x.Advance(now, fx)
 	x.fx = fx
@@ -270,7 +264,7 @@ func (x *Cluster) Input(now machine.Time, m Message, fx *machine.Effects[Effect]
 	x.fx = nil
 }
 
-// flying is the request whose attempt this is, as long as it is under way.
+// flying returns the request of an attempt, if the attempt is in flight.
 func (x *Cluster) flying(request uint64, attempt int) *exchange {
 	if e := x.exchanges[request]; e != nil && e.attempt == attempt && e.host != nil && !e.waits {
 		return e
@@ -297,7 +291,7 @@ func (x *Cluster) host(endpoint string) *host {
 	return nil
 }
 
-// join adds an endpoint. One that is probed is out until it is known to be well.
+// join adds an endpoint. If the cluster has health checks, the endpoint is out until one succeeds or well is true.
 func (x *Cluster) join(endpoint string, well bool) {
 	h := &host{endpoint: endpoint}
 	x.hosts = append(x.hosts, h)
@@ -312,8 +306,7 @@ func (x *Cluster) join(endpoint string, well bool) {
 	}
 }
 
-// follow takes the endpoints that there are. What is under way to one that has gone goes on;
-// its connections count no more.
+// follow replaces the list of endpoints. Attempts at a removed endpoint continue, and its connections no longer count.
 func (x *Cluster) follow(list []string) {
 	x.hosts = slices.DeleteFunc(x.hosts, func(h *host) bool {
 		if slices.Contains(list, h.endpoint) {
@@ -334,7 +327,7 @@ func (x *Cluster) follow(list []string) {
 	x.tell()
 }
 
-// tell says which endpoints are out, where that has changed.
+// The cluster reports the endpoints that are out each time they change.
 func (x *Cluster) tell() {
 	var out []string
 	for _, h := range x.hosts {
@@ -348,8 +341,8 @@ func (x *Cluster) tell() {
 	}
 }
 
-// Usable are those of a list that are not out; where that is none of them all are, since
-// somebody must answer.
+// Usable returns the entries of a list that are not out. Where all are out it returns the whole list, since one of them
+// must serve the request.
 func Usable[E any](list []E, out []string, endpoint func(E) string) []E {
 	usable := slices.DeleteFunc(slices.Clone(list), func(e E) bool { return slices.Contains(out, endpoint(e)) })
 	if len(usable) == 0 {

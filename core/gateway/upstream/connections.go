@@ -5,8 +5,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// connect has the attempt go over a connection of the endpoint's that is free, or a new
-// one; where there may be no more it waits for one.
+// connect starts the attempt on a free connection to the endpoint, or on a new one. Where the limits allow no new one,
+// the attempt waits.
 func (x *Cluster) connect(e *exchange, h *host) {
 	if x.free(h) {
 		x.attach(e, h)
@@ -22,11 +22,11 @@ func (x *Cluster) connect(e *exchange, h *host) {
 	x.serve(h)
 }
 
-// free says whether a connection of the endpoint's takes one more request.
+// free reports whether a connection to the endpoint can take one more request.
 func (x *Cluster) free(h *host) bool { return h.streams < h.connections*x.c.Streams }
 
-// serve gives those that wait the connections that there are, or may be. An endpoint
-// has one in any case.
+// serve gives waiting attempts the connections that exist, or that the limits allow. Every endpoint may have at least
+// one.
 func (x *Cluster) serve(h *host) {
 	for len(h.waiting) > 0 {
 		if !x.free(h) {
@@ -46,7 +46,7 @@ func (x *Cluster) serve(h *host) {
 	}
 }
 
-// attach sends the attempt.
+// attach sends the attempt on a connection.
 func (x *Cluster) attach(e *exchange, h *host) {
 	if !below(x.requests, x.c.Limits.Requests) {
 		x.lose(e, false, proxy.Overflow)
@@ -61,7 +61,7 @@ func (x *Cluster) attach(e *exchange, h *host) {
 	x.say(Effect{Kind: Try, Request: e.number, Attempt: e.attempt, Endpoint: h.endpoint})
 }
 
-// release takes an attempt off its connection. With HTTP/1 that is closed unless it may be kept.
+// release removes an attempt from its connection. An HTTP/1 connection is then closed, unless keep is true.
 func (x *Cluster) release(e *exchange, keep bool) {
 	h := e.host
 	e.host, e.until = nil, machine.Never

@@ -10,27 +10,27 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// exchange is one request with its answer.
+// exchange is one request with its attempts and its answer.
 type exchange struct {
 	gateway.Attempts
 	number   uint64
 	named    []string // not tried yet
 	draw     machine.Draw
 	attempt  int
-	host     *host   // of the attempt; nil between two
-	tried    []*host // so far
-	waits    bool    // for a connection
-	sent     bool    // all of the request has been
-	begun    bool    // the answer has
-	retrying bool    // it counts as a retry
-	left     int     // retries
+	host     *host   // the attempt's host; nil between two attempts
+	tried    []*host // hosts tried so far
+	waits    bool    // the attempt waits for a connection
+	sent     bool    // all of the request has been sent
+	begun    bool    // the answer has begun
+	retrying bool    // the attempt counts as a retry
+	left     int     // remaining retries
 	backoff  time.Duration
-	whole    machine.Time // when all must be over; Never is never
-	until    machine.Time // when the attempt must have answered, or the next one begins
+	whole    machine.Time // the deadline of the exchange, or Never
+	until    machine.Time // the attempt's deadline, or the start of the next one
 	timer    machine.Handle
 }
 
-// Reselections is how often Envoy looks for an endpoint that has not been tried
+// Reselections is how often Envoy draws again to find an endpoint that it has not tried
 // (host_selection_retry_max_attempts).
 const Reselections = 5
 
@@ -57,8 +57,8 @@ func (x *Cluster) try(e *exchange) {
 	x.connect(e, h)
 }
 
-// choose is where the attempt goes: to the next of the picker's endpoints, whatever is known
-// of its health, else by turns to those that are well; nil where there is none.
+// choose returns the host of the next attempt. It is the next of the picker's endpoints, whether healthy or not;
+// without one, it is the next healthy endpoint in turn. It returns nil where there is none.
 func (x *Cluster) choose(e *exchange) (h *host) {
 	for range 1 + Reselections {
 		if h = x.pick(e); h == nil || !slices.Contains(e.tried, h) {
@@ -99,7 +99,7 @@ func (x *Cluster) pick(e *exchange) *host {
 	return well[(x.turn-1)%uint64(len(well))]
 }
 
-// sent is the end of the request, from which its times count.
+// sent handles the end of the request. The request's timeouts begin there.
 func (x *Cluster) sent(e *exchange) {
 	e.sent = true
 	if e.Whole > 0 {
@@ -111,7 +111,7 @@ func (x *Cluster) sent(e *exchange) {
 	x.rearm(e)
 }
 
-// limit bounds the attempt.
+// limit sets the attempt's deadline.
 func (x *Cluster) limit(e *exchange) {
 	if e.Try > 0 {
 		e.until = x.now.Add(machine.FromDuration(e.Try))
@@ -126,7 +126,8 @@ func (x *Cluster) rearm(e *exchange) {
 	}
 }
 
-// due is an exchange's time: all of it is over, or the attempt, or the wait before the next.
+// due handles an exchange's timer: the deadline of the exchange or of the attempt, or the end of the wait before the
+// next one.
 func (x *Cluster) due(e *exchange) {
 	switch {
 	case e.whole <= x.now:
@@ -157,7 +158,7 @@ func (x *Cluster) due(e *exchange) {
 	}
 }
 
-// head is the head of an attempt's answer: it is passed on, or the attempt is made again.
+// head takes the head of an attempt's answer, and passes it on or retries.
 func (x *Cluster) head(e *exchange, m *Head) {
 	h := e.host
 	x.local(h, true)
@@ -177,7 +178,7 @@ func (x *Cluster) head(e *exchange, m *Head) {
 	x.say(Effect{Kind: Pass, Request: e.number, Attempt: e.attempt})
 }
 
-// broken is the connection of an attempt breaking.
+// broken handles the end of an attempt's connection.
 func (x *Cluster) broken(e *exchange, refused bool) {
 	h := e.host
 	if !refused {
@@ -197,7 +198,7 @@ func (x *Cluster) broken(e *exchange, refused bool) {
 	x.lose(e, e.resets(refused), reason)
 }
 
-// lose is an attempt that came to nothing: it is made again, or Envoy answers.
+// lose handles an attempt without an answer: it retries, or Envoy answers.
 func (x *Cluster) lose(e *exchange, again bool, reason string) {
 	if x.again(e, again) {
 		return
@@ -205,7 +206,7 @@ func (x *Cluster) lose(e *exchange, again bool, reason string) {
 	x.answer(e, proxy.Lost(reason, e.attempt))
 }
 
-// answers says whether an answer with this head is to be tried again.
+// answers reports whether an answer with this head asks for a retry.
 func (e *exchange) answers(m *Head) bool {
 	on := func(name string) bool { return slices.Contains(e.On, name) }
 	return on("5xx") && m.Status >= 500 || on("gateway-error") && (m.Status >= 502 && m.Status <= 504) ||
@@ -213,12 +214,11 @@ func (e *exchange) answers(m *Head) bool {
 		on("retriable-status-codes") && slices.Contains(e.Codes, m.Status) || m.Code > 0 && on(calls[m.Code])
 }
 
-// calls are the conditions of calls by gRPC, by their status.
+// calls maps gRPC statuses to the retry conditions of gRPC.
 var calls = map[int]string{1: "cancelled", 4: "deadline-exceeded", 8: "resource-exhausted", 13: "internal",
 	14: "unavailable"}
 
-// resets says whether an attempt that was reset, or refused a connection, is to be tried
-// again.
+// resets reports whether a reset or refused attempt asks for a retry.
 func (e *exchange) resets(refused bool) bool {
 	return slices.ContainsFunc(e.On, func(on string) bool {
 		return on == "reset" || on == "5xx" || on == "gateway-error" || refused &&
@@ -226,7 +226,7 @@ func (e *exchange) resets(refused bool) bool {
 	})
 }
 
-// again has an attempt be made again, and says whether it is.
+// again retries an attempt if it may, and reports whether it does.
 func (x *Cluster) again(e *exchange, wanted bool) bool {
 	x.retried(e)
 	if !x.may(e, wanted) {
@@ -236,7 +236,7 @@ func (x *Cluster) again(e *exchange, wanted bool) bool {
 	return true
 }
 
-// retried is the end of a retry, for those who count them.
+// retried ends a retry, for the breaker and the budget.
 func (x *Cluster) retried(e *exchange) {
 	if e.retrying {
 		e.retrying = false
@@ -244,8 +244,7 @@ func (x *Cluster) retried(e *exchange) {
 	}
 }
 
-// may says whether the request is tried again: it has retries left, and the cluster has room for
-// one more.
+// may reports whether the request is retried: it has retries left, and the cluster allows one more.
 func (x *Cluster) may(e *exchange, wanted bool) bool {
 	if !wanted || e.left == 0 {
 		return false
@@ -259,24 +258,24 @@ func (x *Cluster) may(e *exchange, wanted bool) bool {
 	return true
 }
 
-// retryable says whether there is room for a retry: within the budget, a share of the
-// requests that are active, where there is one, else below the breaker.
+// retryable reports whether the cluster allows one more retry. With a budget, retries may be a share of the active
+// requests. Without one, the circuit breaker limits them.
 func (x *Cluster) retryable() bool {
 	l := x.c.Limits
 	if l.Budget == nil {
 		return below(x.retries, l.Retries)
 	}
-	least := 3 // Envoy's own min_retry_concurrency
+	least := 3 // Envoy's default of min_retry_concurrency
 	if l.Least != nil {
 		least = *l.Least
 	}
 	return x.retries < max(int(*l.Budget/100*float64(x.requests+x.pending)), least)
 }
 
-// below says whether there is room for one more.
+// below reports whether one more is allowed.
 func below(n int, most *int) bool { return most == nil || n < *most }
 
-// back waits before the next attempt.
+// back starts the wait before the next attempt.
 func (x *Cluster) back(e *exchange) {
 	wait := e.draw.Intn(int(e.backoff / time.Millisecond))
 	e.backoff = min(2*e.backoff, e.Max)
@@ -295,7 +294,7 @@ func (x *Cluster) answer(e *exchange, a stream.Answer) {
 	x.end(e)
 }
 
-// drop ends the attempt that is under way, if there is one.
+// drop ends the current attempt, if there is one.
 func (x *Cluster) drop(e *exchange) {
 	switch h := e.host; {
 	case h == nil:
@@ -310,7 +309,7 @@ func (x *Cluster) drop(e *exchange) {
 	e.until = machine.Never
 }
 
-// end forgets the exchange.
+// end removes the exchange.
 func (x *Cluster) end(e *exchange) {
 	x.retried(e)
 	x.timers.Remove(&e.timer)

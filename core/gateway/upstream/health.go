@@ -2,16 +2,16 @@ package upstream
 
 import "github.com/windtunnel/windtunnel/core/machine"
 
-// health is what is known of an endpoint by its probes.
+// health is the result of an endpoint's health checks so far.
 type health struct {
 	failing bool
-	row     int // probes in a row that say otherwise
-	probe   int // the last one's number
+	row     int // successive probes with the other result
+	probe   int // the number of the last probe
 	probing bool
-	timer   machine.Handle // of the probe's end, or of the next one
+	timer   machine.Handle // for the probe's end, or for the next probe
 }
 
-// look is the time of a host's next probe, or the end of one that was not answered.
+// look starts a host's next probe, or ends one that had no answer in time.
 func (x *Cluster) look(h *host) {
 	if h.probing {
 		x.probed(h, false, false)
@@ -23,12 +23,11 @@ func (x *Cluster) look(h *host) {
 	x.say(Effect{Kind: Probe, Endpoint: h.endpoint, Attempt: h.probe})
 }
 
-// probed is what came of a probe. An answer that is wrong counts at once, and so does the
-// first probe of an endpoint.
+// probed takes the result of a probe. A wrong answer counts at once, and so does the first probe of an endpoint.
 func (x *Cluster) probed(h *host, well, answered bool) {
 	h.probing = false
 	x.await(&h.timer, x.now.Add(machine.FromDuration(x.c.Health.Interval)), timer{host: h})
-	if well != h.failing { // nothing new
+	if well != h.failing { // no change
 		h.row = 0
 		return
 	}

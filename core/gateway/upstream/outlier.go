@@ -9,31 +9,31 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// record is what outlier detection knows of an endpoint.
+// record holds an endpoint's results for outlier detection.
 type record struct {
-	fives, gateways, locals int // failures in a row
+	fives, gateways, locals int // successive failures
 	answers, reached        rate
 	ejected                 bool
 	since                   machine.Time
-	times                   int // that its time out counts; it goes back while all is well
+	times                   int // multiplies its ejection time; falls again while the endpoint is healthy
 }
 
-// rate is how many of an interval's requests came off well.
+// rate counts an interval's requests, and the successful ones among them.
 type rate struct{ all, good int }
 
-// outlier is a policy's outlier detection, with Envoy's own values where it says
-// nothing. What is 0 ejects nobody.
+// outlier is a policy's outlier detection, with Envoy's defaults for missing fields. A threshold of 0 ejects no
+// endpoint.
 type outlier struct {
 	fives, gateways, locals int
 	interval, base, longest time.Duration
 	percent                 int
-	successRate             int // how many of a hundred ejections are carried out
+	successRate             int // percentage of ejections that are enforced
 	hosts, volume           int
 	failures                int
 	always                  bool
 }
 
-// Envoy's own values of what no policy has.
+// Envoy's defaults of settings that no policy has.
 const (
 	longestEjection   = 300 * time.Second
 	deviations        = 1.9 // success_rate_stdev_factor
@@ -69,7 +69,7 @@ func (x *Cluster) outlier() outlier {
 	return out
 }
 
-// answered notes an answer's status, that of a call by gRPC as HTTP has it.
+// answered records an answer's status. A gRPC call counts with the HTTP status for its gRPC status.
 func (x *Cluster) answered(h *host, m *Head) {
 	status := m.Status
 	if m.Code > 0 {
@@ -78,11 +78,10 @@ func (x *Cluster) answered(h *host, m *Head) {
 	x.status(h, status)
 }
 
-// ofCalls are the statuses of HTTP that Envoy has for those of gRPC which are failures of
-// the server's.
+// ofCalls maps gRPC statuses that are the server's failures to Envoy's HTTP statuses.
 var ofCalls = map[int]int{2: 500, 4: 504, 12: 501, 13: 500, 14: 503, 15: 500}
 
-// status notes what an endpoint answered, or what counts as its answer.
+// status records the status of an endpoint's answer, or of what counts as its answer.
 func (x *Cluster) status(h *host, status int) {
 	if x.c.Limits.Outlier == nil {
 		return
@@ -108,7 +107,7 @@ func (x *Cluster) status(h *host, status int) {
 	}
 }
 
-// failed notes that an attempt came to nothing, with the status that Envoy has for it.
+// failed records an attempt without an answer, with Envoy's status for it.
 func (x *Cluster) failed(h *host, status int) {
 	if o := x.c.Limits.Outlier; o == nil || !o.Split {
 		x.status(h, status)
@@ -117,7 +116,7 @@ func (x *Cluster) failed(h *host, status int) {
 	x.local(h, false)
 }
 
-// local notes whether an endpoint could be reached, where that counts apart.
+// local records whether an endpoint could be reached, where the policy counts such failures separately.
 func (x *Cluster) local(h *host, reached bool) {
 	if o := x.c.Limits.Outlier; o == nil || !o.Split {
 		return
@@ -134,8 +133,8 @@ func (x *Cluster) local(h *host, reached bool) {
 	}
 }
 
-// eject takes an endpoint out, where no more are out then than may be; percent is
-// how many of a hundred are carried out.
+// eject ejects an endpoint, unless that exceeds the highest share of ejected endpoints. percent is the probability of
+// the ejection in percent.
 func (x *Cluster) eject(h *host, percent int) {
 	o := x.outlier()
 	if h.ejected || h.gone {
@@ -156,8 +155,8 @@ func (x *Cluster) eject(h *host, percent int) {
 	x.tell()
 }
 
-// judge is the end of an interval: who has been out for long enough returns, and who did
-// worse than the others is ejected.
+// judge ends an interval. It returns endpoints whose ejection time is over, and ejects those with worse results than
+// the others.
 func (x *Cluster) judge() {
 	o := x.outlier()
 	for _, h := range x.hosts {
@@ -180,7 +179,7 @@ func (x *Cluster) judge() {
 	x.tell()
 }
 
-// compare ejects those whose rate lies far below the mean, or that fail too often.
+// compare ejects the endpoints whose success rate is far below the mean, or that fail too often.
 func (x *Cluster) compare(o outlier, of func(*host) *rate) {
 	rates := func(volume int) (list []*host) {
 		for _, h := range x.hosts {

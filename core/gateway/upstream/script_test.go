@@ -15,9 +15,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// TestScripts plays testdata: "new" makes a cluster (endpoints=(a,b) streams=1 connections=1 …),
-// "play" tells it messages, one a line, each at a time: "0.1 begin 1 a,b", "0.2 head 1 1 503", and
-// shows what it says; "kinds" are as in kinds below.
+// TestScripts plays the scripts in testdata. "new" makes a cluster (endpoints=(a,b) streams=1 connections=1 …). "play"
+// sends it messages, one a line, each with its time ("0.1 begin 1 a,b", "0.2 head 1 1 503"), and prints its effects.
+// "kinds" are as in kinds below.
 func TestScripts(t *testing.T) {
 	kinds := []string{"try", "pass", "drop", "answer", "cut", "out", "probe"}
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -140,7 +140,7 @@ func create(t *testing.T, d *datadriven.TestData) (*Cluster, gateway.Attempts) {
 	return New(c), a
 }
 
-// message is what a line's words mean; nil for none, which only lets time pass.
+// message returns the message that a line's words stand for. It returns nil for no words, which only let time pass.
 func message(words []string, a gateway.Attempts) Message {
 	n := func(i int) int {
 		if i >= len(words) {

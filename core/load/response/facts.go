@@ -9,8 +9,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/held"
 )
 
-// Facts are the facts that a client knows of a response at its end: from the bytes (Reader), or from the parts that
-// sent it.
+// Facts are the facts that a client knows of a response at its end, from the bytes (Reader) or from the simulated
+// components that sent it.
 type Facts struct {
 	Status int
 	// Bytes of body received, or -1 if unknown.

@@ -2,15 +2,16 @@ package workload
 
 import "github.com/windtunnel/windtunnel/core/machine"
 
-// Loop decides when the conversations of a workload begin: in a closed loop a number of them at first and another one
-// whenever one ends, in an open loop at the times of their arrivals, unless as many as may be are in flight. None
-// begins once there are as many requests as are wanted or, in a closed loop, once the time is up.
+// Loop decides when the conversations of a workload begin. In a closed loop a number of them begins at first, and
+// another one whenever one ends. In an open loop they begin at the times of their arrivals, unless the limit of
+// conversations in flight is reached. None begins once all requests are planned or, in a closed loop, once the time is
+// up.
 type Loop struct {
 	c        *Config
 	arrivals *Arrivals
 	limit    int // of conversations in flight
-	begun    int // conversations, those that wait included
-	planned  int // requests of these
+	begun    int // conversations, including those that wait
+	planned  int // requests of these conversations
 	flying   int
 	waiting  []*Conversation // for the limit
 }
@@ -21,23 +22,23 @@ func NewLoop(c *Config, limit int) *Loop { return &Loop{c: c, arrivals: c.Arriva
 // Open reports whether conversations arrive by the clock.
 func (l *Loop) Open() bool { return l.c.Rate > 0 }
 
-// First is how many conversations of a closed loop arrive at the beginning.
+// First returns how many conversations of a closed loop arrive at the beginning.
 func (l *Loop) First() int { return min(l.limit, l.c.Requests) }
 
-// Arrival is when the next conversation of an open loop arrives; false: none does any more.
+// Arrival returns the time of the next arrival in an open loop, and false after the last one.
 func (l *Loop) Arrival() (machine.Time, bool) {
 	if l.planned >= l.c.Requests {
 		return 0, false
 	}
 	at, more := l.arrivals.Next()
 	if !more {
-		l.planned = l.c.Requests // there are fewer
+		l.planned = l.c.Requests // the arrivals have ended early
 	}
 	return at, more
 }
 
-// Arrived returns the conversation that arrives now, in the memory of one that is over or nil, and whether it begins;
-// otherwise Ended returns it later. Nil: there are enough.
+// Arrived returns the conversation that arrives now, and whether it begins now; otherwise Ended returns it later.
+// memory is a conversation that has ended, to reuse, or nil. The result is nil once all requests are planned.
 func (l *Loop) Arrived(memory *Conversation) (v *Conversation, begins bool) {
 	if memory == nil {
 		memory = new(Conversation)
@@ -55,7 +56,7 @@ func (l *Loop) Arrived(memory *Conversation) (v *Conversation, begins bool) {
 	return v, true
 }
 
-// Ended takes the end of a conversation. It returns the one that has waited for it, and begins now, or says that
+// Ended handles the end of a conversation. It returns the waiting conversation that begins now, if any, or says that
 // another one arrives now.
 func (l *Loop) Ended(now machine.Time) (begins *Conversation, arrives bool) {
 	l.flying--
@@ -71,9 +72,10 @@ func (l *Loop) Ended(now machine.Time) (begins *Conversation, arrives bool) {
 	return begins, arrives
 }
 
-// InFlight is how many conversations have begun and not ended, and Waiting how many wait for the limit.
+// InFlight returns the number of conversations that have begun and not ended, and Waiting of those that wait for the
+// limit.
 func (l *Loop) InFlight() int { return l.flying }
 func (l *Loop) Waiting() int  { return len(l.waiting) }
 
-// Over reports whether all conversations have ended and none comes any more.
+// Over reports whether all conversations have ended and no other one will begin.
 func (l *Loop) Over() bool { return l.flying == 0 && l.planned >= l.c.Requests }

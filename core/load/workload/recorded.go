@@ -71,7 +71,7 @@ type recordedBody struct {
 	IgnoreEOS bool      `json:"ignore_eos,omitempty"`
 }
 
-// body returns a body like the recorded one, with these texts.
+// body returns a body with the properties of the recorded one and these texts.
 func (r *Recorded) body(model string, texts []string) []byte {
 	body := recordedBody{Model: model, Stream: r.Stream, Max: r.Output, Min: r.Output, IgnoreEOS: r.Output > 0}
 	switch {
@@ -112,7 +112,7 @@ func (r *Recorded) request(model string, index int, in *recordings) Request {
 // recordings holds the data that described recorded requests share.
 type recordings struct {
 	fields map[recordedKind]*described.Fields
-	shared []int32 // by request: a bound of the units of its prompt that others share
+	shared []int32 // by request: an upper limit of the units of its prompt that others share
 }
 
 // recordedKind are the properties, besides prompts, in which recorded requests differ.

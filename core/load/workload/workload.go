@@ -61,14 +61,14 @@ type Config struct {
 	// they arrive as generated ones.
 	Recorded []Recorded
 	Untimed  bool
-	// Requests is the number of requests; 0 is no end.
+	// Requests is the number of requests; 0 is unlimited.
 	Requests int
 	// Turns draws the number of requests of a conversation, ThinkTime the user's pause between an answer and the next
 	// request in nanoseconds. Nil is one, and no pause.
 	Turns, ThinkTime func(d *machine.Draw) int64
 	// SessionHeader is the header with the conversation's name; empty is none.
 	SessionHeader string
-	// Headers are further headers, each of a share of the requests.
+	// Headers are further headers, each for a share of the requests.
 	Headers []Header
 	// Adapters are LoRA adapters that conversations ask for in place of the model.
 	Adapters []Adapter
@@ -297,7 +297,7 @@ func unicodePoint(d *machine.Draw) int {
 	}
 }
 
-// Header is a header of a share of the requests, 0 to 1.
+// Header is a header for a share of the requests, 0 to 1.
 type Header struct {
 	header.Header
 	Share float64

@@ -1,5 +1,5 @@
 // Package bounded keeps values by key, up to a number of entries and a number of bytes. A full Store drops the entries
-// that were not used for longest. It is for memory that strangers can fill.
+// whose last use is longest ago. It is for memory that clients from outside can fill.
 //
 // A Store is not safe for concurrent use: its owner calls it from one goroutine or under a lock.
 package bounded
@@ -45,8 +45,8 @@ func New[K comparable, V any](limits Limits, dropped func(K, V)) *Store[K, V] {
 	return &Store[K, V]{limits: limits, entries: entries, dropped: dropped}
 }
 
-// Put keeps a value that counts for so many bytes, in place of the key's old value. If the value alone is beyond the
-// limit, Put returns false and the key has no value.
+// Put keeps a value of this size, in bytes, in place of the key's old value. If the value alone is beyond the limit,
+// Put returns false and the key has no value.
 func (s *Store[K, V]) Put(key K, value V, bytes int) bool {
 	s.Delete(key)
 	if bytes > s.limits.Bytes {

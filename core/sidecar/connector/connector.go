@@ -11,61 +11,59 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// Connector is a way to bring a KV cache from a prefill to a decode server.
+// Connector is a way to transfer a KV cache from a prefill server to a decode server.
 type Connector struct {
-	// Profile is how its transfers behave; its name is the connector's.
+	// Profile describes how the connector's transfers behave. Its name is the connector's name.
 	link.Profile
 	Sidecar
 	Server
-	// Deprecated is set for the connectors that document 003 deprecates in favour of NIXLv2.
+	// Deprecated is true for the connectors that document 003 deprecates in favour of NIXLv2.
 	Deprecated bool
 }
 
-// Sidecar is what a connector has the routing sidecar do.
+// Sidecar describes what the routing sidecar does for a connector.
 type Sidecar struct {
-	// Paths are those whose requests generate tokens, beside the usual ones.
+	// Paths lists further paths whose requests generate tokens, beside the usual ones.
 	Paths []string
-	// RequestID gives both legs an id in X-Request-Id.
+	// RequestID makes the sidecar give both legs the same id in X-Request-Id.
 	RequestID bool
-	// Pulls says that servers can take blocks of one another's caches.
+	// Pulls says that servers can take blocks from one another's caches.
 	Pulls bool
-	// ByContent says that the decode server finds the cache by the prompt: what the
-	// prefill server answers need not be understood.
+	// ByContent says that the decode server finds the cache by the prompt, so that the sidecar need not understand the
+	// prefill server's answer.
 	ByContent bool
-	// DecodeFirst asks the decode server first where the client gives a
-	// cache_hit_threshold, and prefills only if its cache holds too little.
+	// DecodeFirst makes the sidecar ask the decode server first, where the client gives a cache_hit_threshold. The
+	// sidecar prefills only if the decode server's cache holds too little.
 	DecodeFirst bool
-	// AtOnce says that both legs are always sent at once: Together is never nil. Of
-	// a body that cannot be read the client is told BadBody before the mistake.
+	// AtOnce says that the sidecar always sends both legs at once: Together is never nil. If the sidecar cannot read
+	// the body, its error message begins with BadBody.
 	AtOnce  bool
 	BadBody string
-	// Ask, if not nil, is asked of the prefill server's meeting port before either leg.
+	// Ask, if not nil, is the request that the sidecar sends to the prefill server's meeting port before either leg.
 	Ask *Ask
-	// Together are the legs of a request that are sent at once: the two servers find
-	// each other. Where it is nil, or says nil, the prefill leg goes first.
+	// Together returns two legs to send at once; the two servers find each other. Where Together or its result is nil,
+	// the prefill leg goes first.
 	Together func(r *Request) *Legs
-	// Prefill is the prefill leg's body, with headers to set.
+	// Prefill returns the prefill leg's body and the headers to set on it.
 	Prefill func(r *Request) (jsonobject.Object, header.List)
-	// Decode is the decode leg's body, with headers to set, after what the prefill
-	// server answered.
+	// Decode returns the decode leg's body and the headers to set on it, given the prefill server's answer.
 	Decode func(r *Request, answer jsonobject.Object) (jsonobject.Object, header.List)
-	// Fetch is what Server.Read makes of a Decode that follows the Answer of what is kept, nil
-	// where nothing is: with no bytes between. Where Fetch is nil, only the bytes tell.
+	// Fetch returns what Server.Read would read in the decode leg that follows the Answer for a kept cache, without any
+	// bytes in between. For nil it returns nil. Where Fetch itself is nil, only the bytes have that information.
 	Fetch func(*Kept) *Remote
 }
 
-// Server is what a connector has a model server do.
+// Server describes what a model server does for a connector.
 type Server struct {
-	// Read reads what a request says of a cache that travels, and is nil where it says it in
-	// another connector's way.
+	// Read reads a request's transfer parameters. It returns nil where the request has another connector's parameters.
 	Read func(p *openai.Sampling, at *At) (*Params, *openai.Error)
 }
 
-// All are the connectors of a routing sidecar, the default first. A new one is its file, and its place here.
+// All are the connectors of a routing sidecar, the default first. A new connector needs a file and an entry here.
 var All = []*Connector{NIXLv2, SharedStorage, SGLang, Mooncake, Offloading, NIXLv1, LMCache}
 
-// Named reads the values of the sidecar's --kv-connector (and of document 003's
-// -connector), in any case.
+// Named returns the connector for a value of the sidecar's --kv-connector (and of document 003's -connector), in any
+// case.
 func Named(name string) (*Connector, error) {
 	names := make([]string, len(All))
 	for i, c := range All {
@@ -77,8 +75,8 @@ func Named(name string) (*Connector, error) {
 	return nil, fmt.Errorf("connector %q is not known; expected one of %s", name, strings.Join(names, ", "))
 }
 
-// ProfileOf returns the profile of a name in vLLM's --kv-transfer-config, of one that
-// Named knows, or of tcp; NIXL's where it is not one of them.
+// ProfileOf returns the profile for a name in vLLM's --kv-transfer-config, for a name that Named knows, or for tcp. For
+// all other names it returns NIXL's.
 func ProfileOf(name string) link.Profile {
 	if c, err := Named(name); err == nil {
 		return c.Profile
@@ -97,23 +95,23 @@ func ProfileOf(name string) link.Profile {
 	return NIXLv2.Profile
 }
 
-// Request is a request that is prefilled elsewhere, as its connector sees it at the sidecar.
+// Request is a request that another server prefills, as its connector sees it at the sidecar.
 type Request struct {
 	Path string
 	Body jsonobject.Object
-	// Host and Port are the prefill server's. Its meeting port is MeetingPort, and
-	// where it hands out blocks of its cache PeerPort.
+	// Host and Port are the prefill server's. The two servers find each other at
+	// MeetingPort. At PeerPort the prefill server serves the blocks of its cache.
 	Host                  string
 	Port                  int
 	MeetingPort, PeerPort int
-	// Source says where the prefill server is to take cached blocks from; nil is nowhere.
+	// Source names the server from which the prefill server takes cached blocks; nil is none.
 	Source jsonobject.Object
-	// Engine is who the prefill server has answered to be, where it was asked.
+	// Engine is the prefill server's answer to Ask.
 	Engine Engine
-	// MoRIIO is NIXL's write mode, and Peers whom its legs name.
+	// MoRIIO configures NIXL's write mode, and Peers are the addresses that its legs name.
 	MoRIIO *MoRIIO
 	Peers  *MoRIIOPeers
-	// Draw makes up what a purpose needs: the same each time within a request.
+	// Draw returns random values for a purpose. They are the same each time within a request.
 	Draw func(purpose string) machine.Draw
 }
 
@@ -126,26 +124,26 @@ func (r *Request) Number(purpose string) uint64 { d := r.Draw(purpose); return d
 // Legs are two requests that are sent at once.
 type Legs struct {
 	Prefill, Decode jsonobject.Object
-	// Head are headers to set on the prefill leg, or where the client waits on both.
+	// Head are the headers to set on the prefill leg or, where the client waits for both legs, on both.
 	Head header.List
-	// Wait, above 0, keeps the decode server's answer from the client until the
-	// prefill has succeeded, and for so long at most.
+	// Wait, if above 0, is the longest time for which the sidecar holds the decode server's answer back from the client
+	// until the prefill has succeeded.
 	Wait machine.Time
 }
 
-// Engine is one data-parallel rank of a prefill server, as it tells of itself.
+// Engine is one data-parallel rank of a prefill server, as the server reports it.
 type Engine struct{ Rank, ID string }
 
-// Ask is a GET that the sidecar puts to a prefill server.
+// Ask is a GET request that the sidecar sends to a prefill server.
 type Ask struct {
 	Path string
-	// Answer is what the server says whose engine has this id.
+	// Answer returns the answer of a server whose engine has this id.
 	Answer func(engineID string) []byte
-	// Read reads its engines, at least one, in their order.
+	// Read returns the server's engines from its answer, in order: at least one.
 	Read func(answer []byte) ([]Engine, error)
 }
 
-// Answer is what a model server answers to the question that a connector asks at a path.
+// Answer returns a model server's answer to a connector's GET request at a path.
 func Answer(path, engineID string) (status string, body []byte) {
 	for _, c := range All {
 		if c.Ask != nil && c.Ask.Path == path {
@@ -155,15 +153,15 @@ func Answer(path, engineID string) (status string, body []byte) {
 	return "404 Not Found", []byte("{}")
 }
 
-// The paths on which requests look unlike OpenAI's chats and completions.
+// Paths on which requests differ from OpenAI's chats and completions.
 const (
 	ResponsesPath = "/v1/responses"
 	GeneratePath  = "/inference/v1/generate"
 	NativePath    = "/v1/rpc/generate" // a Dynamo worker's
 )
 
-// OneToken returns the fields that ask for one token, as NIXL's prefill leg has them
-// on this path. min_tokens goes with them, or an engine would refuse the pair.
+// OneToken returns the fields that ask for one token on this path, as NIXL's prefill leg does. The fields include
+// min_tokens, because an engine would refuse a larger minimum.
 func OneToken(path string, body jsonobject.Object) jsonobject.Object {
 	switch path {
 	case ResponsesPath:
@@ -179,8 +177,8 @@ func OneToken(path string, body jsonobject.Object) jsonobject.Object {
 		"stream_options": jsonobject.Absent}
 }
 
-// OneTokenLoose is what Mooncake, offloading and encode servers get instead:
-// max_completion_tokens only where the client has it.
+// OneTokenLoose returns the fields that Mooncake, offloading and encode servers receive instead. They include
+// max_completion_tokens only where the client's request sets it.
 func OneTokenLoose(path string, body jsonobject.Object) jsonobject.Object {
 	if path == ResponsesPath || path == GeneratePath || path == NativePath {
 		return OneToken(path, body)
@@ -192,8 +190,7 @@ func OneTokenLoose(path string, body jsonobject.Object) jsonobject.Object {
 	return lowerMinimum(f, body)
 }
 
-// lowerMinimum lowers a min_tokens that an engine would refuse beside
-// max_tokens 1. The real sidecar leaves it.
+// lowerMinimum lowers a min_tokens that an engine would refuse beside max_tokens 1. The real sidecar does not.
 func lowerMinimum(f, body jsonobject.Object) jsonobject.Object {
 	if n, ok := body.Integer("min_tokens"); ok && n > 1 {
 		f["min_tokens"] = 1

@@ -13,8 +13,7 @@ import (
 	_ "github.com/windtunnel/windtunnel/internal/nightly" // fewer checks by day
 )
 
-// What Fetch says of a cache that is kept is what the decode server reads in the bytes of its
-// leg, for every connector that has it.
+// For every connector, Fetch returns for a kept cache what the decode server reads in the bytes of its leg.
 func TestFetchSaysWhatTheBytesSay(t *testing.T) {
 	t.Parallel()
 	tried := 0

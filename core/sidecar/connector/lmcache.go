@@ -7,8 +7,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/jsonobject"
 )
 
-// LMCache stores compressed blocks in Redis and reads them back, a round trip for each leg. The prefill leg
-// warms that cache, where decode finds the blocks by their content.
+// LMCache stores compressed blocks in Redis and reads them back, with a round trip for each leg. The prefill leg warms
+// that cache, and the decode server finds the blocks there by their content.
 var LMCache = &Connector{
 	Profile: link.Profile{Name: "lmcache", VLLM: "lmcache", Handshake: 2 * machine.Millisecond, NoRDMA: true,
 		Streams:              2,

@@ -16,8 +16,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// Mooncake has both servers told of a transfer. Which engine the prefill server has the sidecar asks at its bootstrap
-// port, where the servers exchange addresses, too; then they write by RDMA.
+// Mooncake gives both servers the id of a transfer. The sidecar asks for the prefill server's engine at its bootstrap
+// port, where the servers exchange addresses, too. Then the prefill server writes by RDMA.
 var Mooncake = &Connector{
 	Profile: link.Profile{Name: "mooncake", VLLM: "mooncake", Metrics: "mooncake", MeetingPort: link.BootstrapPort,
 		Handshake:    2 * machine.Millisecond,

@@ -11,19 +11,18 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/jsonobject"
 )
 
-// MoRIIO is AMD's connector in its WRITE mode, under nixlv2 (pd-sidecar
-// --moriio-*): the prefill server writes into blocks that the decode server
-// gave it, so the sidecar tells each where the other is. The zero value is off.
+// MoRIIO is AMD's connector in its WRITE mode, under nixlv2 (pd-sidecar --moriio-*). The prefill server writes into
+// blocks that the decode server allocated, so the sidecar gives each server the other's address. The zero value is off.
 type MoRIIO struct {
 	Write bool
-	// Parallel sends both legs at once. The client gets nothing before the
-	// prefill has succeeded, and after Wait an error; 0 is DefaultMoRIIOWait.
+	// Parallel sends both legs at once. The client gets nothing before the prefill has succeeded, and gets an error
+	// after Wait. A Wait of 0 is DefaultMoRIIOWait.
 	Parallel bool
 	Wait     machine.Time
 	// Ports of the servers' MoRI-IO endpoints.
 	DecodeNotifyPort, DecodeHandshakePort, PrefillNotifyPort, PrefillHandshakePort int
-	// TPSize and DPSize are the engines' tensor and data parallel sizes, and
-	// DPSizeLocal the ranks in one pod; 0 for the last is not told.
+	// TPSize and DPSize are the engines' tensor and data parallel sizes. DPSizeLocal counts the ranks in one pod; the
+	// legs omit it where it is 0.
 	TPSize, DPSize, DPSizeLocal int
 }
 
@@ -34,21 +33,21 @@ const (
 	DefaultMoRIIOHandshakePort = 6301
 )
 
-// MoRIIOPeers are the addresses that the legs of one request name: the decode
-// pod's own, and where a deployment spans several pods those of either side.
+// MoRIIOPeers are the addresses that the legs of one request name: the decode pod's own, and all pods of either side
+// where a deployment spans several.
 type MoRIIOPeers struct {
 	Local           string
 	Decode, Prefill []string
 }
 
-// RequestIDHeader and RankHeader are set on legs: the id that their two servers agree on, and the
-// data-parallel rank that serves.
+// The sidecar sets RequestIDHeader and RankHeader on legs. They hold the id that the two servers agree on and the
+// data-parallel rank that serves the leg.
 const (
 	RequestIDHeader = "X-Request-Id"
 	RankHeader      = "X-Data-Parallel-Rank"
 )
 
-// rank returns the data-parallel rank that both legs are pinned to.
+// rank returns the data-parallel rank to which the sidecar pins both legs.
 func (r *Request) rank() int {
 	if r.MoRIIO.DPSize <= 1 {
 		return 0
@@ -56,7 +55,7 @@ func (r *Request) rank() int {
 	return int(r.Number("data-parallel rank") % uint64(r.MoRIIO.DPSize))
 }
 
-// rankHeader pins a leg to a rank where there are several.
+// rankHeader pins a leg to a rank. It returns no header where the deployment has one rank.
 func (r *Request) rankHeader(rank int) header.List {
 	if r.MoRIIO.DPSize <= 1 {
 		return nil
@@ -64,7 +63,7 @@ func (r *Request) rankHeader(rank int) header.List {
 	return header.Of(RankHeader, strconv.Itoa(rank))
 }
 
-// moriio completes what a leg is told of the other side.
+// moriio adds the other side's address and parallel sizes to a leg's parameters.
 func (r *Request) moriio(kv jsonobject.Object, host string, notify, handshake int, pods []string) {
 	maps.Copy(kv, jsonobject.Object{"remote_host": host, "remote_notify_port": notify,
 		"remote_handshake_port": handshake,
@@ -73,12 +72,12 @@ func (r *Request) moriio(kv jsonobject.Object, host string, notify, handshake in
 	r.hosts(kv, pods)
 }
 
-// moriioPrefill says whom the prefill server writes to.
+// moriioPrefill adds the decode server to the prefill leg's parameters.
 func (r *Request) moriioPrefill(kv jsonobject.Object) {
 	r.moriio(kv, r.Peers.Local, r.MoRIIO.DecodeNotifyPort, r.MoRIIO.DecodeHandshakePort, r.Peers.Decode)
 }
 
-// hosts names the pods of the other side.
+// hosts adds the names of the other side's pods.
 func (r *Request) hosts(kv jsonobject.Object, list []string) {
 	if len(list) == 0 {
 		return
@@ -93,9 +92,8 @@ func (r *Request) hosts(kv jsonobject.Object, list []string) {
 	}
 }
 
-// moriioDecode completes what the prefill server said with what it does not
-// know, and returns the rank that the decode leg is pinned to: the one that the
-// prefill ran on where that is one of the engine's.
+// moriioDecode adds to the prefill server's answer what that server does not know. It returns the rank of the decode
+// leg: the rank of the prefill, if the engine has that rank.
 func (r *Request) moriioDecode(kv jsonobject.Object) (rank int) {
 	m := r.MoRIIO
 	rank = r.rank()
@@ -118,7 +116,7 @@ func (r *Request) moriioDecode(kv jsonobject.Object) (rank int) {
 	return rank
 }
 
-// moriioTogether returns the legs of a parallel dispatch.
+// moriioTogether returns the two legs of a parallel dispatch.
 func moriioTogether(r *Request) *Legs {
 	m := r.MoRIIO
 	if !m.Write || !m.Parallel {

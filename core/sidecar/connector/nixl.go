@@ -11,10 +11,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// The two versions of NIXL that document 003 tells apart.
+// The two versions of NIXL that document 003 distinguishes.
 var (
-	// NIXLv2 is asynchronous, on RDMA where the wires have it. In today's vLLM
-	// decoding waits for the whole cache; Pipelined lets it begin early.
+	// NIXLv2 is asynchronous, and uses RDMA where the network supports it. In today's vLLM, decoding waits for the
+	// whole cache. Pipelined lets it begin early.
 	NIXLv2 = &Connector{
 		Profile: link.Profile{Name: "nixlv2", VLLM: "nixl multi moriio", Handshake: 3 * machine.Millisecond,
 			RDMAPermille: 960, Streams: 4, StreamBytesPerSecond: 4e9},
@@ -26,7 +26,7 @@ var (
 		Sidecar: nixl, Deprecated: true}
 )
 
-// nixl asks the prefill server to keep its blocks, and hands the decode server what it answers.
+// nixl asks the prefill server to keep its blocks, and passes the prefill server's answer to the decode server.
 var nixl = Sidecar{
 	RequestID: true,
 	Together:  moriioTogether,
@@ -62,8 +62,8 @@ func nixlPrefill(r *Request) (jsonobject.Object, header.List) {
 	return r.Body.With(f), r.rankHeader(r.rank())
 }
 
-// readNIXL reads kv_transfer_params as vLLM's NixlConnector and MoRI-IO do. Fields that
-// are not known are kept and handed back by the prefill leg.
+// readNIXL reads kv_transfer_params as vLLM's NixlConnector and MoRI-IO do. The prefill leg's answer returns unknown
+// fields unchanged.
 func readNIXL(p *openai.Sampling, _ *At) (*Params, *openai.Error) {
 	var q struct {
 		RemoteDecode  bool            `json:"do_remote_decode"`
@@ -107,17 +107,17 @@ func readNIXL(p *openai.Sampling, _ *At) (*Params, *openai.Error) {
 	if err != nil {
 		return badParam("remote_port", "expected %v", err)
 	}
-	// else nothing can be fetched, as in vLLM, and the prompt is computed here
+	// Without these fields the server can fetch nothing. It computes the prompt itself, as vLLM does.
 	if q.EngineID != "" && q.Host != "" && len(blocks) > 0 {
 		k.Remote = &Remote{EngineID: q.EngineID, Host: q.Host, Port: port, Blocks: BlocksOf(blocks)}
 	}
 	return k, nil
 }
 
-// nixlAnswer is what the decode leg needs to fetch the blocks, with everything else that was in the request.
+// nixlAnswer returns what the decode leg needs to fetch the blocks, with all other fields of the request.
 func nixlAnswer(raw json.RawMessage, k *Kept) jsonobject.Object {
 	fields := jsonobject.Object{}
-	_ = json.Unmarshal(raw, &fields) // it was an object when it came
+	_ = json.Unmarshal(raw, &fields) // raw was an object when the request arrived
 	fields["do_remote_prefill"], fields["do_remote_decode"] = true, false
 	fields["remote_engine_id"], fields["remote_block_ids"] = k.EngineID, k.Blocks.Numbers()
 	fields["remote_host"], fields["remote_port"] = k.Host, k.Port

@@ -7,7 +7,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// Offloading pulls from the memory of the other host, where blocks were put before.
+// Offloading pulls blocks from the other host's memory, where its server put them before.
 var Offloading = &Connector{
 	Profile: link.Profile{Name: "offloading", VLLM: "offloading", MeetingPort: link.PeerPort,
 		Handshake:    2 * machine.Millisecond,
@@ -43,7 +43,7 @@ var Offloading = &Connector{
 	}},
 }
 
-// withSource adds to a prefill leg's parameters where to take cached blocks from.
+// withSource adds to a prefill leg's parameters the server to take cached blocks from.
 func withSource(params, source jsonobject.Object) jsonobject.Object {
 	if source != nil {
 		params["remote_kv_source"] = source
@@ -51,7 +51,7 @@ func withSource(params, source jsonobject.Object) jsonobject.Object {
 	return params
 }
 
-// Peer names a server that has blocks, or will have, under an id.
+// Peer returns the parameters that name a server which has blocks, or will have them, under an id.
 func Peer(id, host string, port int) jsonobject.Object {
 	return jsonobject.Object{"kv_request_id": id, "remote_host": host, "remote_port": port}
 }

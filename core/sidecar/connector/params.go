@@ -13,18 +13,18 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// Params is what a request says, at a model server, of a cache that travels.
+// Params are the fields of a request, as a model server reads them, about a KV cache that is transferred.
 type Params struct {
-	// Keep keeps the blocks for another server, which asks for them under Key where
-	// that is told beforehand. OneToken makes no more than that meanwhile.
+	// Keep keeps the blocks for another server. That server asks for them under Key, where both servers know the key
+	// beforehand. OneToken limits the answer to one token.
 	Keep     bool
 	Key      string
 	OneToken bool
-	// Answer is the response's kv_transfer_params, which name the blocks that are
-	// kept; nil where it has none.
+	// Answer returns the response's kv_transfer_params, which name the kept blocks. It is nil where the response has
+	// none.
 	Answer func(*Kept) jsonobject.Object
-	// Remote is whose blocks to fetch, and Source another server's cache, to take a
-	// beginning of the prompt from; nil: none.
+	// Remote names the cache whose blocks the server fetches. Source names another server's cache that holds a prefix
+	// of the prompt. Either may be nil.
 	Remote, Source *Remote
 }
 
@@ -37,11 +37,11 @@ type Kept struct {
 	TensorParallel      int
 }
 
-// At is the model server that reads.
+// At describes the model server that reads a request.
 type At struct {
-	Connector string // its own
-	Role      string // RoleProducer or RoleConsumer; empty tells by the address that the request names
-	// MeetsAt tells whether an address is the server's own meeting port.
+	Connector string // the server's own connector
+	Role      string // RoleProducer or RoleConsumer; if empty, the address in the request decides
+	// MeetsAt reports whether an address is the server's own meeting port.
 	MeetsAt func(host string, port int) bool
 }
 
@@ -51,7 +51,8 @@ const (
 	RoleConsumer = "kv_consumer"
 )
 
-// Read reads what a request says of a cache, in whichever connector's way. The default takes what is left.
+// Read reads a request's transfer parameters in the format of the connector that they belong to. The default connector
+// reads what no other one claims.
 func (at *At) Read(p *openai.Sampling) (Params, *openai.Error) {
 	for i := len(All) - 1; i >= 0; i-- {
 		if read := All[i].Read; read != nil {
@@ -65,15 +66,15 @@ func (at *At) Read(p *openai.Sampling) (Params, *openai.Error) {
 	return Params{}, nil
 }
 
-// ReadParams reads kv_transfer_params into a connector's fields. It is false where there are none, or where those by
-// which the connector knows its own are named and none of them stands there.
+// ReadParams reads kv_transfer_params into a connector's fields. It returns false where the request has none, or where
+// own lists the connector's fields and the request has none of them.
 func ReadParams(p *openai.Sampling, into any, own ...string) (bool, *openai.Error) {
 	raw := p.KVTransferParams
 	if len(raw) == 0 || string(bytes.TrimSpace(raw)) == "null" {
 		return false, nil
 	}
 	stands := func(name string) bool { return bytes.Contains(raw, []byte(name)) }
-	if len(own) > 0 && !slices.ContainsFunc(own, stands) && !stands(`\`) { // which may be a letter of a name
+	if len(own) > 0 && !slices.ContainsFunc(own, stands) && !stands(`\`) { // it may escape a letter of a name
 		return false, nil
 	}
 	bad := openai.Decode(raw, into)
@@ -89,23 +90,21 @@ func badParam(field, format string, args ...any) (*Params, *openai.Error) {
 		fmt.Sprintf(format, args...))
 }
 
-// Remote names a KV cache that another server has, or will have.
+// Remote names a KV cache that another server has or will have.
 type Remote struct {
-	// Host and Port are where that server answers for its caches.
+	// Host and Port are the address of that server's side channel.
 	Host string
 	Port int
-	// EngineID and Blocks name a cache that is there. With a Key EngineID may be
-	// empty.
+	// EngineID and Blocks name an existing cache. With a Key, EngineID may be empty.
 	EngineID string
 	Blocks   Blocks
-	// Key names a cache that may still have to be computed, by what both of its
-	// servers were told.
+	// Key names a cache that may not be computed yet. Both servers received the key with the request.
 	Key string
-	// Tokens is how much of the prompt it has; 0 is all.
+	// Tokens is the length of the cached prefix, in tokens; 0 is the whole prompt.
 	Tokens int
 }
 
-// Address is where the server answers, host:port.
+// Address returns the server's address as host:port.
 func (r *Remote) Address() string { return address(r.Host, r.Port) }
 
 func address(host string, port int) string {
@@ -115,15 +114,14 @@ func address(host string, port int) string {
 	return host + ":" + strconv.Itoa(port)
 }
 
-// Blocks are the numbers of a cache's blocks, one after the other. They count
-// modulo BlockNumbers: a cache has far fewer, so that none comes again while it
-// is held.
+// Blocks are the numbers of a cache's blocks, in sequence. They count modulo BlockNumbers. A cache has far fewer blocks
+// than that, so no number repeats while a server holds the cache.
 type Blocks struct{ First, Count int }
 
-// BlockNumbers is how many numbers blocks have.
+// BlockNumbers is the count of different block numbers.
 const BlockNumbers = 1 << 30
 
-// Numbers lists them.
+// Numbers returns all numbers, in order.
 func (b Blocks) Numbers() []int {
 	list := make([]int, b.Count)
 	for i := range list {
@@ -132,8 +130,8 @@ func (b Blocks) Numbers() []int {
 	return list
 }
 
-// BlocksOf reads a list of numbers. No server holds blocks that are not one
-// after the other: of those nobody finds any.
+// BlocksOf reads a list of numbers. No server holds blocks whose numbers are not in sequence, so for such a list
+// BlocksOf returns blocks that no server has.
 func BlocksOf(numbers []int) Blocks {
 	for i, n := range numbers {
 		if n != (numbers[0]+i)%BlockNumbers {

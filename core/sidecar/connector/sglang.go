@@ -10,8 +10,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// SGLang has both servers told of a room at the prefill server's bootstrap port. They exchange addresses there, then
-// write by RDMA (it uses Mooncake's transfer engine).
+// SGLang gives both servers a bootstrap room, at the prefill server's bootstrap port. The servers exchange addresses
+// there and then write by RDMA (SGLang uses Mooncake's transfer engine).
 var SGLang = &Connector{
 	Profile: link.Profile{Name: "sglang", VLLM: "sglang", MeetingPort: link.BootstrapPort,
 		Handshake:    2 * machine.Millisecond,
@@ -27,9 +27,8 @@ var SGLang = &Connector{
 	Server: Server{Read: readRoom},
 }
 
-// readRoom reads SGLang's fields, which both servers get. Where the named
-// bootstrap server is this one the request is to be prefilled here, and one
-// token is all that is made; elsewhere it is decoded here.
+// readRoom reads SGLang's fields, which both servers receive. The server that they name as the bootstrap server
+// prefills the request and generates one token. Any other server decodes it.
 func readRoom(p *openai.Sampling, at *At) (*Params, *openai.Error) {
 	if at.Connector != "sglang" || len(p.BootstrapRoom) == 0 || string(p.BootstrapRoom) == "null" {
 		return nil, nil

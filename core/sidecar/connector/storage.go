@@ -7,7 +7,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/jsonobject"
 )
 
-// SharedStorage writes files, which the other side finds by their content; a threshold of 0 takes whatever is there.
+// SharedStorage writes files, which the other side finds by their content. With a threshold of 0 a
+// server accepts whatever is there.
 var SharedStorage = &Connector{
 	Profile: link.Profile{Name: "shared-storage", VLLM: "sharedstorage exampleconnector",
 		Handshake: 5 * machine.Millisecond,

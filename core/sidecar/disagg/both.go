@@ -7,13 +7,13 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/header"
 )
 
-// both is a request whose legs run at once.
+// both is a request with two concurrent legs.
 type both struct {
 	prefill, decode int
 	until           machine.Time
 	prefilled       bool
 	head            bool    // the decode server has answered
-	failed          *Failed // or cannot
+	failed          *Failed // the failure of the decode leg
 }
 
 // bothAwaited sends both legs. The client gets nothing before the prefill has succeeded.
@@ -31,7 +31,7 @@ func (x *ClientRequest) bothAwaited(legs *connector.Legs) {
 	x.both = b
 }
 
-// bothPrefilled is the prefill server's answer, or the lack of one.
+// bothPrefilled takes the prefill server's answer or the failure of its leg.
 func (x *ClientRequest) bothPrefilled(good bool, answer Answer, why string) {
 	b := x.both
 	if b.prefilled = good; !good {
@@ -43,7 +43,7 @@ func (x *ClientRequest) bothPrefilled(good bool, answer Answer, why string) {
 	x.deliverBoth()
 }
 
-// deliverBoth hands out the decode server's answer once the prefill has succeeded.
+// deliverBoth passes on the decode server's answer once the prefill has succeeded.
 func (x *ClientRequest) deliverBoth() {
 	b := x.both
 	switch {
@@ -55,7 +55,7 @@ func (x *ClientRequest) deliverBoth() {
 	}
 }
 
-// bothTimedOut gives both legs up.
+// bothTimedOut gives up both legs.
 func (x *ClientRequest) bothTimedOut() {
 	x.do(Drop{x.both.prefill})
 	x.do(Drop{x.both.decode})

@@ -9,26 +9,24 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/sse"
 )
 
-// Change rewrites a decode server's answer on its way to the client: the
-// cached tokens of its usage are the prefill leg's, and in session mode it
-// begins with the prefill leg's token. Events and documents that need no
-// change stay as they are to the byte; a changed one has its keys sorted.
+// Change rewrites a decode server's answer on its way to the client. It replaces the cached tokens in the usage by the
+// prefill leg's and, in session mode, puts the prefill leg's token first. Events and documents that need no change stay
+// the same to the byte. A changed one has sorted keys.
 type Change struct {
 	cached   int
 	set      bool
-	document bool // one JSON document, if it looks like one, and not a stream of events
+	document bool // one JSON document, as far as its type shows, and not a stream of events
 	session  *sessionRequest
 
 	events sse.Scanner
-	held   []byte // of the document; of events, what was handed out
-	gone   bool   // the document was too long; it passes unchanged
+	held   []byte // of the document; for events, the bytes handed out
+	gone   bool   // the document was too long and passes unchanged
 }
 
-// maxDocument bounds how much of an answer is held back to be changed.
+// maxDocument limits how much of an answer is held back for changes.
 const maxDocument = 64 << 20
 
-// Added returns how many tokens the answer has got that the decode server did not
-// make, up to now.
+// Added returns the number of tokens, so far, that the answer has and the decode server did not make.
 func (c *Change) Added() int {
 	if c.session != nil && c.session.first != "" && !c.session.pending {
 		return 1
@@ -74,7 +72,7 @@ func (c *Change) Write(data []byte) []byte {
 	return c.held
 }
 
-// End is what is still to be sent when the answer is whole.
+// End returns the rest of the answer when the decode server's answer is whole.
 func (c *Change) End() []byte {
 	if c.gone {
 		return nil
@@ -102,14 +100,14 @@ func (c *Change) End() []byte {
 
 var usageKey = []byte(`"usage"`)
 
-// event appends one event of a stream as the client gets it.
+// event appends one event of a stream in the form that the client gets.
 func (c *Change) event(b []byte, e sse.Event) []byte {
 	if e.Data == nil || c.session == nil && !bytes.Contains(e.Data, usageKey) {
 		return append(b, e.Raw...)
 	}
 	o, err := jsonobject.Parse(e.Data)
 	if err != nil {
-		return append(b, e.Raw...) // [DONE], or nothing of ours
+		return append(b, e.Raw...) // [DONE], or not an object
 	}
 	changed := c.set && setCached(o, c.cached)
 	if c.session != nil {
@@ -121,8 +119,7 @@ func (c *Change) event(b []byte, e sse.Event) []byte {
 	return e.Replace(b, o.Write())
 }
 
-// setCached writes the cached tokens into a usage, wherever this API has it,
-// and tells whether that changes anything.
+// setCached writes the cached tokens into a usage, in the field of its API, and reports whether that changes anything.
 func setCached(o object, cached int) bool {
 	usage := o.Object("usage")
 	for _, in := range []string{"response", "message"} {

@@ -11,15 +11,13 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/sse"
 )
 
-// chunked asks the decode server for a chat answer a few tokens at a time, each
-// time with what it has said so far as the last message (pd-sidecar
-// --decode-chunk-size). The client gets one answer of all chunks; one that
-// streams gets each chunk as an event as soon as it is there, and at the end
-// the sums.
+// chunked asks the decode server for a chat answer a few tokens at a time (pd-sidecar --decode-chunk-size). Each
+// request after the first has the answer so far as its last message. The client gets one answer with all chunks. If it
+// streams, it gets each chunk as an event as soon as the chunk arrives, and the sums at the end.
 type chunked struct {
 	body   object
 	size   int
-	budget int // tokens that the client wants at most; 0: it does not say
+	budget int // the client's limit of tokens; 0: none given
 	stream bool
 
 	messages []any
@@ -30,11 +28,11 @@ type chunked struct {
 	turns    int
 }
 
-// maxTurns bounds the chunks of an answer without a limit of its own.
+// maxTurns limits the number of chunks where the client's request has no limit.
 const maxTurns = 4096
 
-// inChunks serves the decode side in chunks, or is false where the body asks
-// for so little that one request does.
+// inChunks serves the decode side in chunks. It returns false where the body asks for so few tokens that one request is
+// enough.
 func (x *ClientRequest) inChunks(body object) bool {
 	if x.c.ChunkTokens <= 0 || x.r.Path != chatPath || x.session != nil {
 		return false
@@ -66,14 +64,14 @@ func (x *ClientRequest) nextChunk() {
 		if len(k.messages) > 0 {
 			fields["messages"] = k.messages
 		}
-		fields["kv_transfer_params"] = jsonobject.Absent // it is there by now
+		fields["kv_transfer_params"] = jsonobject.Absent // the decode server has the cache by now
 		fields["continue_final_message"], fields["add_generation_prompt"] = true, false
 	}
 	id := x.callDecode(Leg{Body: k.body.With(fields).Write(), Add: x.add})
 	x.legs[id-1].then = func(body []byte) { x.chunkDone(id, body) }
 }
 
-// chunkDone is one chunk's answer.
+// chunkDone takes one chunk's answer.
 func (x *ClientRequest) chunkDone(id int, body []byte) {
 	k, l := x.chunks, x.leg(id)
 	if l.status < 200 || l.status >= 300 {
@@ -112,8 +110,8 @@ func (x *ClientRequest) chunkDone(id int, body []byte) {
 	}
 }
 
-// chunkFailed ends the answer with an error: the decode server's own, which leg
-// l brought, or the sidecar's. A client that streams has had its status.
+// chunkFailed ends the answer with an error: the decode server's own, which leg l brought, or the sidecar's. A
+// streaming client already has its status.
 func (x *ClientRequest) chunkFailed(l *leg, body []byte) {
 	switch k := x.chunks; {
 	case k.stream && k.turns > 0:
@@ -131,7 +129,7 @@ func (x *ClientRequest) chunkFailed(l *leg, body []byte) {
 	}
 }
 
-// chunksDone hands out the sums.
+// chunksDone sends the sums to the client.
 func (x *ClientRequest) chunksDone(l *leg) {
 	k := x.chunks
 	number := func(n int) json.Number { return json.Number(strconv.Itoa(n)) }
@@ -174,7 +172,7 @@ func (k *chunked) event() []byte {
 	return sse.Append(nil, out.Write())
 }
 
-// say sends a piece of an answer that the sidecar makes.
+// say sends a piece of an answer of the sidecar's own.
 func (x *ClientRequest) say(data []byte, end bool) {
 	s := Say{Data: data, End: end}
 	if !x.saying {

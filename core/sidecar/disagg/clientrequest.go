@@ -12,8 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tracing"
 )
 
-// ClientRequest is one request at the sidecar: a machine (see core/machine) that
-// begins with Start.
+// ClientRequest is one request at the sidecar: a machine (see core/machine) that begins with Start.
 type ClientRequest struct {
 	c   *Config
 	r   Request
@@ -21,19 +20,19 @@ type ClientRequest struct {
 	fx  *Effects // the caller's, during a call
 
 	body      object
-	rewritten bool  // the client's own body is not sent any more, but r.Body
-	legs      []leg // by id - 1
+	rewritten bool  // legs use r.Body, no longer the client's own bytes
+	legs      []leg // indexed by id - 1
 
-	sent int // legs in the record
+	sent int // the number of legs in the record
 
 	prefill prefillState
 	timing  timing
 
-	add        header.List // put beside the client's own headers on both legs
-	source     object      // where the prefill server pulls cached blocks from
+	add        header.List // added to the client's own headers on both legs
+	source     object      // the server from which the prefill server pulls cached blocks
 	encoding   *encoding
 	wasEncoded bool
-	asked      string // the prefiller whose engines the bootstrap server was asked for
+	asked      string // the prefiller whose bootstrap server the sidecar asked for its engines
 	both       *both
 	session    *sessionRequest
 	fronted    *fronted
@@ -43,25 +42,25 @@ type ClientRequest struct {
 
 	started, first, over bool
 	blocked              int
-	mark                 string // how the request was served, for counters
+	mark                 string // how the sidecar served the request, for counters
 }
 
-// prefillState is how far the prefill leg has come.
+// prefillState is the progress of the prefill leg.
 type prefillState struct {
-	targets []Target // prefillers still to try, the present one first
-	tried   int      // times the present one was tried
+	targets []Target // prefillers still to try, the current one first
+	tried   int      // attempts at the current one
 	retryAt machine.Time
 	done    bool // a prefill leg has succeeded
 	cached  int  // its cached tokens
-	blocks  int  // the KV blocks that it named
+	blocks  int  // the number of KV blocks that it named
 	strict  bool // the client's answer reports its cached tokens
 }
 
-// timing is when the parts of a request began and ended.
+// timing holds the times at which the parts of a request began and ended.
 type timing struct {
 	began, prefillAt, prefillEnd, decodeAt, decodeHead, decodeEnd machine.Time
 
-	fetched machine.Time // how long the decode server says it fetched the KV cache for
+	fetched machine.Time // the decode server's time to fetch the KV cache, as it reports it
 	streams bool         // the decode server's answer is a stream
 }
 
@@ -70,25 +69,26 @@ type leg struct {
 	status      int
 	contentType string
 	failed      bool
-	then        func(body []byte) // what its whole answer is for
+	then        func(body []byte) // takes the leg's whole answer
 }
 
-// failure is the last prefiller's, for the client when none is left.
+// failure is the last prefiller's failure, for the client when no prefiller is left.
 type failure struct {
 	leg    int
 	status int
 	body   []byte
-	whole  bool // status and body are an answer of the prefiller's
+	whole  bool // status and body are an answer from the prefiller
 	bad    bool // the header names no server
 	reason string
-	// useless names the fault in the JSON of a good answer. The client gets it with a 400, as from the real sidecar.
+	// useless names the fault in the JSON of a successful answer. The client gets it with a 400, as from the real
+	// sidecar.
 	useless string
 }
 
-// New makes a ClientRequest; nothing happens before Start.
+// New returns a ClientRequest, which does nothing before Start.
 func New(c *Config, r Request) *ClientRequest { return &ClientRequest{c: c, r: r} }
 
-// Next is when a prefiller is to be tried again, or given up, if at all.
+// Next returns the time at which the sidecar retries a prefiller or gives up, if there is one.
 func (x *ClientRequest) Next() (machine.Time, bool) {
 	switch {
 	case x.over:
@@ -100,7 +100,7 @@ func (x *ClientRequest) Next() (machine.Time, bool) {
 	return machine.Never, false
 }
 
-// Advance plays what is due.
+// Advance performs everything that is due.
 func (x *ClientRequest) Advance(now machine.Time, fx *Effects) {
 	defer x.reportToRouter(x.first, x.over)
 	x.fx = fx
@@ -116,8 +116,7 @@ func (x *ClientRequest) Advance(now machine.Time, fx *Effects) {
 	x.now, x.fx = max(x.now, now), nil
 }
 
-// Input takes a message. Messages about legs that nobody waits for any more
-// do nothing.
+// Input takes a message. It ignores messages about legs that the request no longer waits for.
 func (x *ClientRequest) Input(now machine.Time, m Message, fx *Effects) {
 	x.Advance(now, fx)
 	x.fx = fx
@@ -178,11 +177,10 @@ func (x *ClientRequest) Input(now machine.Time, m Message, fx *Effects) {
 
 func (x *ClientRequest) do(a Action) { x.fx.Add(Effect{x.now, a}) }
 
-// Over reports whether the request has ended: everything is delivered,
-// answered or given up.
+// Over reports whether the request has ended: it was delivered, answered or given up.
 func (x *ClientRequest) Over() bool { return x.over }
 
-// Times returns what has passed so far.
+// Times returns the durations so far.
 func (x *ClientRequest) Times(now machine.Time) Times {
 	t := x.timing.until(now, x.prefill.done)
 	if x.session != nil && x.session.first != "" {
@@ -214,11 +212,11 @@ func (t *timing) until(now machine.Time, prefilled bool) Times {
 	return out
 }
 
-// TransferHeader is the response header in which a decode server says how many
-// milliseconds the KV cache was under way (document 003).
+// TransferHeader is the response header in which a decode server reports how many milliseconds the KV transfer took
+// (document 003).
 const TransferHeader = "X-Kv-Transfer-Time-Ms"
 
-// Transferred reads TransferHeader; 0 is no time.
+// Transferred parses TransferHeader. It returns 0 where the value is no time.
 func Transferred(value string) machine.Time {
 	ms, err := strconv.ParseFloat(value, 64)
 	if err != nil || !(ms > 0 && ms < 1e9) {
@@ -230,7 +228,7 @@ func Transferred(value string) machine.Time {
 // Blocks returns how many KV blocks the prefill leg named.
 func (x *ClientRequest) Blocks() int { return x.prefill.blocks }
 
-// Prefiller returns the server that the prompt was prefilled on, or empty.
+// Prefiller returns the server that prefilled the prompt, or an empty string.
 func (x *ClientRequest) Prefiller() string {
 	if !x.prefill.done || len(x.prefill.targets) == 0 {
 		return ""
@@ -246,7 +244,7 @@ func (x *ClientRequest) decided(how, endpoint, why string) {
 	x.record(record.PrefillDecided, endpoint, d...)
 }
 
-// call sends a leg and gives it its number.
+// call sends a leg and returns its new id.
 func (x *ClientRequest) call(l Leg) int {
 	l.ID = len(x.legs) + 1
 	if l.Kind != Bootstrap && l.Kind != Encode && (x.fronted != nil || x.c.Generates(x.r.Method, x.r.Path)) {
@@ -288,7 +286,7 @@ func (x *ClientRequest) leg(id int) *leg {
 	return &x.legs[id-1]
 }
 
-// deliver hands a leg's answer to the client.
+// deliver passes a leg's answer to the client.
 func (x *ClientRequest) deliver(l *leg, before []byte, change *Change) {
 	x.timing.decodeEnd = 0
 	d := Deliver{Leg: l.ID, Before: before}
@@ -314,7 +312,7 @@ func (x *ClientRequest) delivered(m Delivered) {
 	x.endSession()
 }
 
-// size is what the record says of an answer's size.
+// size returns the record's detail for an answer's size.
 func (x *ClientRequest) size(bytes int) []record.Detail {
 	if x.c.StandIns {
 		return nil
@@ -322,7 +320,7 @@ func (x *ClientRequest) size(bytes int) []record.Detail {
 	return []record.Detail{record.D("bytes", bytes)}
 }
 
-// answer ends the request.
+// answer ends the request with an answer and records why.
 func (x *ClientRequest) answer(a Answer, why string) {
 	x.over = true
 	x.record(record.Answered, "", record.D("status", a.Status), record.D("reason", why))
@@ -339,7 +337,7 @@ func refusal(status int, message string, head ...header.Header) Answer {
 		Body: ErrorBody(status, message)}
 }
 
-// finish answers with a body that the sidecar has put together from a leg's.
+// finish answers with a body that the sidecar has made from a leg's body.
 func (x *ClientRequest) finish(l *leg, body []byte) {
 	x.over = true
 	x.timing.decodeEnd = x.now
@@ -370,8 +368,7 @@ func (x *ClientRequest) record(step record.Step, endpoint string, details ...rec
 		Endpoint: endpoint, Details: details})
 }
 
-// name is what the record calls the request: its id, or that which its legs are given
-// where it came without one.
+// name returns the request's name in the record: its own id or, where it came without one, the id of its legs.
 func (x *ClientRequest) name() string {
 	if x.r.ID != "" {
 		return x.r.ID
@@ -379,7 +376,7 @@ func (x *ClientRequest) name() string {
 	return x.uuid("request")
 }
 
-// head is a leg's status.
+// head takes a leg's status.
 func (x *ClientRequest) head(l *leg) {
 	switch {
 	case x.over && !l.Detached:
@@ -418,7 +415,7 @@ func (x *ClientRequest) head(l *leg) {
 	}
 }
 
-// failed is a leg that brought nothing.
+// failed handles a leg without an answer.
 func (x *ClientRequest) failed(l *leg, m Failed) {
 	if x.over && !l.Detached {
 		return
@@ -449,7 +446,7 @@ func (x *ClientRequest) failed(l *leg, m Failed) {
 	}
 }
 
-// decodeFailed answers for a decode server that brought nothing.
+// decodeFailed answers for a decode server that gave no answer.
 func (x *ClientRequest) decodeFailed(m Failed) {
 	switch {
 	case x.chunks != nil && x.saying:
@@ -461,15 +458,14 @@ func (x *ClientRequest) decodeFailed(m Failed) {
 	}
 }
 
-// EndsLegs reports whether an answer of this status also ends the legs that
-// nobody waits for: it stands for a whole exchange that has failed.
+// EndsLegs reports whether an answer of this status also ends the detached legs, because it stands for a whole exchange
+// that has failed.
 func EndsLegs(status int) bool { return status >= 500 }
 
 const notReady = "The decode node is not ready. Please check that the vLLM service is running and the port " +
 	"configuration is correct."
 
-// Answer is what a client gets for a decode leg that failed before anything of
-// its answer was sent on.
+// Answer returns the client's answer for a decode leg that failed before the sidecar passed on any of its answer.
 func (m Failed) Answer() Answer {
 	if m.Refused {
 		return refusal(503, notReady)
@@ -477,6 +473,5 @@ func (m Failed) Answer() Answer {
 	return refusal(502, m.Reason)
 }
 
-// Served is how the request was served, for counters: local, disaggregated,
-// session, fallback or blocked.
+// Served returns how the sidecar served the request, for counters: local, disaggregated, session, fallback or blocked.
 func (x *ClientRequest) Served() string { return x.mark }

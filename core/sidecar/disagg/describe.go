@@ -5,11 +5,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/jsonobject"
 )
 
-// A request may be described (core/wire/described): then the legs are, and only what is
-// no part of the prompt is read and written.
+// A request may be described (core/wire/described). Its legs are then described, too, and the sidecar reads and writes
+// only the fields outside the prompt.
 
-// spell has the request go on in bytes where more is done with its prompt than
-// passing it on.
+// spell switches the request to bytes where the sidecar does more with its prompt than pass it on.
 func (x *ClientRequest) spell() {
 	d := x.r.Described
 	if d == nil || x.c.Sessions == nil && x.c.ChunkTokens <= 0 && x.c.PromptThreshold <= 0 &&
@@ -20,8 +19,8 @@ func (x *ClientRequest) spell() {
 	x.r.Body, x.r.Described = d.Bytes(), nil
 }
 
-// parse reads the request's body. That of one that is described has a sample for
-// the prompt, and is to be read only.
+// parse reads the request's body. The body of a described request has a sample in place of the prompt and may only be
+// read.
 func (x *ClientRequest) parse() (object, error) {
 	d := x.r.Described
 	if d == nil {
@@ -48,11 +47,11 @@ func (l *Leg) describe(d *described.Body) {
 			l.Described, l.Body = d.With(f), nil
 			return
 		}
-		// Something else in it looks like the sample.
+		// Another text in the body equals the sample.
 		o, err := jsonobject.Parse(l.Body)
 		was, bad := jsonobject.Parse(d.Bytes())
 		if err != nil || bad != nil {
-			panic("disagg: a leg's body cannot be read again") // both were written by us
+			panic("disagg: a leg's body cannot be read again") // windtunnel wrote both
 		}
 		for _, key := range []string{"messages", "prompt"} {
 			if v, has := was[key]; has {
@@ -63,15 +62,14 @@ func (l *Leg) describe(d *described.Body) {
 	}
 }
 
-// PassesAnswer says that of a leg's answer, once it is a success, the client gets
-// what Deliver says, and that nothing else is read in it.
+// PassesAnswer reports whether the client gets a leg's successful answer as Deliver describes it, while the sidecar
+// reads nothing else in that answer.
 func (x *ClientRequest) PassesAnswer(id int) bool {
 	l := x.leg(id)
 	return l != nil && l.Kind == Decode && l.then == nil && x.session == nil && x.both == nil && !x.tries()
 }
 
-// Piece changes a piece of an answer that is described. It is false where nothing
-// goes to the client yet.
+// Piece changes a piece of a described answer. It returns false where the client gets nothing yet.
 func (c *Change) Piece(p *described.Piece, end bool) bool {
 	if c.set && p.Has {
 		p.Usage.CachedTokens, p.Usage.Details = c.cached, true

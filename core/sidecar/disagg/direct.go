@@ -6,29 +6,27 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/described"
 )
 
-// Course is how requests that differ in nothing but their prompts go through a sidecar, where
-// nothing is decided on the way: perhaps a prefill leg, whose answer is read whole, and then a
-// decode leg, whose answer the client gets as it comes.
+// Course is the way through a sidecar that all requests take which differ only in their prompts, where the sidecar
+// decides nothing per request. It has an optional prefill leg, whose answer the sidecar reads whole, and a decode leg,
+// whose answer the client gets as it arrives.
 type Course struct {
-	// Prefill and Decode are the fields of the legs' bodies. Prefill is nil where there
-	// is only a decode leg.
+	// Prefill and Decode are the fields of the legs' bodies. Prefill is nil where there is only a decode leg.
 	Prefill, Decode *described.Fields
 	// Fetch is the connector's, where there is a prefill leg.
 	Fetch func(*connector.Kept) *connector.Remote
 }
 
-// Acting are headers of clients by which a sidecar may have requests take another course.
+// Acting lists the client headers that may change a request's course.
 var Acting = []string{PrefillerHeader, EncoderHeader, SourceHeader, RankHostHeader, SessionHeader}
 
-// Direct reports whether requests may go through without a ClientRequest each: nothing that
-// they share here changes what becomes of them.
+// Direct reports whether requests may pass without a ClientRequest each: no state that they share changes their course.
 func (c *Config) Direct() bool {
 	return c.Frontend == nil && c.Sessions == nil && c.Allow == nil && c.ChunkTokens == 0 &&
 		c.PromptThreshold == 0 && c.Trace == nil
 }
 
-// Course finds it by having a ClientRequest take it: one with the fields of d, to a
-// prefiller, nil for none. It is false where each request has to go its own way. Direct must hold.
+// Course finds the course of such requests with one ClientRequest that has the fields of d. The prefiller may be nil.
+// It returns false where each request needs its own ClientRequest. Direct must be true.
 func (c *Config) Course(path string, d *described.Body, prefiller *Target) (course Course, ok bool) {
 	own := *c
 	own.Recorder, own.Engines = nil, nil
@@ -40,7 +38,7 @@ func (c *Config) Course(path string, d *described.Body, prefiller *Target) (cour
 		r.Prefillers = []Target{*prefiller}
 	}
 	x, fx := New(&own, r), new(Effects)
-	// says is the only effect of a message.
+	// says returns the only effect of a message.
 	says := func(m Message) Action {
 		fx.Reset()
 		if x.Input(0, m, fx); len(fx.List) != 1 || x.prefill.retryAt > 0 {
@@ -71,7 +69,7 @@ func (c *Config) Course(path string, d *described.Body, prefiller *Target) (cour
 	return course, delivers && len(deliver.Before) == 0 && x.PassesAnswer(call.Leg.ID)
 }
 
-// plain says that a leg goes to this server, described and by itself.
+// plain reports whether a leg goes to this server, described and not concurrently.
 func (l *Leg) plain(target string) bool {
 	return l.Described != nil && l.Target.String() == target && !l.Concurrent && !l.Detached && l.Path == "" &&
 		l.Method == ""

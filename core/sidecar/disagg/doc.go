@@ -1,21 +1,16 @@
-// Package disagg decides for the routing sidecar, the proxy in front of a
-// decode server: which servers a request is sent to, with which bodies, and
-// what their answers mean.
+// Package disagg decides for the routing sidecar, the proxy in front of a decode server. It decides which servers
+// receive a request and with which bodies, and it interprets their answers.
 //
-// A ClientRequest is one request there. It is told what arrives (a leg's status,
-// its body, its failure) and says what is to be done: call a leg, collect
-// its answer, hand it to the client, or answer at once. Prefill elsewhere is
-// asked for by the header x-prefiller-host-port, which the endpoint picker
-// sets; how the KV cache travels, and what the legs' bodies say of it, is the
-// connector's matter (core/sidecar/connector).
+// A ClientRequest is one request at the sidecar. It receives what arrives (a leg's status, its body, its failure) and
+// returns what the driver does next: call a leg, collect its answer, pass it to the client, or answer at once. The
+// header x-prefiller-host-port, which the endpoint picker sets, asks for a prefill on another server. The connector
+// (core/sidecar/connector) decides how the KV cache is transferred and what the legs' bodies say about it.
 //
-// Before the prefill, images and sounds may go to encode servers (Config.Encoder,
-// x-encoder-hosts-ports). Legs that run at once, those and the two of parallel
-// MoRI-IO, are marked Concurrent.
+// Before the prefill, images and sounds may go to encode servers (Config.Encoder, x-encoder-hosts-ports). Concurrent
+// marks legs that run at the same time: those to encode servers and the two of parallel MoRI-IO.
 //
-// With Sessions the sidecar works as document 002's: it keeps the KV handles of
-// conversations, prefills only new ones, and sends the decode server nothing
-// but what is new.
+// With Sessions the sidecar works as document 002's: it keeps the KV handles of conversations, prefills only new
+// conversations, and sends the decode server nothing but the new messages.
 //
-// Nothing here knows sockets. live/sidecar and virtual drive the same ClientRequest.
+// The package uses no sockets. live/sidecar and virtual drive the same ClientRequest.
 package disagg

@@ -11,22 +11,20 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/jsonobject"
 )
 
-// Encode servers (pd-sidecar --ec-connector, x-encoder-hosts-ports) turn images,
-// sounds and films into embeddings before the prompt is prefilled. Each item of
-// the messages is sent to one of them by itself, all at once; when all have
-// answered, the request goes on as it would have without them.
+// Encode servers (pd-sidecar --ec-connector, x-encoder-hosts-ports) turn images, sounds and films into embeddings
+// before the prefill. The sidecar sends each item of the messages to one encode server by itself, all at once. When all
+// have answered, the request continues as it would have without them.
 
-// ECConnector is how the embeddings get from the encode to the prefill server.
+// ECConnector is the way in which embeddings travel from the encode server to the prefill server.
 type ECConnector string
 
-// The connectors: with ECExample the servers share a storage, with ECNIXL the
-// encode server's answer says where the embeddings are.
+// With ECExample the servers share a storage. With ECNIXL the encode server's answer says where the embeddings are.
 const (
 	ECExample ECConnector = "ec-example"
 	ECNIXL    ECConnector = "ec-nixl"
 )
 
-// ParseECConnector reads a connector's name; the empty one is no encoding.
+// ParseECConnector parses a connector's name. The empty name turns encoding off.
 func ParseECConnector(name string) (ECConnector, error) {
 	switch c := ECConnector(name); c {
 	case "", ECExample, ECNIXL:
@@ -37,14 +35,14 @@ func ParseECConnector(name string) (ECConnector, error) {
 
 // encoding is the encode stage of a request.
 type encoding struct {
-	first, items, left int // the first leg's id, and how many answers are missing
+	first, items, left int // the first leg's id, and the number of missing answers
 	params             []object
 }
 
-// maxItems bounds the items of one request.
+// maxItems limits the items of one request.
 const maxItems = 1024
 
-// encode begins the stage. It is false when nothing is to be encoded.
+// encode begins the encode stage. It returns false where the request has nothing to encode.
 func (x *ClientRequest) encode() bool {
 	x.add = append(x.add, header.Header{Name: RequestIDHeader, Value: x.uuid("encoder request")})
 	items := mediaItems(x.body)
@@ -72,8 +70,7 @@ func (x *ClientRequest) encode() bool {
 	return true
 }
 
-// mediaItems returns the parts of the messages that must be encoded; one that is
-// named by the same URL twice counts once.
+// mediaItems returns the parts of the messages that need encoding. It counts parts with the same URL once.
 func mediaItems(body object) []any {
 	messages, _ := body["messages"].([]any)
 	var items []any
@@ -101,7 +98,7 @@ func mediaItems(body object) []any {
 	return items
 }
 
-// encodedOne is an encode server's answer.
+// encodedOne takes an encode server's answer.
 func (x *ClientRequest) encodedOne(l *leg, body []byte) {
 	e := x.encoding
 	i := l.ID - e.first
@@ -133,8 +130,7 @@ func (x *ClientRequest) encodedOne(l *leg, body []byte) {
 	x.serve()
 }
 
-// encodeFailed gives the stage up: what the other servers still do is for
-// nobody.
+// encodeFailed ends the encode stage and drops the other servers' answers.
 func (x *ClientRequest) encodeFailed(reason string, head ...header.Header) {
 	for i := range x.encoding.items {
 		x.do(Drop{x.encoding.first + i})
@@ -142,8 +138,7 @@ func (x *ClientRequest) encodeFailed(reason string, head ...header.Header) {
 	x.refuse(502, reason, head...)
 }
 
-// encoded marks the body as one that has been through the stage: the prefill
-// must happen, whatever the decode server's cache holds.
+// encoded marks the request as encoded: it needs a prefill, whatever the decode server's cache holds.
 func (x *ClientRequest) encoded() {
 	x.wasEncoded = true
 	x.body = x.body.With(object{"cache_hit_threshold": 0})

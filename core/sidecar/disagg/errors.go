@@ -20,7 +20,7 @@ func ErrorBody(status int, message string) []byte {
 		Code    int    `json:"code"`
 	}{"error", message, apierror.Of(status).Sidecar, "", status})
 	if err != nil {
-		panic(err) // text and a number
+		panic(err) // a text and a number always marshal
 	}
 	return b
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// Frontend makes the sidecar what Dynamo puts into a worker's pod: its frontend in direct
-// mode (document 001's frontend beside the model server). Clients' requests go to workers as
-// tokens, and tokens come back; which worker, whoever routed the request has said.
+// Frontend makes the sidecar the process that Dynamo puts into a worker's pod: its frontend in direct mode (document
+// 001's frontend beside the model server). The frontend sends clients' requests to workers as tokens, and tokens come
+// back. A router in front has chosen the worker.
 type Frontend struct {
-	// Reader has the template and the tokenizer.
+	// Reader holds the template and the tokenizer.
 	Reader *modelserver.Reader
-	// Worker is where the worker with an instance id listens; false is none known.
+	// Worker returns the address of the worker with an instance id, and false where it knows none.
 	Worker func(id string) (Target, bool)
 	// Router chooses the worker, where the frontend routes by itself; nil is direct mode.
 	Router FrontendRouter
@@ -27,12 +27,12 @@ type Frontend struct {
 	Epoch int64
 }
 
-// FrontendRouter is a frontend's own router. It may be asked from several goroutines.
+// FrontendRouter is a frontend's own router. Several goroutines may call it at once.
 type FrontendRouter interface {
-	// Route books a request and names its worker, and that which computes the prompt if it is
-	// another one; "" is none.
+	// Route books a request and returns its worker, and the worker that computes the prompt if that is another one; ""
+	// is none.
 	Route(id string, tokens []uint32) (worker, prefill string)
-	// Tell says that the first piece of its answer is there, or that it is over.
+	// Tell reports that the first piece of the request's answer has arrived, or that the request is over.
 	Tell(id string, over bool)
 }
 
@@ -42,37 +42,36 @@ const (
 	PrefillWorkerHeader = "X-Dynamo-Prefill-Instance-Id"
 	RankOfWorkerHeader  = "X-Dynamo-Dp-Rank"
 	RoutingModeHeader   = "X-Dynamo-Routing-Mode"
-	// ProposedWorkerHeader is that of document 001's proposal.
+	// ProposedWorkerHeader is the header in document 001's proposal.
 	ProposedWorkerHeader = "X-Gateway-Worker-Id"
 )
 
-// Routed is what a request's headers say of its way behind a Frontend.
+// Routed holds the headers of a request that say how to route it behind a Frontend.
 type Routed struct {
 	Worker, Prefill, Rank, Mode string
 }
 
-// ReadRouted reads it; get returns the first value under a name in net/http's canonical
-// form, or "".
+// ReadRouted reads these headers. get returns the first value under a name in net/http's canonical form, or "".
 func ReadRouted(get func(name string) string) Routed {
 	return Routed{Worker: cmp.Or(get(WorkerHeader), get(ProposedWorkerHeader)), Prefill: get(PrefillWorkerHeader),
 		Rank: get(RankOfWorkerHeader), Mode: get(RoutingModeHeader)}
 }
 
-// fronted is a request that goes through a Frontend.
+// fronted is a request that passes through a Frontend.
 type fronted struct {
 	*modelserver.Preprocessed
 	worker Target
 }
 
-// Changer makes of a leg's answer what the client gets: a Change, or a Frontend's way back.
+// Changer rewrites a leg's answer for the client. A Change does, and a Frontend's way back.
 type Changer interface {
-	// Write takes a piece and returns what the client gets now, valid until the next call;
-	// End is what is still to be sent when the answer is whole.
+	// Write takes a piece of the answer and returns the bytes for the client, valid until the next call. End returns
+	// the rest when the answer is whole.
 	Write(data []byte) []byte
 	End() []byte
-	// Added returns how many tokens the answer has got that the server did not make.
+	// Added returns the number of tokens that the answer has and the server did not make.
 	Added() int
-	// Piece changes a described piece, and is false where the client gets none of it yet.
+	// Piece changes a described piece. It returns false where the client gets none of it yet.
 	Piece(p *described.Piece, end bool) bool
 }
 
@@ -81,7 +80,7 @@ type translation struct{ *modelserver.Postprocessing }
 func (translation) Added() int                        { return 0 }
 func (translation) Piece(*described.Piece, bool) bool { return false }
 
-// front reads the request as a Frontend does, and sends it to its worker.
+// front parses the request as a Frontend does, and sends it to its worker.
 func (x *ClientRequest) front() {
 	f := x.c.Frontend
 	api := modelserver.APIOf(x.r.Path)
@@ -151,7 +150,7 @@ func (x *ClientRequest) front() {
 		x.prefill.targets = append(x.prefill.targets, t)
 		var err error
 		if x.body, err = x.parse(); err != nil {
-			panic(err) // it has just been written
+			panic(err) // it was marshalled here
 		}
 		x.disaggregate()
 		return
@@ -167,13 +166,13 @@ func (x *ClientRequest) front() {
 	x.callDecode(Leg{Original: true})
 }
 
-// fault answers with an error as OpenAI's APIs have it.
+// fault answers with an error in the format of OpenAI's APIs.
 func (x *ClientRequest) fault(e *openai.Error) {
 	x.answer(Answer{Status: e.Status, Head: header.Of("Content-Type", "application/json"),
 		Body: openai.AppendError(nil, e)}, e.Message)
 }
 
-// translate is the way back of an answer that is there, at least its status.
+// translate sets up the way back for a leg's answer, once its status is there.
 func (x *ClientRequest) translate(l *leg) {
 	post := x.fronted.Postprocess()
 	if x.fronted.Stream {
@@ -194,7 +193,7 @@ func (x *ClientRequest) translate(l *leg) {
 	x.do(Collect{l.ID})
 }
 
-// reportToRouter tells a frontend's own router what has happened since.
+// reportToRouter reports to a frontend's own router that the answer has begun, or that the request is over.
 func (x *ClientRequest) reportToRouter(first, over bool) {
 	if x.fronted == nil || x.c.Frontend.Router == nil {
 		return

@@ -76,7 +76,7 @@ func (p *played) tell(m Message) {
 	}
 	var fx Effects
 	p.x.Input(1, m, &fx)
-	for _, e := range fx.List { // legs begin in order, whatever comes of each
+	for _, e := range fx.List { // legs begin in order, whether they succeed or fail
 		if c, ok := e.Do.(Call); ok {
 			p.called(c.Leg)
 		}

@@ -319,7 +319,7 @@ func plain(s string) string {
 	return rooms.ReplaceAllString(uuids.ReplaceAllString(s, "<uuid>"), `"bootstrap_room":<int>`)
 }
 
-// want is what the recorded legs are, with the headers that a connector sets.
+// want returns the recorded legs, with the headers that a connector sets.
 func want(l *recorded) []received {
 	var out []received
 	for _, r := range l.Received {

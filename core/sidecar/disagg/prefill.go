@@ -9,7 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/jsonobject"
 )
 
-// disaggregate prefills elsewhere, by the connector's way.
+// disaggregate prefills on another server, in the connector's way.
 func (x *ClientRequest) disaggregate() {
 	x.mark = "disaggregated"
 	k, t := x.c.connector(), x.prefill.targets[0]
@@ -28,7 +28,7 @@ func (x *ClientRequest) disaggregate() {
 	}
 	if _, asked := x.body["cache_hit_threshold"]; asked && k.DecodeFirst && !x.wasEncoded {
 		x.callDecode(Leg{Original: true})
-		return // prefill only if the decode server's cache has too little
+		return // prefills only if the decode server's cache has too little
 	}
 	x.callLegs(connector.Engine{})
 }
@@ -61,8 +61,7 @@ func (x *ClientRequest) callLegs(e connector.Engine) {
 	}
 }
 
-// noServer is the end of a request whose header names no server, where that is
-// known before anybody is called.
+// noServer ends a request whose header names no server, before the sidecar calls any.
 func (x *ClientRequest) noServer(why string) {
 	x.record(record.PrefillLegFailed, x.prefill.targets[0].String(), record.D("reason", why))
 	if x.c.FallBack {
@@ -87,15 +86,15 @@ func (x *ClientRequest) fallBack(why string) {
 	x.callDecode(Leg{Original: true})
 }
 
-// tries reports whether the decode leg is only asked whether its cache suffices.
+// tries reports whether the decode leg only asks if the decode server's cache is sufficient.
 func (x *ClientRequest) tries() bool {
 	_, asked := x.body["cache_hit_threshold"]
 	return asked && x.c.Sessions == nil && x.c.connector().DecodeFirst && len(x.prefill.targets) > 0 &&
 		!x.prefill.done && !x.wasEncoded
 }
 
-// together calls both servers at once: they find each other by themselves. The
-// prefill server's answer is not waited for.
+// together calls both servers at once; they find each other by themselves. It does not wait for the prefill server's
+// answer.
 func (x *ClientRequest) together(legs *connector.Legs) {
 	x.timing.prefillAt = x.now
 	x.record(record.PrefillLegSent, x.prefill.targets[0].String(), record.D("try", 1))
@@ -128,9 +127,8 @@ func (x *ClientRequest) callPrefill() {
 	x.call(Leg{Kind: Prefill, Target: t, Body: body.Write(), Set: set, Add: x.add})
 }
 
-// requestID returns the id that NIXL's two sides agree on. As with the real sidecar
-// it is put beside the client's own; in session mode, which is document 002's,
-// only where there is none.
+// requestID returns the id on which NIXL's two sides agree. Like the real sidecar, it adds the id to the client's own.
+// In session mode, which is document 002's, it adds one only where the client sent none.
 func (x *ClientRequest) requestID() header.List {
 	if x.r.ID != "" && x.c.Sessions != nil {
 		return nil
@@ -138,7 +136,7 @@ func (x *ClientRequest) requestID() header.List {
 	return header.Of(RequestIDHeader, x.uuid("request"))
 }
 
-// whole is a leg's whole body.
+// whole takes a leg's whole body.
 func (x *ClientRequest) whole(l *leg, body []byte) {
 	switch {
 	case l.Kind == Prefill:
@@ -159,7 +157,7 @@ func (x *ClientRequest) whole(l *leg, body []byte) {
 	}
 }
 
-// prefilled is the prefill server's answer.
+// prefilled takes the prefill server's answer.
 func (x *ClientRequest) prefilled(l *leg, body []byte) {
 	good := l.status >= 200 && l.status < 300
 	reply, err := jsonobject.Parse(body)
@@ -203,7 +201,7 @@ func (x *ClientRequest) prefilled(l *leg, body []byte) {
 	x.decodeAfter(reply)
 }
 
-// decodeAfter sends the decode leg of a prompt that is prefilled.
+// decodeAfter sends the decode leg of a prefilled prompt.
 func (x *ClientRequest) decodeAfter(reply object) {
 	k := x.c.connector()
 	body, set := k.Decode(x.seen(connector.Engine{}), reply)
@@ -220,7 +218,7 @@ func (x *ClientRequest) decodeAfter(reply object) {
 	}
 }
 
-// prefillFailed tries again, or the next prefiller, or gives up.
+// prefillFailed retries, calls the next prefiller, or gives up.
 func (x *ClientRequest) prefillFailed(f failure) {
 	again := !f.whole || f.status >= 500
 	same := !f.whole && f.useless == "" || f.status >= 502 && f.status <= 504 || again && x.c.RetryOn5xx
@@ -247,13 +245,13 @@ func (x *ClientRequest) prefillFailed(f failure) {
 	}
 }
 
-// askEngine finds out the prefill server's engines before either leg.
+// askEngine gets the prefill server's engines before either leg.
 func (x *ClientRequest) askEngine() {
 	t := x.prefill.targets[0]
 	t.Port = x.meetingPort()
 	t.TLS, t.Plain = false, true
 	if t.Host != "?" {
-		t.Bad = "" // it was the port
+		t.Bad = "" // the port was the mistake
 	}
 	x.asked = x.prefill.targets[0].String()
 	var known []connector.Engine
@@ -276,7 +274,7 @@ func (x *ClientRequest) bootstrapFailed(reason string) {
 	x.refuse(502, reason)
 }
 
-// bootstrapped is what the prefill server says.
+// bootstrapped takes the answer of the prefill server's bootstrap port.
 func (x *ClientRequest) bootstrapped(l *leg, body []byte) {
 	if l.status < 200 || l.status >= 300 {
 		x.bootstrapFailed(fmt.Sprintf("bootstrap endpoint returned status %d", l.status))
@@ -293,7 +291,7 @@ func (x *ClientRequest) bootstrapped(l *leg, body []byte) {
 	x.prefillAtOne(engines)
 }
 
-// prefillAtOne goes on with one of the ranks, another one each time.
+// prefillAtOne continues with one of the ranks, drawn at random for each request.
 func (x *ClientRequest) prefillAtOne(engines []connector.Engine) {
 	d := x.draw("rank")
 	x.callLegs(engines[d.Uint64()%uint64(len(engines))])

@@ -5,12 +5,11 @@ import (
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
 
-// Data-parallel ranks: the server behind rank i listens on the port above the
-// first one's by i, and so does the sidecar before it.
+// Data-parallel ranks: the server of rank i listens on the first server's port + i, and the sidecar in front of it on
+// the first sidecar's port + i.
 
-// rank returns the decode server that x-data-parallel-host-port names, which is one
-// of the sidecar's own ports. It is false, and the request answered, where
-// there is no such port.
+// rank returns the decode server that x-data-parallel-host-port names by one of the sidecar's own ports. Where no such
+// port exists, it answers the request and returns false.
 func (x *ClientRequest) rank() (rank int, ok bool) {
 	name := x.r.RankHost
 	if name == "" || !x.c.ForwardRanks {
@@ -28,8 +27,8 @@ func (x *ClientRequest) rank() (rank int, ok bool) {
 // ranked reports whether the request names its rank.
 func (x *ClientRequest) ranked() bool { return x.r.RankHost != "" && x.c.ForwardRanks }
 
-// peerPort is where the offloading connector of a server listens: the port that
-// it is called on tells its rank.
+// peerPort returns the port where the offloading connector of a server listens. The server's own port determines its
+// rank.
 func (x *ClientRequest) peerPort(t *Target) int {
 	port := or(x.c.P2PPort, link.PeerPort)
 	if rank := t.Port - x.c.BasePort; x.c.Ranks > 1 && x.c.BasePort > 0 && rank >= 0 && rank < x.c.Ranks {
@@ -38,12 +37,11 @@ func (x *ClientRequest) peerPort(t *Target) int {
 	return port
 }
 
-// sourceOf returns where cached blocks are to be pulled from, for a leg at a
-// server; nil is nowhere.
+// sourceOf returns the server from which a leg pulls cached blocks; nil is none.
 func (x *ClientRequest) sourceOf(at *Target) object {
 	s := x.r.Source
 	if s == nil || at != nil && at.Host == s.Host && at.Port == s.Port {
-		return nil // a server has its own blocks
+		return nil // a server already has its own blocks
 	}
 	return connector.Peer(x.uuid("kv source"), s.Host, x.peerPort(s))
 }

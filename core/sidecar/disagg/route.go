@@ -65,11 +65,11 @@ func (x *ClientRequest) start() {
 	x.serve()
 }
 
-// scrubbed takes out of the body what only the sidecar may say, and is false
-// where the request is refused for it.
+// scrubbed removes the fields that only the sidecar may set from the body. It returns false where it refuses the
+// request.
 func (x *ClientRequest) scrubbed() bool {
 	if x.spell(); x.r.Described != nil {
-		return true // there is nothing
+		return true // there is nothing to remove
 	}
 	clean, found, err := Scrub(x.r.Body)
 	if err != nil {
@@ -84,14 +84,14 @@ func (x *ClientRequest) scrubbed() bool {
 	return true
 }
 
-// nullBody is a body of null where the real sidecar goes on with one that has
-// no fields; elsewhere it breaks down over it.
+// nullBody reports whether the body is null where the real sidecar treats null as a body without fields. Elsewhere null
+// crashes the real sidecar.
 func (x *ClientRequest) nullBody() bool {
 	return string(bytes.TrimSpace(x.r.Body)) == "null" && x.c.connector().AtOnce && len(x.prefill.targets) > 0 &&
 		len(x.r.Encoders) == 0
 }
 
-// serve prefills elsewhere if that is asked for.
+// serve prefills on another server if the request names one.
 func (x *ClientRequest) serve() {
 	if len(x.prefill.targets) == 0 {
 		x.local()
@@ -100,9 +100,8 @@ func (x *ClientRequest) serve() {
 	x.disaggregate()
 }
 
-// allowed refuses a request whose prefiller is outside the pool. Further
-// prefillers that are, and encode servers and sources of cached blocks, are
-// left out: nobody calls them.
+// allowed refuses a request whose prefiller is outside the pool. It drops all further prefillers, encode servers and
+// sources of cached blocks that are outside the pool, so that the sidecar calls none of them.
 func (x *ClientRequest) allowed() bool {
 	if x.c.Encoder == "" || x.c.Sessions != nil {
 		x.r.Encoders = nil
@@ -133,8 +132,8 @@ func (x *ClientRequest) allowed() bool {
 	return true
 }
 
-// inPool reports whether a server may be called, and records it when not. One
-// whose address is not known may not.
+// inPool reports whether the sidecar may call a server, and records each one that it may not. It may not call a server
+// without a known address.
 func (x *ClientRequest) inPool(t *Target) bool {
 	ok := false
 	x.c.locked(func() { ok = t.Bad == "" && x.c.Allow.Allows(t) })
@@ -145,7 +144,7 @@ func (x *ClientRequest) inPool(t *Target) bool {
 	return ok
 }
 
-// Blocked returns how many servers outside the pool the request has named.
+// Blocked returns the number of servers outside the pool that the request named.
 func (x *ClientRequest) Blocked() int { return x.blocked }
 
 func (x *ClientRequest) shuffle() {
@@ -165,8 +164,7 @@ func (x *ClientRequest) passThrough(why string) {
 	x.callDecode(Leg{Original: true})
 }
 
-// local lets the decode server do everything, with the body as it must be for
-// that.
+// local sends the whole request to the decode server, with the body that this needs.
 func (x *ClientRequest) local() {
 	x.mark = "local"
 	x.decided("local", "", "no prefiller is named")

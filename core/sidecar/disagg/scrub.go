@@ -9,24 +9,21 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/jsonobject"
 )
 
-// transferFields are the fields of a body that tell an engine which server to
-// fetch caches from. Only the sidecar writes them: a client that did would have
-// the decode server call whom it likes, from within the cluster.
+// transferFields are the fields of a body that name the server from which an engine fetches caches. Only the sidecar
+// may write them. A client that wrote them could make the decode server call any address from within the cluster.
 var transferFields = []string{"kv_transfer_params", "ec_transfer_params", "kv_handle", "bootstrap_host",
 	"bootstrap_port", "bootstrap_room"}
 
-// isTransferField reads names as the most lenient engine does: encoding/json
-// takes them in any case.
+// isTransferField compares names as the most lenient engine does: encoding/json ignores case.
 func isTransferField(name string) bool {
 	return slices.ContainsFunc(transferFields, func(f string) bool { return strings.EqualFold(f, name) })
 }
 
-// maxEscaped is the longest that one of the names can be written: with every
-// letter escaped.
+// maxEscaped is the longest form of one of the names: every letter escaped.
 const maxEscaped = 6 * len("kv_transfer_params")
 
-// mayName reports whether one of the names can stand in a text, in whatever way it
-// is quoted. It is true of texts that only look so.
+// mayName reports whether a text may contain one of the names, in any escaped form. It may return true for a text that
+// has none.
 func mayName(body []byte) bool {
 	for {
 		i := bytes.IndexByte(body, '"')
@@ -46,7 +43,7 @@ func transferText(inside []byte) bool {
 	if len(inside) < len("kv_handle") {
 		return false
 	}
-	for _, c := range inside { // of which most are neither
+	for _, c := range inside { // most are neither
 		if c != '_' && c != '\\' && c < 0x80 && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') {
 			return false
 		}
@@ -58,13 +55,11 @@ func transferText(inside []byte) bool {
 	return isTransferField(name)
 }
 
-// Scrub takes the fields that say where caches are fetched from out of a
-// client's body, and names those that it found; mostly it is the body as it
-// came. What may hold one and is not understood is an error: the engine might
-// understand it.
+// Scrub removes the fields that say where an engine fetches caches from a client's body, and returns the names of the
+// fields that it found. A body without such fields comes back unchanged. A body that may have one and cannot be parsed
+// is an error, since the engine might be able to parse it.
 func Scrub(body []byte) (clean []byte, found []string, err error) {
-	// JSON in UTF-16 or UTF-32, which some engines read, has zero bytes; in UTF-8
-	// there are none.
+	// JSON in UTF-16 or UTF-32, which some engines read, has zero bytes. JSON in UTF-8 has none.
 	if !mayName(body) && bytes.IndexByte(body, 0) < 0 {
 		return body, nil, nil
 	}
@@ -79,8 +74,8 @@ func Scrub(body []byte) (clean []byte, found []string, err error) {
 	return o.Write(), found, nil
 }
 
-// carriers are the fields whose fields reach an engine as if they were the
-// body's own: vLLM has kv_transfer_params among extra_args itself.
+// carriers are the fields whose members reach an engine as if they were in the body itself. vLLM itself puts
+// kv_transfer_params among extra_args.
 var carriers = []string{"sampling_params", "extra_args", "vllm_xargs"}
 
 func scrub(o object, found []string) []string {

@@ -17,32 +17,32 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/sse"
 )
 
-// Session is what document 002's session manager keeps of a conversation.
+// Session is one conversation in document 002's session manager.
 type Session struct {
 	ID     string
 	Handle string // kv_handle
 	Tokens int    // tokens_processed by the prefill
-	// Messages is how many messages the cache covers, the last answer included,
-	// and History their fingerprint; Asked is the fingerprint without that answer.
+	// Messages is the number of messages that the cache covers, with the last answer. History is their fingerprint, and
+	// Asked the fingerprint without that answer.
 	Messages       int
 	History, Asked uint64
-	// Used is when the last answer of its requests ended, on the run's clock.
+	// Used is the time at which the last answer of its requests ended, on the run's clock.
 	Used machine.Time
 }
 
-// Sessions is document 002's session cache: least recently used goes first.
+// Sessions is document 002's session cache. It evicts the least recently used session first.
 type Sessions struct {
 	by      *bounded.Store[string, Session]
 	history map[uint64]string // fingerprint → session id
-	turn    int               // of the prefillers
+	turn    int               // picks the next prefiller
 }
 
-// maxSessionBytes bounds what all sessions take: clients name them, prefill
-// servers their handles.
+// maxSessionBytes limits the size of all sessions, because clients choose their names and prefill servers their
+// handles.
 const maxSessionBytes = 64 << 20
 
-// NewSessions makes a cache of this many sessions; 0 is DefaultSessions.
-// Evicted is told of each one that had to go; it may be nil.
+// NewSessions returns a cache for size sessions; 0 is DefaultSessions. It calls evicted for each session that it
+// evicts; evicted may be nil.
 func NewSessions(size int, evicted func(Session)) (*Sessions, error) {
 	if size = or(size, DefaultSessions); size < 1 {
 		return nil, fmt.Errorf("session cache: %d sessions; expected at least 1", size)
@@ -69,8 +69,8 @@ func (s *Sessions) List() (out []Session) {
 // Len returns the number of sessions kept.
 func (s *Sessions) Len() int { return s.by.Len() }
 
-// Prefillers returns the targets that PrefillerHeader names or, in session mode where it names none, known, which
-// begins with the next prefiller each time.
+// Prefillers returns the targets that PrefillerHeader names. In session mode, where the header names none, it returns
+// the known targets, each time with the next prefiller first.
 func (c *Config) Prefillers(header string, known func() []Target) []Target {
 	named := ParseTargets(header)
 	if len(named) > 0 || c.Sessions == nil {
@@ -105,7 +105,7 @@ func (s *Sessions) forgetHistory(v Session) {
 	}
 }
 
-// sessionBytes is what a session takes beside its names.
+// sessionBytes is the size of a session without its names, in bytes.
 const sessionBytes = 256
 
 func (s *Sessions) put(v Session) {
@@ -115,7 +115,7 @@ func (s *Sessions) put(v Session) {
 	}
 }
 
-// find returns the session whose messages these begin with, the longest first.
+// find returns the session that covers the longest beginning of these messages.
 func (s *Sessions) find(prints []uint64) (Session, bool) {
 	for n := len(prints) - 1; n > 0; n-- {
 		if id, ok := s.history[prints[n-1]]; ok {
@@ -138,17 +138,17 @@ type sessionRequest struct {
 	tokens   int
 	prompt   int // the prefill leg's prompt tokens
 
-	first   string // the prefill leg's token, to begin the answer with
-	pending bool   // it has not been sent yet
+	first   string // the prefill leg's token, with which the answer begins
+	pending bool   // first has not been sent yet
 	said    strings.Builder
 	retried bool
 }
 
-// maxRemembered bounds how much of an answer is kept to recognise it later.
+// maxRemembered limits how many bytes of an answer are kept to recognise it later.
 const maxRemembered = 1 << 20
 
-// startSession decides as document 002's tree does: a known session goes to the
-// local decode server, a new one to a prefill server first.
+// startSession decides as document 002's tree does: a known session goes to the local decode server, and a new one to a
+// prefill server first.
 func (x *ClientRequest) startSession() {
 	t := &sessionRequest{model: x.body.Text("model")}
 	t.messages, _ = x.body["messages"].([]any)
@@ -167,9 +167,9 @@ func (x *ClientRequest) startSession() {
 	x.c.locked(func() {
 		if t.id != "" {
 			s, named = x.c.Sessions.Get(t.id)
-			// Another conversation under the same name, or one whose past the client has
-			// changed, is a new one. Only the answer may differ, since the document goes by
-			// the name: the cache has what was answered.
+			// Another conversation under the same name is a new one, and so is a conversation whose past the client has
+			// changed. Only the answer may differ: the document identifies a session by its name, and the cache has the
+			// answer that was sent.
 			ok = named && s.Messages > 1 && s.Messages < len(t.prints) &&
 				(s.History == t.prints[s.Messages-1] || s.Asked == t.prints[s.Messages-2] && t.answered(s.Messages-1))
 			return
@@ -213,8 +213,8 @@ func (x *ClientRequest) newSession(why string) {
 	x.callPrefill()
 }
 
-// continuation returns the body of a decode leg: the client's parameters without its
-// prompt, the handle, and what is new.
+// continuation returns the body of a decode leg: the client's parameters without the prompt, the handle, and the new
+// messages.
 func (x *ClientRequest) continuation(fields object) []byte {
 	fields["kv_handle"] = x.session.handle
 	for _, key := range []string{"messages", "prompt", "session_id", "kv_transfer_params"} {
@@ -230,7 +230,7 @@ func (t *sessionRequest) prefill(path string, body object) object {
 	return body.With(f)
 }
 
-// sessionPrefilled keeps the handle and goes on at the local decode server.
+// sessionPrefilled keeps the handle and continues at the local decode server.
 func (x *ClientRequest) sessionPrefilled(l *leg, reply object, body []byte) {
 	t := x.session
 	choice := reply.First("choices")
@@ -260,7 +260,7 @@ func (x *ClientRequest) sessionPrefilled(l *leg, reply object, body []byte) {
 		if n, ok := x.body.Integer(key); ok && n > 1 {
 			fields[key] = n - 1
 		} else if ok && !x.body.Flag("stream") {
-			x.finish(l, body) // one token was asked for, and here it is
+			x.finish(l, body) // the client asked for one token, and the prefill leg made it
 			return
 		}
 	}
@@ -268,7 +268,7 @@ func (x *ClientRequest) sessionPrefilled(l *leg, reply object, body []byte) {
 	x.callDecode(Leg{Body: x.continuation(fields)})
 }
 
-// keep remembers the session.
+// keep stores the session in the cache.
 func (x *ClientRequest) keep(messages int, history, asked uint64) {
 	t := x.session
 	x.c.locked(func() {
@@ -281,8 +281,8 @@ func (x *ClientRequest) keep(messages int, history, asked uint64) {
 	}
 }
 
-// sessionRefused is an error of the decode server. A handle that it does not
-// know any more is made anew, once.
+// sessionRefused handles an error of the decode server. If the server no longer knows the handle, the sidecar prefills
+// again, once.
 func (x *ClientRequest) sessionRefused(l *leg, body []byte) {
 	t := x.session
 	unknown := l.status == 404 || l.status == 410 || l.status == 400 && strings.Contains(string(body), "kv_handle")
@@ -299,7 +299,7 @@ func (x *ClientRequest) sessionRefused(l *leg, body []byte) {
 	x.finish(l, body)
 }
 
-// endSession remembers what was said, so that the next message is recognised.
+// endSession stores the messages so far, so that the sidecar recognises the next one.
 func (x *ClientRequest) endSession() {
 	t := x.session
 	if t == nil || len(t.prints) == 0 || t.handle == "" || t.said.Len() == 0 {
@@ -310,12 +310,12 @@ func (x *ClientRequest) endSession() {
 	x.keep(len(t.prints)+1, h, asked)
 }
 
-// change makes the answer whole: the prefill leg's token comes first.
+// change adds the prefill leg's token to the beginning of the answer.
 func (t *sessionRequest) change(document bool) *Change {
 	return &Change{document: document, session: t}
 }
 
-// event returns an event of the answer; what it returns goes before it.
+// event changes an event of the answer. The client gets the returned bytes before the event.
 func (t *sessionRequest) event(o object) []byte {
 	choice := o.First("choices")
 	var before []byte
@@ -338,7 +338,7 @@ func (t *sessionRequest) event(o object) []byte {
 	return before
 }
 
-// document is the whole answer as one document.
+// document changes the whole answer, where it is one document.
 func (t *sessionRequest) document(o object) bool {
 	choice := o.First("choices")
 	if choice == nil {
@@ -374,8 +374,8 @@ func (t *sessionRequest) say(s string) {
 	}
 }
 
-// fingerprint chains a message to those before it. Role and content count; ids
-// and the like, which clients do not send back, do not.
+// fingerprint chains a message to those before it. It covers role and content, and leaves out ids and other fields that
+// clients do not send back.
 func fingerprint(before uint64, message any) uint64 {
 	if m, ok := message.(map[string]any); ok {
 		message = []any{m["role"], m["content"], m["tool_calls"], m["tool_call_id"]}
@@ -386,6 +386,6 @@ func fingerprint(before uint64, message any) uint64 {
 	}
 	var d xxhash.Digest
 	d.ResetWithSeed(before)
-	_, _ = d.Write(b) // it never fails
+	_, _ = d.Write(b) // hash writers never fail
 	return d.Sum64()
 }

@@ -9,26 +9,25 @@ import (
 	"strings"
 )
 
-// MaxTargets is how many servers one header may name.
+// MaxTargets limits the servers that one header may name.
 const MaxTargets = 16
 
 // Target is a server that a header names.
 type Target struct {
-	// TLS is set by an https:// in front, Plain by http://; with neither the
-	// sidecar's own configuration tells.
+	// An https:// in front sets TLS, and an http:// sets Plain. With neither, the sidecar's own configuration decides.
 	TLS, Plain bool
-	// Host is a name or an address, Port what follows the colon or the scheme's.
+	// Host is a name or an address. Port is the text after the colon, or the scheme's port.
 	Host string
 	Port int
-	// Addr is Host's address once it is resolved; the zero Addr is not known.
+	// Addr is Host's resolved address. The zero Addr means unknown.
 	Addr netip.Addr
-	// Bad says why there is no address; nobody is called then. NoURL is set where
-	// the text is not even the host of a URL, which is known before any leg.
+	// Bad says why there is no address; the sidecar then calls no server. NoURL is true where the text is not even the
+	// host of a URL, which the sidecar knows before any leg.
 	Bad   string
 	NoURL bool
 }
 
-// String is host:port.
+// String returns host:port.
 func (t Target) String() string {
 	if strings.Contains(t.Host, ":") {
 		return "[" + t.Host + "]:" + strconv.Itoa(t.Port)
@@ -46,9 +45,8 @@ func (t *Target) Literal() bool {
 	return true
 }
 
-// ParseTargets reads a header's list: comma separated, each with or without
-// scheme, a name or an address. Spaces around and empty entries are left out,
-// and so is what goes beyond MaxTargets. An entry that names no server has Bad
+// ParseTargets parses a header's list: comma separated, each entry with or without a scheme, a name or an address. It
+// drops surrounding spaces, empty entries, and all entries beyond MaxTargets. An entry that names no server has Bad
 // set: it counts as a prefiller that cannot be reached.
 func ParseTargets(list string) []Target {
 	var out []Target
@@ -71,8 +69,8 @@ func ParseTargets(list string) []Target {
 	return out
 }
 
-// ParseTarget reads HOST:PORT or http[s]://HOST[:PORT]. Beside an error the
-// target has its host where that much could be read.
+// ParseTarget parses HOST:PORT or http[s]://HOST[:PORT]. Beside an error it returns a target with the host, where the
+// text has a readable one.
 func ParseTarget(text string) (Target, error) {
 	fail := func(why string) (Target, error) {
 		return Target{}, fmt.Errorf("%.100q: %s; expected HOST:PORT such as 10.0.0.5:8000", text, why)
@@ -91,7 +89,7 @@ func ParseTarget(text string) (Target, error) {
 	}
 	u, err := url.Parse(full)
 	if err != nil {
-		return Target{}, err // it says what is wrong, in the real sidecar's words
+		return Target{}, err // err has the real sidecar's words
 	}
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
 		return fail("there is more than a server's address in it")
@@ -112,9 +110,8 @@ func ParseTarget(text string) (Target, error) {
 	return t, nil
 }
 
-// ParseSource reads x-kv-cache-source-host-port, which must be HOST:PORT.
-// Anything else is nil: the header is advice, and ignored when it makes no
-// sense.
+// ParseSource parses x-kv-cache-source-host-port, which must be HOST:PORT. For any other value it returns nil: the
+// header is advice, and the sidecar ignores advice that it cannot parse.
 func ParseSource(text string) *Target {
 	text = strings.TrimSpace(text)
 	host, port, found := strings.Cut(text, ":")
@@ -131,9 +128,8 @@ func ParseSource(text string) *Target {
 	return &t
 }
 
-// Allowlist is whom a request may name as prefiller: the pool's addresses
-// (document 003, SSRF protection). A port counts only on a loopback address,
-// which many servers share. A new one allows nobody.
+// Allowlist holds the servers that a request may name as prefiller: the pool's addresses (document 003, SSRF
+// protection). A port counts only on a loopback address, which many servers share. A new Allowlist allows no server.
 type Allowlist struct{ by map[netip.Addr]map[int]bool }
 
 // Set replaces the pool's endpoints.
@@ -156,8 +152,7 @@ func (a *Allowlist) Size() int {
 	return len(a.by)
 }
 
-// Allows reports whether a target may be called. Only its resolved address
-// counts, never its name.
+// Allows reports whether the sidecar may call a target. Only the target's resolved address counts, never its name.
 func (a *Allowlist) Allows(t *Target) bool {
 	if a == nil {
 		return true

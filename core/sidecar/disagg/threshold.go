@@ -9,7 +9,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/sse"
 )
 
-// promptTokens estimates a prompt's tokens: 4 bytes of text are one, and so is a token's number.
+// promptTokens estimates the tokens of a prompt: one for 4 bytes of text, and one for a token's number.
 func promptTokens(body object) int {
 	n := 0
 	for _, key := range []string{"messages", "prompt", "input", "system"} {
@@ -39,20 +39,20 @@ func textBytes(v any) (n int) {
 	return n
 }
 
-// Decode first (shared-storage with a cache_hit_threshold from the client): the
-// decode server is asked whether its cache holds enough. It says no with the
-// finish reason cache_threshold, and only then is there a prefill.
+// Decode first (shared-storage with a cache_hit_threshold from the client): the sidecar asks the decode server whether
+// its cache holds enough. The decode server refuses with the finish reason cache_threshold. Only then does the sidecar
+// prefill.
 
 const cacheThreshold = "cache_threshold"
 
-// maxPeekEvents is how many events of a stream are held back to see that. The
-// reason stands in the first two: one for the role, one for the end.
+// maxPeekEvents is the number of events of a stream that the sidecar holds back to find that reason. The reason is in
+// one of the first two: one for the role, one for the end.
 const maxPeekEvents = 2
 
-// maxPeekBytes bounds what is held back.
+// maxPeekBytes limits the bytes that the sidecar holds back.
 const maxPeekBytes = 1 << 20
 
-// threshold is the decode server's JSON answer.
+// threshold takes the decode server's JSON answer.
 func (x *ClientRequest) threshold(l *leg, body []byte) {
 	if tooLittle(body) {
 		x.tooLittle()
@@ -61,7 +61,7 @@ func (x *ClientRequest) threshold(l *leg, body []byte) {
 	x.finish(l, body)
 }
 
-// peek is a piece of its stream.
+// peek takes a piece of the decode server's stream.
 func (x *ClientRequest) peek(l *leg, data []byte, end bool) {
 	x.peeked.raw = append(x.peeked.raw, data...)
 	x.peeked.Write(data)
@@ -87,7 +87,7 @@ func (x *ClientRequest) peek(l *leg, data []byte, end bool) {
 	}
 }
 
-// peeked is what is held back of a stream.
+// peeked is the beginning of a stream that the sidecar holds back.
 type peeked struct {
 	sse.Scanner
 	raw    []byte

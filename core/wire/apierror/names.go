@@ -1,22 +1,18 @@
 package apierror
 
-// Names are what the APIs of a pool call an error of one HTTP status. They
-// differ because the parts do: a client reads another word for the same status
-// from the endpoint picker, the routing sidecar and the model server.
+// Names are the names that the APIs of a pool give to an error of one HTTP status. They differ by component: the
+// endpoint picker, the routing sidecar and the model server send a client different words for the same status.
 type Names struct {
-	// EPP is the endpoint picker's code (llm-d-router, pkg/common/error), also
-	// the metric label error_code. It has none for 408, 413, 502 and 504, which only
-	// windtunnel's picker answers.
+	// EPP is the endpoint picker's code (llm-d-router, pkg/common/error) and the metric label error_code. The real EPP
+	// has no codes for 408, 413, 502 and 504, which only windtunnel's picker returns.
 	EPP string
-	// OpenAI and Anthropic are the types in the error objects of those APIs, as
-	// llm-d-router writes them since it answers in JSON (after 0.10.0).
+	// OpenAI and Anthropic are the types in the error objects of those APIs, as llm-d-router has written them since it
+	// answers in JSON (after 0.10.0).
 	OpenAI, Anthropic string
-	// VLLM is the type in vLLM's error object: its own names, Python's phrase for
-	// what its HTTP library refuses (405, 408, 413), and llm-d-inference-sim's names
-	// for what only that injects (401, 403, 422, 429).
+	// VLLM is the type in vLLM's error object: its own names, Python's phrase for the errors of its HTTP library (405,
+	// 408, 413), and llm-d-inference-sim's names for those that only llm-d-inference-sim injects (401, 403, 422, 429).
 	VLLM string
-	// Sidecar is the type in the routing sidecar's error object (llm-d-router,
-	// pkg/sidecar/proxy).
+	// Sidecar is the type in the routing sidecar's error object (llm-d-router, pkg/sidecar/proxy).
 	Sidecar string
 }
 
@@ -38,9 +34,8 @@ var table = map[int]Names{
 	504: {"DeadlineExceeded", "", "", "", ""},
 }
 
-// Of returns the names for a status. Where an API has none of its own, it is that
-// of 500 for a server's error and of 400 for a client's; vLLM's for the latter
-// is APIConnectionError.
+// Of returns the names for a status. Where an API has no name for it, the name is the API's name for 500 (a server's
+// error) or for 400 (a client's error). For a client's error, vLLM's name is then APIConnectionError.
 func Of(status int) Names {
 	n, class := table[status], table[400]
 	if status >= 500 {

@@ -13,31 +13,29 @@ import (
 	"github.com/nikolalohinski/gonja/v2/exec"
 )
 
-// Conversation is what becomes a prompt.
+// Conversation is the input of a chat template.
 type Conversation struct {
 	Messages []Message
-	// Tools are the definitions of the tools, as JSON.
+	// Tools are the tool definitions, as JSON.
 	Tools []json.RawMessage
 	// NoGenerationPrompt leaves out the beginning of the model's answer.
 	NoGenerationPrompt bool
-	// Continue ends the prompt within the last message, for the model to go on with.
+	// Continue ends the prompt within the last message, so that the model continues that message.
 	Continue bool
-	// Variables are what the client gives to the template: vLLM's
-	// chat_template_kwargs, a JSON object.
+	// Variables are the client's variables for the template: vLLM's chat_template_kwargs, a JSON object.
 	Variables json.RawMessage
 }
 
-// Message is one turn.
+// Message is one turn of the conversation.
 type Message struct {
 	Role, Content, Name, ToolCallID string
-	// Parts are the content's, where it has several: templates that go through a
-	// content get them.
+	// Parts are the parts of the content, where it has several. Templates that loop over a content get them.
 	Parts []string
 	Calls []Call
 }
 
-// content returns a message's, as a template takes it: a text, or a list of parts. What a
-// tool said is always a text (vllm/renderers/chat_utils/chat_message.py).
+// content returns a message's content in the form that a template expects: a text, or a list of parts. The content of a
+// tool's answer is always a text (vllm/renderers/chat_utils/chat_message.py).
 func (m *Message) content(o orders, parts bool) any {
 	if !parts || m.Role == "tool" {
 		return m.Content
@@ -53,10 +51,10 @@ func (m *Message) content(o orders, parts bool) any {
 	return out
 }
 
-// Call is a tool call that the model made. Arguments are the JSON that it wrote.
+// Call is a tool call that the model made. Arguments is the JSON text that the model wrote.
 type Call struct{ ID, Name, Arguments string }
 
-// values returns the variables of the template.
+// values puts the variables of the template into data.
 func (c *Conversation) values(data map[string]any, parts bool) error {
 	o := orders{}
 	data[ordersName] = o
@@ -73,7 +71,7 @@ func (c *Conversation) values(data map[string]any, parts bool) error {
 			calls := make([]any, len(m.Calls))
 			for k, call := range m.Calls {
 				arguments, err := o.decode([]byte(call.Arguments))
-				if err != nil { // as the model wrote them
+				if err != nil { // the text as the model wrote it
 					arguments = call.Arguments
 				}
 				calls[k] = o.dict("id", call.ID, "type", "function", "function",
@@ -112,13 +110,13 @@ func (c *Conversation) values(data map[string]any, parts bool) error {
 	return nil
 }
 
-// orders are the keys of objects in the order in which they were written: Python
-// keeps it, and so do prompts.
+// orders holds the keys of objects in the order in which they were written. Python keeps that order, and prompts depend
+// on it.
 type orders map[uintptr][]string
 
 const ordersName = " orders"
 
-// dict returns an object of names and values.
+// dict returns an object made of names and values.
 func (o orders) dict(pairs ...any) map[string]any {
 	v := map[string]any{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -145,7 +143,7 @@ func (o orders) decode(raw []byte) (any, error) {
 	return v, err
 }
 
-// maxDepth is how deep values may be nested.
+// maxDepth limits the nesting of values.
 const maxDepth = 256
 
 func (o orders) value(d *json.Decoder, depth int) (any, error) {
@@ -194,8 +192,7 @@ func (o orders) value(d *json.Decoder, depth int) (any, error) {
 	return t, nil
 }
 
-// names returns an object's keys in their order; of one that the template made,
-// sorted.
+// names returns an object's keys in their order. It sorts the keys of an object that the template made.
 func (o orders) names(v map[string]any) []string {
 	names := slices.Clone(o[reflect.ValueOf(v).Pointer()])
 	names = slices.DeleteFunc(names, func(n string) bool { _, there := v[n]; return !there })
@@ -209,7 +206,7 @@ func pairOf(name string, value any) any { return []any{name, value} }
 func keyOf(name string, _ any) any      { return name }
 func valueOf(_ string, value any) any   { return value }
 
-// ofDict returns a filter that lists what an object has, in the order of its keys.
+// ofDict returns a filter that lists the members of an object, in the order of its keys.
 func ofDict(each func(name string, value any) any) exec.FilterFunction {
 	return func(e *exec.Evaluator, in *exec.Value, _ *exec.VarArgs) *exec.Value {
 		if in.IsError() {
@@ -225,7 +222,7 @@ func ofDict(each func(name string, value any) any) exec.FilterFunction {
 		for _, name := range o.names(v) {
 			out = append(out, each(name, v[name]))
 		}
-		if !ok { // one that the template wrote
+		if !ok { // an object that the template made
 			for _, name := range in.Keys() {
 				value, _ := in.GetItem(name.Interface())
 				out = append(out, each(name.String(), value))
@@ -238,8 +235,7 @@ func ofDict(each func(name string, value any) any) exec.FilterFunction {
 	}
 }
 
-// toJSON returns the filter tojson, as transformers has it: Python's json.dumps
-// without ASCII escapes.
+// toJSON is the filter tojson as in transformers: Python's json.dumps without ASCII escapes.
 func toJSON(e *exec.Evaluator, in *exec.Value, args *exec.VarArgs) *exec.Value {
 	if in.IsError() {
 		return in

@@ -14,13 +14,13 @@ import (
 	"github.com/nikolalohinski/gonja/v2/tokens"
 )
 
-// maxValue limits one value that a template makes on its way to a prompt, in about bytes.
+// maxValue limits one value that a template makes on its way to a prompt, in approximate bytes.
 const maxValue = MaxPromptBytes
 
-// maxValues limits all values together that a template makes, in about bytes. Only a test changes it.
+// maxValues limits the total of all values that a template makes, in approximate bytes. Only a test changes it.
 var maxValues = 1 << 30
 
-// produce counts n bytes that are about to be made.
+// produce counts n bytes before they are made.
 func (b *budget) produce(n int) error {
 	if b.err == nil {
 		if b.made += min(n, maxValues); n > maxValue {
@@ -32,7 +32,7 @@ func (b *budget) produce(n int) error {
 	return b.look(min(n, maxValues))
 }
 
-// size is about how many bytes a value has as text, at most just above maxValue.
+// size returns the approximate length of a value as text, in bytes. It stops counting just above maxValue.
 func size(values ...*exec.Value) int {
 	left := maxValue
 	for _, v := range values {
@@ -79,7 +79,7 @@ func measure(v reflect.Value, left *int, depth int) {
 	}
 }
 
-// Names of functions that no template can write.
+// Names of functions. No template can write these names.
 const (
 	sumName, productName, concatName = " +", " *", " ~"
 	madeName                         = " made"
@@ -90,8 +90,7 @@ func call(name string, at *tokens.Token, args ...nodes.Expression) nodes.Express
 	return &nodes.Call{Location: at, Func: &nodes.Name{Name: of}, Args: args}
 }
 
-// measured returns an expression whose operators that make longer values, and whose calls,
-// count what they make.
+// measured returns an expression that counts what it makes. It wraps calls, and the operators that make longer values.
 func measured(e nodes.Node) nodes.Expression {
 	switch n := e.(type) {
 	case nil:
@@ -159,7 +158,7 @@ func measuredTarget(n nodes.Node) nodes.Node {
 	return measured(n)
 }
 
-// measureNodes has all expressions of a template, or of a part of one, count.
+// measureNodes makes all expressions of a template, or of a part of one, count.
 func measureNodes(list []nodes.Node) {
 	for _, n := range list {
 		switch n := n.(type) {
@@ -225,7 +224,7 @@ func measureTag(tag nodes.ControlStructure) {
 	}
 }
 
-// operator returns a function of two values, which makes about cost bytes of them.
+// operator returns a function of two values that makes about cost bytes.
 func operator(cost func(a, b *exec.Value) int, do func(a, b *exec.Value) any) any {
 	return func(e *exec.Evaluator, args *exec.VarArgs) *exec.Value {
 		a, b := args.Args[0], args.Args[1]
@@ -236,7 +235,7 @@ func operator(cost func(a, b *exec.Value) int, do func(a, b *exec.Value) any) an
 	}
 }
 
-// operators do what the library's do.
+// operators do the same as the library's.
 var operators = map[string]any{
 	concatName: operator(func(a, b *exec.Value) int { return size(a, b) },
 		func(a, b *exec.Value) any { return a.String() + b.String() }),
@@ -286,10 +285,10 @@ var operators = map[string]any{
 	},
 }
 
-// wide finds a format with a width or a precision of its own choice.
+// wide finds a format with an explicit large width or precision.
 var wide = regexp.MustCompile(`%[^a-zA-Z%]*(\d{4}|\*)|\{[^{}]*\d{4}`)
 
-// makes is about how many bytes a filter, or a method of a string, makes at most.
+// makes returns the approximate upper limit of the bytes that a filter, or a method of a string, makes.
 func makes(name string, in *exec.Value, p *exec.VarArgs) int {
 	all := append([]*exec.Value{in}, p.Args...)
 	for _, v := range p.KwArgs {
@@ -336,7 +335,7 @@ func makes(name string, in *exec.Value, p *exec.VarArgs) int {
 	return n * times
 }
 
-// filters returns the library's, which count what they make.
+// filters returns the library's filters, which now count what they make.
 func filters(own map[string]exec.FilterFunction, names []string) *exec.FilterSet {
 	out := map[string]exec.FilterFunction{}
 	for _, name := range names {
@@ -354,7 +353,7 @@ func filters(own map[string]exec.FilterFunction, names []string) *exec.FilterSet
 	return exec.NewFilterSet(out)
 }
 
-// methods returns the library's; what one call makes is bounded before it is made.
+// methods returns the library's methods. Each call is checked against the limit before it makes anything.
 func methods() exec.Methods {
 	m := builtins.Methods
 	own := map[string]exec.Method[string]{}

@@ -10,21 +10,21 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
-// Model is what a model brings for its prompts.
+// Model holds the files of a model that determine its prompts.
 type Model struct {
 	Tokenizer tokens.Tokenizer
-	// JSON is the tokenizer.json, for clients that ask for it.
+	// JSON is the text of tokenizer.json, for clients that ask for it.
 	JSON []byte
 	// Template is nil where the model has none.
 	Template *Template
-	// Read are the files that it came from.
+	// Read lists the files that were read.
 	Read []string
 }
 
-// maxConfigBytes bounds a tokenizer_config.json, which lists added tokens.
+// maxConfigBytes limits a tokenizer_config.json, which lists added tokens.
 const maxConfigBytes = 16 << 20
 
-// tokenizerConfig is what counts of a tokenizer_config.json.
+// tokenizerConfig holds the relevant fields of a tokenizer_config.json.
 type tokenizerConfig struct {
 	ChatTemplate json.RawMessage `json:"chat_template"`
 	BOS          tokenText       `json:"bos_token"`
@@ -33,7 +33,7 @@ type tokenizerConfig struct {
 	UNK          tokenText       `json:"unk_token"`
 }
 
-// tokenText is a special token: its text, or an object with content.
+// tokenText is a special token, written as its text or as an object with content.
 type tokenText string
 
 func (t *tokenText) UnmarshalJSON(raw []byte) error {
@@ -45,9 +45,8 @@ func (t *tokenText) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*string)(t))
 }
 
-// Load reads a model's directory: tokenizer.json, and where they are there
-// tokenizer_config.json and chat_template.jinja. template, where it is given, is
-// the file of a chat template that counts in place of the model's own (vLLM's
+// Load reads a model's directory: tokenizer.json and, where they exist, tokenizer_config.json and chat_template.jinja.
+// template, where it is not empty, is the file of a chat template that replaces the model's own (vLLM's
 // --chat-template).
 func Load(dir, template string, read Reading) (*Model, error) {
 	m, err := LoadFile(path.Join(dir, "tokenizer.json"), "", read)
@@ -89,7 +88,7 @@ func Load(dir, template string, read Reading) (*Model, error) {
 	return m, err
 }
 
-// LoadFile reads a tokenizer.json that stands alone, and perhaps a chat template.
+// LoadFile reads a single tokenizer.json and, if template is not empty, a chat template.
 func LoadFile(name, template string, read Reading) (*Model, error) {
 	m := &Model{}
 	var err error
@@ -110,7 +109,7 @@ func LoadFile(name, template string, read Reading) (*Model, error) {
 	return m, nil
 }
 
-// Reading reads a file of at most so many bytes.
+// Reading reads a file of at most this many bytes.
 type Reading = func(name string, most int64) ([]byte, error)
 
 func (m *Model) get(read Reading, name string, most int64) ([]byte, error) {
@@ -121,8 +120,7 @@ func (m *Model) get(read Reading, name string, most int64) ([]byte, error) {
 	return text, err
 }
 
-// template returns the chat template of a tokenizer_config.json: a text, or a list of
-// named ones, of which "default" counts.
+// template returns the chat template of a tokenizer_config.json: a text, or the one called "default" in a list.
 func (c *tokenizerConfig) template(name string) (string, error) {
 	var text string
 	var named []struct{ Name, Template string }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A model's directory is read as transformers writes it, now and formerly; what
-// cannot be read is told with its file.
+// A model's directory loads in the format that transformers writes now, and in its former one. An error names the file
+// that cannot be read.
 func TestLoad(t *testing.T) {
 	tokenizer, err := os.ReadFile("../tokens/testdata/tokenizer.json")
 	if err != nil {

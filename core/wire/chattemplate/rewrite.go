@@ -6,11 +6,9 @@ import (
 	"strings"
 )
 
-// rewritten returns a template in which some things are said in other words, since the
-// library (gonja 2.9) takes them for something else: a condition inside brackets,
-// (a if c else b), the index of the first element counted from the end, x[-1]
-// of a list of one, and the order of an object's items(), which become a filter.
-// Lines stay where they are.
+// rewritten returns a template with some constructs replaced that the library (gonja 2.9) misreads: a condition inside
+// brackets, (a if c else b), a negative index that reaches the first element, such as x[-1] of a list of one, and the
+// order of an object's items(), which become a filter. The line breaks stay in place.
 func rewritten(text string) string {
 	var b strings.Builder
 	for text != "" {
@@ -38,14 +36,14 @@ func rewritten(text string) string {
 			continue
 		}
 		if end < 0 {
-			break // the parser says what is wrong
+			break // the parser reports the mistake
 		}
 		text = text[end:]
 	}
 	return b.String() + text
 }
 
-// endOf is where the code of a tag or an output ends, -1 where it does not.
+// endOf returns the position where the code of a tag or an output ends, or -1.
 func endOf(text string, mark byte) int {
 	for i, depth := 0, 0; i+1 < len(text); i++ {
 		switch text[i] {
@@ -69,7 +67,7 @@ func endOf(text string, mark byte) int {
 	return -1
 }
 
-// quoted returns how long the text in quotes is that the code begins with.
+// quoted returns the length of the quoted text at the beginning of the code.
 func quoted(code string) int {
 	for i := 1; i < len(code); i++ {
 		switch code[i] {
@@ -89,7 +87,7 @@ var fromEnd = regexp.MustCompile(`^\s*-\s*([1-9]\d{0,8})\s*$`)
 // code rewrites the brackets in a piece of code.
 func code(text string) string {
 	var b strings.Builder
-	indexed := false // what stands before a [ is something that has elements
+	indexed := false // a value with elements precedes the [
 	for i := 0; i < len(text); {
 		n := 1
 		switch c := text[i]; c {
@@ -140,8 +138,7 @@ func word(c byte) bool {
 	return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }
 
-// group returns how long the brackets are that the code begins with, 0 where they are
-// not closed.
+// group returns the length of the bracketed code at the beginning, or 0 where a bracket is not closed.
 func group(text string) int {
 	depth := 0
 	for i := 0; i < len(text); i++ {
@@ -159,8 +156,7 @@ func group(text string) int {
 	return 0
 }
 
-// outside calls each with every place of the code that is in no brackets and no
-// quotes, until it says that this is enough.
+// outside calls each for every position of the code outside brackets and quotes, until each returns true.
 func outside(text string, each func(i int) (enough bool)) {
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
@@ -178,8 +174,7 @@ func outside(text string, each func(i int) (enough bool)) {
 	}
 }
 
-// parts rewrites what stands between brackets: values, with commas between them
-// and perhaps names before them.
+// parts rewrites the code between brackets: values separated by commas, which may follow names.
 func parts(text string) string {
 	var out []string
 	from := 0
@@ -194,7 +189,7 @@ func parts(text string) string {
 }
 
 func part(text string) string {
-	value := 0 // where it begins, behind name= or key:
+	value := 0 // the value's beginning, after name= or key:
 	outside(text, func(i int) bool {
 		switch {
 		case text[i] == ':', text[i] == '=' && (i+1 == len(text) || text[i+1] != '=') &&
@@ -222,8 +217,7 @@ func condition(text string) string {
 	return "((" + code(c) + ") and [" + code(text[:when]) + "] or [" + b + "])[0]"
 }
 
-// keyword is where a word stands outside of brackets, from a place on; -1 where
-// it does not.
+// keyword returns the position of a word outside of brackets, at from or later, or -1.
 func keyword(text, name string, from int) int {
 	at := -1
 	outside(text, func(i int) bool {

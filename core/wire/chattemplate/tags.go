@@ -11,10 +11,10 @@ import (
 	"github.com/nikolalohinski/gonja/v2/tokens"
 )
 
-// ownTags are those of which the library's hide their expressions.
+// ownTags replace the library's tags whose expressions are not accessible.
 var ownTags = map[string]parser.ControlStructureParser{"set": setTag, "with": withTag, "filter": filterTag}
 
-// chosen is VALUE, or VALUE if CONDITION else VALUE.
+// chosen is the syntax VALUE, or VALUE if CONDITION else VALUE.
 type chosen struct{ value, when, otherwise nodes.Expression }
 
 func parseChosen(args *parser.Parser) (c chosen, err error) {
@@ -45,7 +45,7 @@ func (c *chosen) eval(r *exec.Renderer) (*exec.Value, error) {
 	return counting(r, r.Eval(from))
 }
 
-// counting returns a value that somebody keeps.
+// counting counts the bytes of a value that a variable keeps, and returns the value.
 func counting(r *exec.Renderer, v *exec.Value) (*exec.Value, error) {
 	if v.IsError() {
 		return nil, v
@@ -53,7 +53,7 @@ func counting(r *exec.Renderer, v *exec.Value) (*exec.Value, error) {
 	return v, budgetOf(r.Environment.Context).produce(size(v))
 }
 
-// tag is what all have: where they begin, and what they enclose.
+// tag has the common parts of all tags: the position, and the enclosed nodes.
 type tag struct {
 	at   *tokens.Token
 	body *nodes.Wrapper
@@ -62,7 +62,7 @@ type tag struct {
 func (t *tag) Position() *tokens.Token { return t.at }
 func (t *tag) String() string          { return "tag" }
 
-// text is what the tag encloses.
+// text renders the nodes that the tag encloses.
 func (t *tag) text(r *exec.Renderer) (*exec.Value, error) {
 	w := &passage{budget: budgetOf(r.Environment.Context)}
 	sub := r.Inherit()
@@ -73,7 +73,7 @@ func (t *tag) text(r *exec.Renderer) (*exec.Value, error) {
 	return exec.AsSafeValue(w.text.String()), nil
 }
 
-// set is {% set NAME = VALUE %}, or {% set NAME %} … {% endset %}.
+// set is the tag {% set NAME = VALUE %}, or {% set NAME %} … {% endset %}.
 type set struct {
 	tag
 	target nodes.Expression
@@ -132,8 +132,7 @@ func (s *set) Execute(r *exec.Renderer, _ *nodes.ControlStructureBlock) (err err
 	return of.Set(key, value.Interface())
 }
 
-// with is {% with NAME = VALUE, … %} … {% endwith %}. As in Jinja no value sees the
-// names beside it.
+// with is the tag {% with NAME = VALUE, … %} … {% endwith %}. As in Jinja, a value does not see the names beside it.
 type with struct {
 	tag
 	names  []string
@@ -175,7 +174,7 @@ func (w *with) Execute(r *exec.Renderer, _ *nodes.ControlStructureBlock) error {
 	return sub.ExecuteWrapper(w.body)
 }
 
-// filter is {% filter NAME | … %} … {% endfilter %}.
+// filter is the tag {% filter NAME | … %} … {% endfilter %}.
 type filter struct {
 	tag
 	chain []*nodes.FilterCall
@@ -214,7 +213,7 @@ func (f *filter) Execute(r *exec.Renderer, _ *nodes.ControlStructureBlock) error
 	return err
 }
 
-// passage takes the text that a tag encloses.
+// passage collects the text that a tag encloses.
 type passage struct {
 	*budget
 	text strings.Builder

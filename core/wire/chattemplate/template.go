@@ -17,32 +17,30 @@ import (
 	"github.com/nikolalohinski/gonja/v2/parser"
 )
 
-// Limits of one template and of one prompt.
+// Limits for one template and for one prompt.
 const (
 	MaxTemplateBytes = 1 << 20
-	// MaxPromptBytes is the longest prompt that is written.
+	// MaxPromptBytes is the longest prompt that Render writes.
 	MaxPromptBytes = 64 << 20
-	// maxSteps is how many tags, outputs and rounds of loops one prompt may take;
-	// each counts for more where the conversation is long, since templates go
-	// through it again and again.
+	// maxSteps limits the tags, outputs and rounds of loops for one prompt. In a long conversation each counts for
+	// more, since templates loop over the messages repeatedly.
 	maxSteps = 8 << 20
 	maxRange = 100_000
 )
 
-// Template is a chat template. It may be used by many goroutines at once.
+// Template is a chat template. Many goroutines may use it at once.
 type Template struct {
 	template *exec.Template
 	special  map[string]string
-	parts    bool // it goes through a content's parts
+	parts    bool // the template loops over the parts of a content
 }
 
-// partsPattern finds a loop over a message's content, as vLLM does to tell which of
-// both ways of writing contents a template takes (vllm/renderers/hf.py).
+// partsPattern finds a loop over a message's content. Like vLLM (vllm/renderers/hf.py), the package uses it to decide
+// in which of two forms a template expects contents.
 var partsPattern = regexp.MustCompile(`\{%-?\s*for\s+\w+\s+in\s+(\w+\.content|\w+\[['"]content['"]\]|content)\b`)
 
-// Continued returns a prompt without what follows the text of its last message, which the
-// model goes on with (continue_final_message of transformers'
-// utils/chat_template_utils.py).
+// Continued returns a prompt without the text after its last message, so that the model continues that message
+// (continue_final_message of transformers' utils/chat_template_utils.py).
 func Continued(prompt, last string) (string, error) {
 	bare := strings.TrimSpace(last)
 	at := strings.LastIndex(prompt, bare)
@@ -57,18 +55,16 @@ func Continued(prompt, last string) (string, error) {
 	return prompt[:at+len(bare)], nil
 }
 
-// Raised is what a template said with raise_exception: the conversation is not
-// one that the model takes.
+// Raised is a template's raise_exception: the template refuses the conversation, with this message.
 type Raised struct{ Message string }
 
 func (e *Raised) Error() string { return e.Message }
 
-// tags are those that templates may use. Others would reach for files, or belong
-// to web pages.
+// tags are the tags that templates may use. The library's others read files or belong to web pages.
 var tags = []string{"for", "if", "set", "with", "macro", "call", "filter", "raw", "break", "continue", "do"}
 
-// Parse compiles a template. name is where it stands, for errors; special are
-// texts that templates know by name, such as bos_token.
+// Parse compiles a template. name is its file or place, for errors. special are texts that templates use by name, such
+// as bos_token.
 func Parse(name, text string, special map[string]string) (*Template, error) {
 	if len(text) > MaxTemplateBytes {
 		return nil, fmt.Errorf("%s: the chat template has %d bytes, the limit is %d", name, len(text), MaxTemplateBytes)
@@ -96,7 +92,7 @@ func Parse(name, text string, special map[string]string) (*Template, error) {
 	return t, nil
 }
 
-// syntaxError is what a parser's error says, without the whole template.
+// syntaxError returns a parser's error without the text of the template.
 func syntaxError(err error) error {
 	if e, ok := errors.AsType[*parser.SyntaxError](err); ok && e.Line > 0 {
 		return fmt.Errorf("line %d: %s, near %.40q", e.Line, e.Message, e.Raw)
@@ -108,7 +104,7 @@ func syntaxError(err error) error {
 	return errors.New(text)
 }
 
-// tagPattern finds the tags, and comments and raw passages, in which none counts.
+// tagPattern finds tags, and the comments and raw passages in which tags do not count.
 var tagPattern = regexp.MustCompile(
 	`(?s)\{#.*?#\}|\{%[-+]?\s*raw\s*[-+]?%\}.*?\{%[-+]?\s*endraw\s*[-+]?%\}|\{%[-+]?\s*([A-Za-z_]\w*)`)
 
@@ -129,14 +125,14 @@ func onlyKnownTags(text string) error {
 	return nil
 }
 
-// filterNames are Jinja's filters, but for the one that draws at random.
+// filterNames are Jinja's filters without the one that draws at random.
 var filterNames = strings.Fields(`
 	abs attr batch capitalize center default d dictsort e escape filesizeformat first float forceescape
 	format groupby indent int join items keys values last length count list lower map max min pprint
 	rejectattr reject replace reverse round safe selectattr select slice sort string striptags sum title
 	tojson trim truncate unique upper urlencode urlize wordcount wordwrap xmlattr`)
 
-// environment is that of transformers' apply_chat_template.
+// environment is the environment of transformers' apply_chat_template.
 var environment = func() *exec.Environment {
 	known := map[string]parser.ControlStructureParser{"generation": generation}
 	for _, name := range tags {
@@ -169,14 +165,14 @@ var environment = func() *exec.Environment {
 		ControlStructures: exec.NewControlStructureSet(known), Methods: methods()}
 }()
 
-// Client is whoever waits for a prompt.
+// Client is the client that waits for a prompt.
 type Client interface {
-	// HasLeft reports whether the client no longer waits, so that nothing more needs to be done for it.
+	// HasLeft reports whether the client no longer waits, so that work for it can stop.
 	HasLeft() bool
 }
 
-// Render writes a conversation as a prompt. The error is a *Raised where the template refuses the conversation.
-// Render asks the client at intervals whether it has left, and then stops with an error; a nil client never leaves.
+// Render writes a conversation as a prompt. The error is a *Raised where the template refuses the conversation. Render
+// asks the client at intervals whether it has left, and then stops with an error. A nil client never leaves.
 func (t *Template) Render(c *Conversation, client Client) (string, error) {
 	w := &writer{budget: budget{client: client, left: maxSteps, each: 1 + (len(c.Messages)+len(c.Tools))/256}}
 	data := map[string]any{budgetName: &w.budget}
@@ -205,8 +201,7 @@ func (t *Template) Render(c *Conversation, client Client) (string, error) {
 	return w.text.String(), nil
 }
 
-// last returns the innermost of an error that was wrapped at every level of the
-// template.
+// last returns the innermost error of one that every level of the template has wrapped.
 func last(err error) string {
 	text := err.Error()
 	if i := strings.LastIndex(text, "): "); i >= 0 {
@@ -215,33 +210,33 @@ func last(err error) string {
 	return text[:min(len(text), 300)]
 }
 
-// safely runs what a library does with other people's input.
+// safely runs library code on input from outside and turns a panic into an error.
 func safely(do func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = errors.New("the template library failed") // its words are for its authors
+			err = errors.New("the template library failed") // the panic's text is for the library's authors
 		}
 	}()
 	return do()
 }
 
-// budget is what is left of the work for one prompt, and why it ended.
+// budget counts down the work for one prompt and holds the reason why it ended.
 type budget struct {
 	client     Client
-	sinceLook  int // bytes of work since the client was last asked whether it has left
+	sinceLook  int // bytes of work since HasLeft was last called
 	left, each int
-	made       int // bytes of values
-	nested     int // calls of macros
+	made       int // bytes of values made
+	nested     int // depth of macro calls
 	raised     *Raised
 	err        error
 }
 
-// budgetName is one that no template can write.
+// budgetName is a name that no template can write.
 const budgetName = " budget"
 
 var errWork = fmt.Errorf("the chat template takes more than %d steps for this conversation", maxSteps)
 
-// take counts n steps that are about to be taken.
+// take counts n steps before they are taken.
 func (b *budget) take(n int) error {
 	if b.err == nil {
 		if b.left -= n * b.each; b.left < 0 {
@@ -251,7 +246,7 @@ func (b *budget) take(n int) error {
 	return b.look(n * stepBytes)
 }
 
-// Render asks whether the client has left after about lookBytes of work, and a step counts as stepBytes of it.
+// Render asks whether the client has left after about lookBytes of work. A step counts as stepBytes of work.
 const (
 	lookBytes = 1 << 20
 	stepBytes = 256
@@ -259,7 +254,7 @@ const (
 
 var errLeft = errors.New("the client left before its chat template was rendered")
 
-// look counts n bytes of work and returns why the work has to end, nil where it goes on.
+// look counts n bytes of work. It returns the reason why the work must end, or nil.
 func (b *budget) look(n int) error {
 	if b.sinceLook += n; b.sinceLook >= lookBytes && b.client != nil && b.err == nil {
 		if b.sinceLook = 0; b.client.HasLeft() {
@@ -275,7 +270,7 @@ func budgetOf(c *exec.Context) *budget {
 	return b
 }
 
-// writer takes the prompt.
+// writer collects the prompt.
 type writer struct {
 	budget
 	text strings.Builder
@@ -293,7 +288,7 @@ func (w *writer) WriteString(s string) (int, error) {
 	return w.text.WriteString(s)
 }
 
-// counted is a tag whose work is counted.
+// counted is a tag that counts its work.
 type counted struct{ exec.ControlStructure }
 
 // Execute implements exec.ControlStructure.
@@ -301,7 +296,7 @@ func (c *counted) Execute(r *exec.Renderer, block *nodes.ControlStructureBlock) 
 	b := budgetOf(r.Environment.Context)
 	n := 1
 	if loop, ok := c.ControlStructure.(*controlstructures.ForControlStructure); ok {
-		// an empty round writes nothing that would be counted
+		// An empty round writes nothing, so the rounds count by themselves.
 		if over := r.Eval(loop.ObjectEvaluator); !over.IsError() && !over.IsNil() {
 			n += over.Len()
 		}
@@ -322,10 +317,10 @@ func (c *counted) Execute(r *exec.Renderer, block *nodes.ControlStructureBlock) 
 	return nil
 }
 
-// maxNested is how deep macros may call each other.
+// maxNested limits how deeply macros may call one another.
 const maxNested = 100
 
-// within calls a macro.
+// within calls a macro, if the calls are not too deep.
 func (b *budget) within(call exec.Macro, args *exec.VarArgs) *exec.Value {
 	if b.nested++; b.nested > maxNested && b.err == nil {
 		b.err = fmt.Errorf("the chat template's macros call each other more than %d deep", maxNested)
@@ -337,7 +332,7 @@ func (b *budget) within(call exec.Macro, args *exec.VarArgs) *exec.Value {
 	return call(args)
 }
 
-// generation is {% generation %}: what it encloses is what the model says.
+// generation is {% generation %}, which encloses the model's output. The enclosed text stays as it is.
 func generation(p, args *parser.Parser) (nodes.ControlStructure, error) {
 	wrapper, _, err := p.WrapUntil("endgeneration")
 	return &enclosed{wrapper}, err
@@ -390,11 +385,11 @@ func rangeOf(e *exec.Evaluator, args *exec.VarArgs) ([]int, error) {
 	return out, budgetOf(e.Environment.Context).take(len(out))
 }
 
-// today is the date that templates are told: always the same, so that a scenario
-// gives the same prompts every day and in both times.
+// today is the date that templates get. It is always the same, so that a scenario gives the same prompts every day, in
+// real time and in virtual time.
 var today = time.Date(2026, time.January, 15, 12, 0, 0, 0, time.UTC)
 
-// strftimeNow is today in the form of Python's strftime.
+// strftimeNow formats today like Python's strftime.
 func strftimeNow(_ *exec.Evaluator, args *exec.VarArgs) (string, error) {
 	if len(args.Args) != 1 {
 		return "", errors.New("strftime_now takes a format")

@@ -129,7 +129,7 @@ func TestWithAndFilter(t *testing.T) {
 	}
 }
 
-// What is not understood is told before anything starts, with its line.
+// Parse refuses an unknown construct, with its line, before any prompt is rendered.
 func TestRefusedTemplates(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"a\n{%- include 'x' %}",

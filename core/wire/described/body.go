@@ -6,44 +6,41 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
-// Fields are those of a body that are not its prompt. Requests that differ in
-// nothing else share one.
+// Fields are the parts of a body outside its prompt. Requests that differ only in their prompts share one Fields.
 type Fields struct {
-	// Chat says that the prompt is messages and not one text.
+	// Chat says that the prompt is a list of messages and not one text.
 	Chat bool
-	// Generate says that the body is no JSON but a GenerateRequest of vLLM's gRPC
-	// service in its frame, which begins with the request's id and the prompt.
+	// Generate says that the body is not JSON but a GenerateRequest of vLLM's gRPC service in its frame. It begins with
+	// the request's id and the prompt.
 	Generate bool
-	// Before and After are the bytes of the body around the messages, or around the
-	// prompt's string.
+	// Before and After are the bytes of the body around the messages, or around the prompt's string.
 	Before, After []byte
-	// Picker, Sidecar and ModelServer are what each has read of them.
+	// Picker, Sidecar and ModelServer hold the values that each component has parsed from the fields.
 	Picker, Sidecar, ModelServer any
 
-	sorted bool // a message's fields are in alphabetical order
+	sorted bool // the fields of a message are in alphabetical order
 	spelt  *scratch
 }
 
-// scratch is memory in which texts are spelt out.
+// scratch is memory in which texts are written out.
 type scratch struct{ b []byte }
 
-// sample is a prompt of which nothing is asked.
+// sample is a placeholder for the prompt.
 const sample = "@"
 
-// NewFields returns the fields of a body with the prompt "@". It is nil where they
-// cannot be told apart from the prompt.
+// NewFields returns the fields of a body with the prompt "@". It returns nil where the body does not have that prompt
+// exactly once.
 func NewFields(chat bool, body []byte) *Fields {
 	f := &Fields{Chat: chat, spelt: new(scratch)}
 	return f.cut(body)
 }
 
-// NewGenerateFields returns the fields of a GenerateRequest; after are the bytes of
-// those behind the prompt.
+// NewGenerateFields returns the fields of a GenerateRequest, given the bytes after the prompt.
 func NewGenerateFields(after []byte) *Fields {
 	return &Fields{Generate: true, After: after, spelt: new(scratch)}
 }
 
-// cut takes the sample out of a body.
+// cut removes the sample from a body.
 func (f *Fields) cut(body []byte) *Fields {
 	for _, f.sorted = range [2]bool{false, true} {
 		prompt := f.prompt()
@@ -55,7 +52,7 @@ func (f *Fields) cut(body []byte) *Fields {
 	return nil
 }
 
-// prompt returns the sample as it stands in a body.
+// prompt returns the sample in the form that it has in a body.
 func (f *Fields) prompt() []byte {
 	if !f.Chat {
 		return []byte(`"` + sample + `"`)
@@ -67,7 +64,7 @@ func (f *Fields) prompt() []byte {
 	return []byte("[" + first + "user" + between + sample + last + "]")
 }
 
-// message is what is around a message's role and content, in their order.
+// message returns the text around a message's role and content, in the order of a body.
 func (f *Fields) message() (first, between, last string) {
 	if f.sorted {
 		return `{"content":"`, `","role":"`, `"}`
@@ -84,8 +81,8 @@ func (f *Fields) Sample() []byte {
 	return bytes.Join([][]byte{f.Before, f.After}, f.prompt())
 }
 
-// With are fields that belong to the same prompts, of another Sample. It is nil
-// where they cannot be told apart from the prompt.
+// With returns the fields of another Sample with the same prompt. It returns nil where that body does not have the
+// prompt exactly once.
 func (f *Fields) With(sample []byte) *Fields {
 	if f.Generate {
 		return nil
@@ -97,14 +94,14 @@ func (f *Fields) With(sample []byte) *Fields {
 // Message is one message of a chat.
 type Message struct {
 	Role string
-	// Shared, if not nil, is the content's beginning.
+	// Shared, if not nil, is the beginning of the content.
 	Shared *Shared
 	Text   Text
 
 	left, right int // white space around the content
 }
 
-// Shared is a beginning that contents have in common.
+// Shared is a beginning that several contents have in common.
 type Shared struct {
 	text  Text
 	left  int // white space at the beginning
@@ -112,7 +109,7 @@ type Shared struct {
 	known memory
 }
 
-// NewShared returns a beginning to be shared.
+// NewShared returns a beginning for several messages.
 func NewShared(t Text) *Shared {
 	s := &Shared{text: t}
 	s.left, _ = t.margin()
@@ -120,14 +117,14 @@ func NewShared(t Text) *Shared {
 	return s
 }
 
-// NewMessage returns a message; shared may be nil.
+// NewMessage returns a message. shared may be nil.
 func NewMessage(role string, shared *Shared, t Text) Message {
 	m := Message{Role: role, Shared: shared, Text: t}
 	m.left, m.right = t.margin()
 	if shared == nil {
 		return m
 	}
-	if m.left == t.size { // the white space goes on in what is before it
+	if m.left == t.size { // the white space continues into shared
 		text := Literal(m.String())
 		m.left, m.right = text.margin()
 	} else if m.left = shared.left; shared.all {
@@ -154,7 +151,7 @@ func (m *Message) String() string {
 	return string(m.Text.Append(m.Shared.text.Append(make([]byte, 0, m.Len()))))
 }
 
-// append appends the content, of which the first n bytes are wanted.
+// append appends the first n bytes of the content, or all where there are fewer.
 func (m *Message) append(b []byte, n int) []byte {
 	if m.Shared != nil {
 		b = m.Shared.text.append(b, n)
@@ -163,14 +160,14 @@ func (m *Message) append(b []byte, n int) []byte {
 	return m.Text.append(b, n)
 }
 
-// History is the messages of a conversation that its next request repeats.
+// History holds the messages of a conversation that its next request repeats.
 type History struct {
 	messages []Message
 	sums     sums
 	known    memory
 }
 
-// sums are of messages.
+// sums are totals over messages, in messages and bytes.
 type sums struct{ messages, roles, contents, margins int }
 
 func (s *sums) add(m *Message) {
@@ -180,13 +177,13 @@ func (s *sums) add(m *Message) {
 	s.margins += m.left + m.right
 }
 
-// Add adds a message.
+// Add appends a message to the conversation.
 func (h *History) Add(m Message) {
 	h.messages = append(h.messages, m)
 	h.sums.add(&m)
 }
 
-// Each goes through the messages; of nil there are none.
+// Each yields all messages. A nil History has none.
 func (h *History) Each(yield func(*Message)) {
 	if h != nil {
 		for i := range h.messages {
@@ -195,20 +192,20 @@ func (h *History) Each(yield func(*Message)) {
 	}
 }
 
-// Body is a request's body.
+// Body is the body of one request: shared Fields and a prompt of its own.
 type Body struct {
 	*Fields
-	// Once says that no other request has this one's own letters, and that none goes
-	// on from it.
+	// Once says that no other request has the letters of this one's last message, and that no later request continues
+	// it.
 	Once    bool
-	ID      string   // of a GenerateRequest
+	ID      string   // the request id of a GenerateRequest
 	history *History // nil: none
 	last    Message
-	sums    sums // of all messages, the last one included
+	sums    sums // of all messages, including the last
 }
 
-// NewBody returns the body of a chat that goes on from a history, nil for none, or of
-// a completion that has no other messages than the last.
+// NewBody returns the body of a chat that continues a history, which may be nil, or of a completion whose only message
+// is the last.
 func NewBody(f *Fields, h *History, last Message) Body {
 	b := Body{Fields: f, last: last}
 	if h != nil && h.sums.messages > 0 && f.Chat {
@@ -218,14 +215,14 @@ func NewBody(f *Fields, h *History, last Message) Body {
 	return b
 }
 
-// With returns the body with other fields.
+// With returns the body with other fields and the same prompt.
 func (b *Body) With(f *Fields) *Body {
 	c := *b
 	c.Fields = f
 	return &c
 }
 
-// each goes through the messages from number from on.
+// each yields the messages, beginning with message number from.
 func (b *Body) each(from int, yield func(*Message)) {
 	for i := from; i < b.sums.messages-1; i++ {
 		yield(&b.history.messages[i])
@@ -233,7 +230,7 @@ func (b *Body) each(from int, yield func(*Message)) {
 	yield(&b.last)
 }
 
-// Len returns the length of the bytes.
+// Len returns the body's length in bytes.
 func (b *Body) Len() int {
 	n := len(b.Before) + len(b.After)
 	if b.Generate {
@@ -245,10 +242,10 @@ func (b *Body) Len() int {
 	return n + len("[]") + b.sums.messages*len(`{"role":"","content":""},`) - len(",") + b.sums.roles + b.sums.contents
 }
 
-// Bytes returns the body as it is sent.
+// Bytes returns the body's bytes, as a client sends them.
 func (b *Body) Bytes() []byte { return b.AppendFirst(make([]byte, 0, b.Len()), b.Len()) }
 
-// AppendFirst appends the first n of the bytes, or all where there are fewer.
+// AppendFirst appends the first n bytes, or all where there are fewer.
 func (b *Body) AppendFirst(out []byte, n int) []byte {
 	end := len(out) + min(n, b.Len())
 	if b.Generate {
@@ -278,8 +275,8 @@ func (b *Body) AppendFirst(out []byte, n int) []byte {
 	return append(out, b.After...)[:end]
 }
 
-// PromptLen returns the length of the prompt's text, in bytes: of a chat under a
-// template, which with answer goes on to where the answer begins.
+// PromptLen returns the length of the prompt's text, in bytes. A chat's text follows a template and, with answer, ends
+// where the answer begins.
 func (b *Body) PromptLen(t *tokens.Template, answer bool) int {
 	if !b.Chat {
 		return b.sums.contents
@@ -296,7 +293,7 @@ func (b *Body) PromptLen(t *tokens.Template, answer bool) int {
 	return n
 }
 
-// AppendPrompt appends the prompt's text.
+// AppendPrompt appends the text that PromptLen measures.
 func (b *Body) AppendPrompt(out []byte, t *tokens.Template, answer bool) []byte {
 	if !b.Chat {
 		return b.last.append(out, b.last.Len())
@@ -316,15 +313,15 @@ func appendOpening(out []byte, t *tokens.Template) []byte {
 	return out
 }
 
-// stage is how much of a message is there already.
+// stage says how much of a message has been written.
 type stage uint8
 
 const (
 	nothing stage = iota
-	shared        // up to the end of what it shares
+	shared        // up to the end of its shared beginning
 )
 
-// spell appends a message under a template, from a stage on.
+// spell appends a message under a template, after the part that from names.
 func (m *Message) spell(out []byte, t *tokens.Template, from stage) []byte {
 	if from == nothing {
 		out = append(append(append(out, t.Before...), m.Role...), t.After...)

@@ -8,32 +8,29 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
-// Namer names a unit of a text together with all that is before it.
+// Namer computes a name for a unit of a text together with everything before it.
 type Namer interface {
 	Name(before uint64, unit []byte) uint64
 }
 
-// Rule is how the beginnings of prompts are named. Rules are compared, so a Namer
-// is a value that can be.
+// Rule says how the beginnings of prompts are named. Rules are compared, so a Namer must be comparable.
 type Rule struct {
 	Namer Namer
-	// Seed is what the first unit is named with, and Unit how many bytes one has.
+	// Seed begins the chain of names. Unit is the size of a unit in bytes.
 	Seed uint64
 	Unit int
-	// Template is what a chat is spelt with; Answer as in PromptLen.
+	// Template turns a chat into text. Answer is as in PromptLen.
 	Template tokens.Template
 	Answer   bool
-	// Own says that names are compared with those of other described prompts and with
-	// nothing else: of a text of Units they are made of what its units stand for, and
-	// not of its bytes.
+	// Own says that names are compared only with those of other described prompts. The names of a text of Units then
+	// derive from its heads and not from its bytes.
 	Own bool
 }
 
-// known is what is remembered under a rule: the names of the whole units up to
-// some place, and the bytes behind the last one.
+// known caches the names under a rule: those of the whole units so far, and the bytes after the last one.
 type known struct {
 	rule  Rule
-	count int // messages
+	count int // the number of messages
 	names []uint64
 	rest  []byte
 }
@@ -51,14 +48,14 @@ func (m *memory) of(r *Rule) *known {
 	return k
 }
 
-// add names what is new in text, whose beginning is k.rest.
+// add names the new units in text. The text begins with k.rest.
 func (k *known) add(text []byte) {
 	k.names, text = k.rule.names(k.names, text)
 	k.rest = append(k.rest[:0], text...)
 }
 
-// names appends the names of the whole units of a text that follows those which
-// dst has; what is behind them is left.
+// names appends the names of the whole units of a text that follows the units named in dst. It returns the bytes after
+// the last unit.
 func (r *Rule) names(dst []uint64, text []byte) ([]uint64, []byte) {
 	last := r.Seed
 	if n := len(dst); n > 0 {
@@ -71,9 +68,8 @@ func (r *Rule) names(dst []uint64, text []byte) ([]uint64, []byte) {
 	return dst, text
 }
 
-// Names appends the names of the whole units of a prompt's text to dst, which is
-// empty, and tells the bytes that are left behind the last one. They are good until
-// the next call. What requests have in common is named once.
+// Names appends the names of the whole units of a prompt's text to dst, which is empty. It also returns the bytes after
+// the last unit, which stay valid until the next call. Names computes each part that requests have in common once.
 func (b *Body) Names(dst []uint64, r *Rule) (names []uint64, rest []byte) {
 	if r.Own && b.last.Text.units != nil && b.history == nil {
 		return b.unitNames(dst, r, false)
@@ -87,7 +83,7 @@ func (b *Body) Names(dst []uint64, r *Rule) (names []uint64, rest []byte) {
 	t, from := &r.Template, nothing
 	if n := b.sums.messages - 1; n > 0 {
 		k := b.history.known.of(r)
-		if k.count > n { // the conversation is further than this request
+		if k.count > n { // the conversation has outgrown this request
 			k = &known{rule: *r}
 		}
 		b.history.name(k, n, b.spelt)
@@ -106,13 +102,12 @@ func (b *Body) Names(dst []uint64, r *Rule) (names []uint64, rest []byte) {
 	return r.names(dst, buf)
 }
 
-// ownLetters are so many of a request's own that nobody else draws the same: a
-// chance of 1 in 10^27.
+// ownLetters is the number of a request's own letters that make it unique: another request draws the same with a
+// probability of 1 in 10^27.
 const ownLetters = 16
 
-// SharedNames is Names as far as another prompt may have the same: the names of the
-// units up to the first that is like no other. It is false where that cannot be
-// told.
+// SharedNames returns the part of Names that another prompt may have, too: the names of the units up to the first
+// unique one. It returns false where it cannot determine them.
 func (b *Body) SharedNames(dst []uint64, r *Rule) (names []uint64, ok bool) {
 	m, t := &b.last, &r.Template
 	if u := m.Text.units; b.Once && r.Own && u != nil && b.history == nil && m.Text.size-u.Shared*u.Size >= m.left+
@@ -135,7 +130,7 @@ func (b *Body) SharedNames(dst []uint64, r *Rule) (names []uint64, ok bool) {
 			trimmed = m.left
 		}
 	}
-	if at := len(buf); at+ownLetters > r.Unit { // a unit ends before there are enough of them
+	if at := len(buf); at+ownLetters > r.Unit { // otherwise no unit ends within them
 		buf = m.Text.append(buf, trimmed+ownLetters)
 		buf = buf[:at+copy(buf[at:], buf[at+trimmed:])]
 		dst, _ = r.names(dst, buf[:(at+ownLetters-1)/r.Unit*r.Unit])
@@ -144,9 +139,9 @@ func (b *Body) SharedNames(dst []uint64, r *Rule) (names []uint64, ok bool) {
 	return dst, true
 }
 
-// unitNames is Names for a text of Units, or as far as others share it. A unit of the
-// prompt's text is named by the unit of letters that it ends in, which stands for all before
-// them; where it has hardly any of its letters, by these and by the one before.
+// unitNames is Names for a text of Units, or with sharedOnly for the part that other prompts share. The name of a unit
+// of the prompt's text derives from the head of the text's unit in which it ends, which stands for everything before.
+// Where it has fewer than ownLetters letters of that unit, its name derives from these letters and the head before.
 func (b *Body) unitNames(dst []uint64, r *Rule, sharedOnly bool) (names []uint64, rest []byte) {
 	m, t, u := &b.last, &r.Template, b.last.Text.units
 	buf, skip, size := b.spelt.b[:0], 0, m.Text.size
@@ -198,7 +193,7 @@ func (b *Body) unitNames(dst []uint64, r *Rule, sharedOnly bool) (names []uint64
 	return r.names(dst, buf)
 }
 
-// mix chains two names (the finaliser of splitmix64 over their mixture).
+// mix chains two names, by the finaliser of splitmix64 over their mixture.
 func mix(a, b uint64) uint64 {
 	z := a*0x9e3779b97f4a7c15 ^ b
 	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
@@ -206,17 +201,15 @@ func mix(a, b uint64) uint64 {
 	return z ^ (z >> 31)
 }
 
-// divides reports whether what a message shares is the same text under a template,
-// whatever follows.
+// divides reports whether a message's shared beginning gives the same text under a template, whatever follows.
 func (m *Message) divides(t *tokens.Template) bool {
 	return m.Role == roleOfShared && (!t.Trim || !m.Shared.all && m.right < m.Text.size)
 }
 
-// roleOfShared is that of messages whose beginnings are remembered.
+// roleOfShared is the role of messages whose beginnings are cached.
 const roleOfShared = "user"
 
-// name brings what is known of a prompt that begins with a shared beginning up to
-// its end.
+// name returns the names of a prompt that begins with the shared beginning, up to the end of that beginning.
 func (s *Shared) name(r *Rule, role string, spelt *scratch) *known {
 	k := s.known.of(r)
 	if k.count > 0 {
@@ -236,7 +229,7 @@ func (s *Shared) name(r *Rule, role string, spelt *scratch) *known {
 	return k
 }
 
-// name brings what is known of the conversation up to its first n messages.
+// name extends k to the first n messages of the conversation.
 func (h *History) name(k *known, n int, spelt *scratch) {
 	if k.count == n {
 		return

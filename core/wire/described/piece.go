@@ -2,10 +2,9 @@ package described
 
 import "github.com/windtunnel/windtunnel/core/wire/openai"
 
-// Piece is a piece of an answer: bytes of which those on the way read at most how
-// many tokens there are.
+// Piece is a piece of an answer without its bytes. The components on its way read at most the token counts in it.
 type Piece struct {
-	// Usage is what it says of that, if it Has any.
+	// Usage holds the piece's token counts, if it Has any.
 	Usage openai.Usage
 	Has   bool
 }

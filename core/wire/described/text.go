@@ -1,14 +1,12 @@
-// Package described holds requests that say what is in them without spelling it
-// out: which fields a body has, and of what its texts are made.
+// Package described holds requests that describe their bodies without the bytes: which fields a body has, and how its
+// texts are made.
 //
-// A driver of virtual time hands such a Body from machine to machine, and each
-// takes from it what it would have read in the bytes: lengths, and the names of
-// a prompt's beginnings (Names), which are worked out of the same bytes, but only
-// of those that are new. Who does need the bytes has them made (Bytes).
+// A driver of virtual time passes such a Body from machine to machine. Each machine computes from it what it would
+// otherwise read in the bytes: lengths, and the names of a prompt's beginnings (Names). Names come from the same bytes,
+// but only from those that are new. A machine that needs the bytes calls Bytes.
 //
-// What texts are made of is drawn by position, so that any part of one can be made
-// by itself. All are of characters that stand for themselves in JSON (Plain):
-// lengths need no bytes then. Whatever is not, is not described.
+// Texts are random and drawn by position, so any part of one can be made by itself. All their characters are the same
+// in JSON (Plain), so lengths need no bytes. Other texts are not described.
 package described
 
 import (
@@ -20,40 +18,38 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tokens"
 )
 
-// Text is a text by what it is made of. The zero Text is empty.
+// Text is a text in terms of its parts. The zero Text is empty.
 type Text struct {
 	literal string
-	draw    machine.Draw       // of letters, where there are neither words nor a literal
-	words   *tokens.Vocabulary // that base stands for
+	draw    machine.Draw       // of letters, where the text has no words and no literal
+	words   *tokens.Vocabulary // base picks from them
 	base    uint64
 	units   *Units
-	n       int // letters or words
-	size    int // bytes
+	n       int // in letters or words
+	size    int // in bytes
 }
 
-// Literal returns a text as it is. It must be Plain.
+// Literal returns a text of these bytes. The string must be Plain.
 func Literal(s string) Text { return Text{literal: s, size: len(s)} }
 
-// Letters are n letters, digits and spaces of a draw.
+// Letters returns a text of n letters, digits and spaces from a draw.
 func Letters(d machine.Draw, n int) Text { return Text{draw: d, n: max(0, n), size: max(0, n)} }
 
-// Units are what a text is made of that others may have beginnings of.
+// Units are the parts of a text whose beginnings other texts may have, too.
 type Units struct {
-	// Heads stand each for so many bytes (Size) and for all that is before them, the
-	// last for all the rest.
+	// Each head stands for Size bytes and everything before them. The last one stands for the whole rest.
 	Heads []uint64
 	Size  int
-	// Shared is how many of the heads, from the first on, another text may have.
+	// Shared is the number of heads, from the first, that another text may have.
 	Shared int
-	// Letters is what the bytes are drawn from that a head stands for: other letters
-	// for each.
+	// Letters returns the draw for a head's bytes. Different heads have different letters.
 	Letters func(head uint64) machine.Draw
 }
 
-// Text returns the first n bytes.
+// Text returns a text of the first n bytes.
 func (u *Units) Text(n int) Text { return Text{units: u, n: max(0, n), size: max(0, n)} }
 
-// end is where a unit ends in a text of n bytes.
+// end returns the position where a unit ends in a text of n bytes.
 func (u *Units) end(unit, n int) int {
 	if unit == len(u.Heads)-1 {
 		return n
@@ -61,7 +57,7 @@ func (u *Units) end(unit, n int) int {
 	return min(n, (unit+1)*u.Size)
 }
 
-// Words returns the first n words of what a model says (tokens.Answer).
+// Words returns a text of the first n words of a model's output (tokens.Answer).
 func Words(v *tokens.Vocabulary, base uint64, n int) Text {
 	t := Text{words: v, base: base, n: n}
 	for i := range n {
@@ -74,7 +70,7 @@ func Words(v *tokens.Vocabulary, base uint64, n int) Text {
 // drawn reports whether the text is letters of one draw.
 func (t *Text) drawn() bool { return t.words == nil && t.literal == "" && t.units == nil }
 
-// Plain reports whether a text stands for itself in JSON, whoever writes it.
+// Plain reports whether every JSON encoder writes a text unchanged.
 func Plain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
@@ -87,7 +83,7 @@ func Plain(s string) bool {
 // Len returns the text's length in bytes.
 func (t *Text) Len() int { return t.size }
 
-// Append appends the text.
+// Append appends all bytes of the text to b.
 func (t *Text) Append(b []byte) []byte { return t.append(b, t.size) }
 
 // append appends the first n bytes of the text, or all where there are fewer.
@@ -110,7 +106,7 @@ func (t *Text) append(b []byte, n int) []byte {
 	return b[:end]
 }
 
-// part appends the bytes of a text of units from one to another.
+// part appends the bytes from position from to position to, for a text of units.
 func (t *Text) part(b []byte, from, to int) []byte {
 	u := t.units
 	for i := min(from/u.Size, len(u.Heads)-1); from < to; i++ {
@@ -123,7 +119,7 @@ func (t *Text) part(b []byte, from, to int) []byte {
 	return b
 }
 
-// String returns the text.
+// String returns all bytes of the text. It allocates them.
 func (t *Text) String() string {
 	if t.literal != "" {
 		return t.literal
@@ -131,10 +127,10 @@ func (t *Text) String() string {
 	return string(t.Append(make([]byte, 0, t.size)))
 }
 
-// margin returns how many bytes of white space are at the text's beginning and, unless
-// it is nothing else, at its end.
+// margin returns the number of white space bytes at the text's beginning and, unless the text is nothing else, at its
+// end.
 func (t *Text) margin() (left, right int) {
-	const some = 64 // letters that mostly suffice
+	const some = 64 // usually enough letters
 	if u := t.units; u != nil && len(u.Heads) > 1 {
 		n := (len(u.Heads) - 1) * u.Size
 		first, last := Letters(u.Letters(u.Heads[0]), u.Size), Letters(u.Letters(u.Heads[len(u.Heads)-1]), t.n-n)
@@ -161,15 +157,15 @@ func (t *Text) margin() (left, right int) {
 	return left, 0
 }
 
-// margin returns how many bytes are taken off that are white space.
+// margin returns the number of white space bytes that trim removes.
 func margin(b []byte, trim func(b []byte, cutset string) []byte) int {
 	return len(b) - len(trim(b, " "))
 }
 
-// letters are what random texts are made of.
+// letters is the alphabet of random texts.
 const letters = "abcdefghijklmnopqrstuvwxyz ABCDEFGHIJ 0123456789 "
 
-// letterOf is the letter that a random byte stands for.
+// letterOf maps a random byte to a letter.
 var letterOf = func() (table [256]byte) {
 	for i := range table {
 		table[i] = letters[i*len(letters)>>8]
@@ -177,8 +173,7 @@ var letterOf = func() (table [256]byte) {
 	return table
 }()
 
-// AppendLetters appends n letters, digits and spaces: eight for each value of a
-// draw.
+// AppendLetters appends n letters, digits and spaces, eight for each value of a draw.
 func AppendLetters(b []byte, d machine.Draw, n int) []byte {
 	at := len(b)
 	b = slices.Grow(b, max(0, n)+7)[:at+max(0, n)+7]

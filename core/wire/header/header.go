@@ -1,5 +1,4 @@
-// Package header is the header lines of a request or response, as every part
-// hands them to the next.
+// Package header holds the header lines of a request or response, in the form in which all components exchange them.
 package header
 
 import (
@@ -8,16 +7,15 @@ import (
 	"strings"
 )
 
-// Header is one header line. Names compare without regard to case (RFC 9110,
-// section 5.1): parts that speak HTTP/2 or ext_proc write them in lower case
-// and with pseudo-headers (":path"), those that speak HTTP/1 as net/http does.
+// Header is one header line. Comparisons of names ignore case (RFC 9110, section 5.1). Components that speak HTTP/2 or
+// ext_proc write names in lower case and use pseudo-headers (":path"). Components that speak HTTP/1 write them as
+// net/http does.
 type Header struct{ Name, Value string }
 
-// List is header lines in the order in which they came. Of several with one
-// name, the last counts.
+// List holds header lines in the order of their arrival. Of several lines with one name, the last counts.
 type List []Header
 
-// Of makes a list of names and values in turn.
+// Of returns a list of alternating names and values.
 func Of(namesAndValues ...string) List {
 	l := make(List, 0, len(namesAndValues)/2)
 	for pair := range slices.Chunk(namesAndValues, 2) {
@@ -26,7 +24,7 @@ func Of(namesAndValues ...string) List {
 	return l
 }
 
-// FromMap returns a map's headers in the order of their names.
+// FromMap returns a map's headers, sorted by name.
 func FromMap(m map[string]string) List {
 	l := make(List, 0, len(m))
 	for _, name := range slices.Sorted(maps.Keys(m)) {
@@ -35,7 +33,7 @@ func FromMap(m map[string]string) List {
 	return l
 }
 
-// Lookup returns the last value under a name, and whether there is one.
+// Lookup returns the last value under a name, and false where there is none.
 func (l List) Lookup(name string) (string, bool) {
 	for i := len(l) - 1; i >= 0; i-- {
 		if n := l[i].Name; len(n) == len(name) && (n == name || strings.EqualFold(n, name)) {
@@ -51,9 +49,8 @@ func (l List) Get(name string) string {
 	return v
 }
 
-// Normalize returns the list with names in lower case, and of several values under
-// one name only the last, where the first stood. One that is so already is
-// returned itself.
+// Normalize returns the list with names in lower case and one value for each name: the last value, in the place of the
+// first. It returns a list that is already in this form itself.
 func (l List) Normalize() List {
 	if l.normal() {
 		return l[:len(l):len(l)]
@@ -77,7 +74,7 @@ func (l List) Normalize() List {
 	return out
 }
 
-// normal reports whether a list is as Normalize makes it, where that is told fast.
+// normal reports whether a list already has the form that Normalize makes, where a fast check can show that.
 func (l List) normal() bool {
 	if len(l) > few {
 		return false
@@ -95,10 +92,10 @@ func (l List) normal() bool {
 	return true
 }
 
-// few is how many headers are looked through faster than looked up.
+// few is the number of headers up to which a linear search is faster than a map.
 const few = 32
 
-// place is where an exact name stands, or -1. at, of a long list, knows.
+// place returns the position of an exact name, or -1. For a long list, at has the positions.
 func (l List) place(at map[string]int, name string) int {
 	if at != nil {
 		if i, ok := at[name]; ok {
@@ -114,14 +111,14 @@ func (l List) place(at map[string]int, name string) int {
 	return -1
 }
 
-// Index finds the exact names of a list, at the same cost however long the list
-// is. A short one's takes no memory.
+// Index finds the exact names of a list at a cost that does not depend on the list's length. For a short list it
+// allocates no memory.
 type Index struct {
 	list List
 	at   map[string]int
 }
 
-// Index returns the list's names as they are now.
+// Index returns an index of the list's current names.
 func (l List) Index() Index {
 	x := Index{list: l}
 	if len(l) > few {
@@ -136,7 +133,7 @@ func (l List) Index() Index {
 // Has reports whether a name is in the list.
 func (x *Index) Has(name string) bool { return x.list.place(x.at, name) >= 0 }
 
-// Text returns a reason as a header's value: in one line, and not too long.
+// Text returns a reason as a header's value: one line of limited length.
 func Text(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {

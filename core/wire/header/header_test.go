@@ -73,7 +73,7 @@ func TestNormalizeIsTheDefinition(t *testing.T) {
 	})
 }
 
-// dozen is what a request usually has.
+// dozen returns the usual headers of a request.
 func dozen() (l header.List) {
 	for i := range 12 {
 		l = append(l, header.Header{Name: fmt.Sprint("x-header-", i), Value: "v"})
@@ -81,7 +81,7 @@ func dozen() (l header.List) {
 	return l
 }
 
-// The usual dozen headers cost their list and no more.
+// A list with the usual dozen headers allocates the list and no map.
 func TestAFewHeadersCostNoMap(t *testing.T) {
 	l := dozen()
 	if n := testing.AllocsPerRun(100, func() { l.Normalize() }); n > 1 {

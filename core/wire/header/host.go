@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// Loopback reports whether a request's Host or :authority, with or without a port,
-// names the loopback address of the machine that it reaches. Any other name may be
-// one that somebody's DNS leads there (DNS rebinding).
+// Loopback reports whether a request's Host or :authority, with or without a port, names the loopback address of the
+// machine that it reaches. An attacker's DNS may resolve any other name to that address (DNS rebinding).
 func Loopback(host string) bool {
 	if at, err := netip.ParseAddrPort(host); err == nil {
 		return at.Addr().Unmap().IsLoopback()

@@ -2,7 +2,7 @@ package header
 
 import "strings"
 
-// usual are names that nearly every request or response has.
+// usual holds names that nearly every request or response has.
 var usual = func() map[string]string {
 	out := map[string]string{}
 	for _, name := range [...]string{":authority", ":method", ":path", ":scheme", ":status", "accept",
@@ -15,7 +15,7 @@ var usual = func() map[string]string {
 	return out
 }()
 
-// Lower returns a name in lower case. Usual names take no memory.
+// Lower returns a name in lower case. For usual names it allocates no memory.
 func Lower(name []byte) string {
 	if s, ok := usual[string(name)]; ok {
 		return s

@@ -1,11 +1,10 @@
-// Package held is the wire form of the held-open request of document 000 (docs/documents.md): one
-// multipart/form-data body whose two parts travel at different times.
+// Package held encodes and decodes the held-open request of document 000 (docs/documents.md): one multipart/form-data
+// body whose two parts are sent at different times.
 //
-// The EPP sends part 1, request_payload, which is the client's JSON byte for
-// byte, and ends it with the next delimiter line, because without that line no
-// reader can know that the part is whole. Then the upstream request stays open
-// while the model server prefills. When the first token has come back the EPP
-// sends part 2, metadata, with the closing boundary, and ends the request.
+// The EPP sends part 1, request_payload, which is the client's JSON byte for byte. It ends part 1 with the next
+// delimiter line, because without that line a reader cannot know that the part is complete. Then the upstream request
+// stays open while the model server prefills. After the first token has arrived, the EPP sends part 2, metadata, with
+// the closing boundary, and ends the request.
 //
 //	--B␍␊
 //	Content-Disposition: form-data; name="request_payload"␍␊
@@ -19,9 +18,8 @@
 //	k3x…␍␊
 //	--B--␍␊                                   ← Part2 ends here, and so does the request
 //
-// Writer side: NewBoundary, ContentType, Part1, Part2. Reader side: Reader,
-// which takes the body in any pieces and tells when each part is whole.
-// docs/flow.md is the same text for people who write their own.
+// NewBoundary, ContentType, Part1 and Part2 write a body. A Reader reads the body in any pieces and reports when each
+// part is complete. docs/flow.md describes the same format for people who write their own programs.
 package held
 
 import (
@@ -34,14 +32,13 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Names of the two parts, and of the field in which the model server echoes
-// the metadata: a top-level field of the last SSE chunk before [DONE], or of
-// the JSON body of a response that is not streamed.
+// Names of the two parts, and of the field in which the model server echoes the metadata. That field is at the top
+// level of the last SSE chunk before [DONE], or of the JSON body of a response that is not streamed.
 const (
 	PayloadPart  = "request_payload"
 	MetadataPart = "metadata"
 	EchoField    = "metadata"
-	// ResponsesEchoField takes its place in /v1/responses, whose metadata is an object of the client's.
+	// ResponsesEchoField replaces it in /v1/responses, where metadata is an object of the client's.
 	ResponsesEchoField = "held_metadata"
 )
 
@@ -54,8 +51,8 @@ const (
 
 const boundaryPrefix = "windtunnel-"
 
-// NewBoundary draws a boundary that does not occur anywhere in the parts of the
-// payload that may hold one (MayBound).
+// NewBoundary draws a boundary that does not occur in the payload. The caller may leave out parts of the
+// payload that cannot have one (MayBound).
 func NewBoundary(d *machine.Draw, payload ...[]byte) string {
 	for {
 		b := boundaryPrefix + d.Letters(24)
@@ -68,15 +65,15 @@ func NewBoundary(d *machine.Draw, payload ...[]byte) string {
 // MayBound reports whether a boundary may occur in a text.
 func MayBound(text string) bool { return strings.Contains(text, boundaryPrefix) }
 
-// ContentType returns the header value that announces a held body.
+// ContentType returns the content-type header of a held body.
 func ContentType(boundary string) string {
 	return contentTypeBefore + boundary
 }
 
 const contentTypeBefore = "multipart/form-data; boundary="
 
-// plainBoundary reports whether a boundary is one that needs no parsing: letters,
-// digits and hyphens, of a length that is allowed.
+// plainBoundary reports whether a boundary needs no parsing: it has letters, digits and hyphens only, and an allowed
+// length.
 func plainBoundary(b string) bool {
 	for i := range len(b) {
 		if c := b[i]; !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-') {
@@ -88,14 +85,14 @@ func plainBoundary(b string) bool {
 
 const maxBoundary = 70 // RFC 2046: 1 to 70 characters
 
-// Boundary reads the boundary from a content-type header. held is false when
-// the value is not multipart/form-data at all: the request is a plain one.
+// Boundary parses the boundary in a content-type header. isHeld is false where the value is not multipart/form-data at
+// all: the request is then an ordinary one.
 func Boundary(contentType string) (boundary string, isHeld bool, err error) {
 	if !strings.HasPrefix(strings.ToLower(strings.TrimSpace(contentType)), "multipart/form-data") {
 		return "", false, nil
 	}
 	if b, ok := strings.CutPrefix(contentType, contentTypeBefore); ok && plainBoundary(b) {
-		return b, true, nil // as ContentType writes it
+		return b, true, nil // in the form of ContentType
 	}
 	_, params, err := mime.ParseMediaType(contentType)
 	if err != nil {
@@ -109,8 +106,7 @@ func Boundary(contentType string) (boundary string, isHeld bool, err error) {
 	return b, true, nil
 }
 
-// Part1 returns the first piece of the body: the payload, up to and including the
-// delimiter line that ends it.
+// Part1 returns the first piece of the body: the payload, up to and including the delimiter line that ends it.
 func Part1(boundary string, payload []byte) []byte {
 	out := make([]byte, 0, len(payload)+2*len(boundary)+len(payloadHeader)+16)
 	out = append(out, "--"...)
@@ -127,6 +123,5 @@ func Part2(boundary, metadata string) []byte {
 	return []byte(metadataHeader + metadata + "\r\n--" + boundary + "--\r\n")
 }
 
-// ViolationType is the error type with which a model server tells that a held
-// request broke the contract.
+// ViolationType is the error type that a model server returns for a held request that violates the contract.
 const ViolationType = "HeldRequestViolation"

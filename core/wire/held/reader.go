@@ -10,13 +10,13 @@ import (
 
 // Limits on what a Reader keeps.
 const (
-	// MaxHeaderBytes bounds one part's headers.
+	// MaxHeaderBytes limits the headers of one part.
 	MaxHeaderBytes = 4 << 10
-	// MaxMetadataBytes bounds part 2's content.
+	// MaxMetadataBytes limits the content of part 2.
 	MaxMetadataBytes = 64 << 10
 )
 
-// ViolationError says how a held body broke the contract of docs/flow.md.
+// ViolationError says how a held body violated the contract of docs/flow.md.
 type ViolationError struct{ Reason string }
 
 func (e *ViolationError) Error() string { return "held request: " + e.Reason }
@@ -25,15 +25,14 @@ func violation(format string, args ...any) *ViolationError {
 	return &ViolationError{fmt.Sprintf(format, args...)}
 }
 
-// Reader takes a held body in pieces of any size and tells what is whole. It
-// is strict: the two parts in order, each once, nothing after the closing
-// boundary. Every error is a *ViolationError and is final.
+// Reader takes a held body in pieces of any size and reports which parts are complete. It is strict: both parts in
+// order, each once, and nothing after the closing boundary. Every error is a *ViolationError and is final.
 type Reader struct {
 	delimiter  []byte // CRLF "--" boundary
 	maxPayload int
 	state      readerState
 	buf        []byte // bytes of the current element, not yet consumed
-	scanned    int    // how far buf was searched for the delimiter
+	scanned    int    // the length of buf already searched for the delimiter
 	payload    []byte
 	metadata   string
 	err        error
@@ -50,11 +49,10 @@ const (
 	atEnd
 )
 
-// NewReader reads a body with this boundary whose payload has at most
-// maxPayload bytes.
+// NewReader returns a reader for a body with this boundary and a payload of at most maxPayload bytes.
 func NewReader(boundary string, maxPayload int) *Reader {
-	// The opening delimiter has no CRLF before it; starting the buffer with
-	// one lets all delimiters be found in the same way.
+	// No CRLF precedes the opening delimiter. With one at the beginning of the buffer, the reader finds all delimiters
+	// in the same way.
 	return &Reader{delimiter: []byte("\r\n--" + boundary), maxPayload: maxPayload, buf: []byte("\r\n")}
 }
 
@@ -72,8 +70,7 @@ func (r *Reader) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close returns the reader that the body has ended. It is an error unless the
-// closing boundary has been seen.
+// Close ends the body. It returns an error unless the reader has seen the closing boundary.
 func (r *Reader) Close() error {
 	if r.err == nil && r.state != atEnd {
 		missing := "the request ended before part 1 was whole"
@@ -85,25 +82,25 @@ func (r *Reader) Close() error {
 	return r.err
 }
 
-// PayloadDone is true once part 1 is whole.
+// PayloadDone reports whether part 1 is complete.
 func (r *Reader) PayloadDone() bool { return r.state > inPayload }
 
-// Payload is part 1's content; valid once PayloadDone.
+// Payload returns part 1's content. It is valid once PayloadDone is true.
 func (r *Reader) Payload() []byte { return r.payload }
 
-// Part2Begun is true once any byte after part 1's delimiter line has come. A
-// server that sees this before it has sent its first token was not waited for.
+// Part2Begun reports whether any byte after part 1's delimiter line has arrived. If a model server sees this before it
+// has sent its first token, the EPP did not wait for that token.
 func (r *Reader) Part2Begun() bool {
 	return r.state > inMetadataHeader || r.state == inMetadataHeader && len(r.buf) > 0
 }
 
-// Done is true once the closing boundary has been seen.
+// Done reports whether the reader has seen the closing boundary.
 func (r *Reader) Done() bool { return r.state == atEnd }
 
-// Metadata is part 2's content; valid once Done.
+// Metadata returns part 2's content. It is valid once Done is true.
 func (r *Reader) Metadata() string { return r.metadata }
 
-// step consumes one element from buf and is false when more bytes are needed.
+// step consumes one element of buf. It returns false where it needs more bytes.
 func (r *Reader) step() bool {
 	switch r.state {
 	case atStart:
@@ -125,7 +122,7 @@ func (r *Reader) step() bool {
 		if rest+2 > len(r.buf) {
 			return false
 		}
-		r.payload = content[:len(content):len(content)] // buf only grows behind it
+		r.payload = content[:len(content):len(content)] // buf only grows after it
 		return r.afterDelimiter(rest, inMetadataHeader)
 	case inMetadataHeader:
 		return r.header(MetadataPart, metadataHeader, inMetadata)
@@ -160,7 +157,7 @@ func (r *Reader) advance(n int, next readerState) {
 	r.scanned, r.state = 0, next
 }
 
-// afterDelimiter expects CRLF behind a delimiter that ends at n.
+// afterDelimiter expects a CRLF after a delimiter that ends at n.
 func (r *Reader) afterDelimiter(n int, next readerState) bool {
 	if string(r.buf[n:n+2]) != "\r\n" {
 		return r.fail(true, "a delimiter line has something behind the boundary")
@@ -169,8 +166,7 @@ func (r *Reader) afterDelimiter(n int, next readerState) bool {
 	return true
 }
 
-// header expects one part's headers, which must name it; as Part1 and Part2
-// write them they need no parsing.
+// header expects one part's headers, which must name the part. Headers as Part1 and Part2 write them need no parsing.
 func (r *Reader) header(name, written string, next readerState) bool {
 	if bytes.HasPrefix(r.buf, []byte(written)) {
 		r.advance(len(written), next)
@@ -189,15 +185,14 @@ func (r *Reader) header(name, written string, next readerState) bool {
 		_, params, err := mime.ParseMediaType(value)
 		if err == nil && params["name"] == name {
 			r.advance(end+4, next)
-			// An empty content is followed by the delimiter at once; its CRLF
-			// is then the one that ended the headers' blank line.
+			// The delimiter follows an empty content at once. Its CRLF is then the end of the headers' blank line.
 			return true
 		}
 	}
 	return r.fail(true, fmt.Sprintf("expected a part named %q", name))
 }
 
-// content finds the delimiter that ends a part; rest is the index behind it.
+// content finds the delimiter that ends a part. rest is the index after it.
 func (r *Reader) content(limit int, what string) (content []byte, rest int, ok bool) {
 	i := bytes.Index(r.buf[r.scanned:], r.delimiter)
 	if i < 0 {

@@ -1,5 +1,5 @@
-// Package jsonobject reads, changes and writes JSON objects as the real routing sidecar does, so that what it
-// sends on is the same to the byte.
+// Package jsonobject reads, changes and writes JSON objects as the real routing sidecar does, so that its output is the
+// same to the byte.
 package jsonobject
 
 import (
@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// Object is a JSON object. An integer above 2^53 stays what it is.
+// Object is a JSON object. Integers above 2^53 keep all their digits.
 type Object map[string]any
 
 var errNoObject = errors.New("expected a JSON object")
 
-// Parse reads one JSON object and nothing behind it.
+// Parse parses one JSON object. Nothing may follow it.
 func Parse(data []byte) (Object, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -46,8 +46,8 @@ func Parse(data []byte) (Object, error) {
 	return o, nil
 }
 
-// Explain is what Go's encoding/json says of a text that is no object, in the
-// words in which the real sidecar passes it on.
+// Explain returns the message of Go's encoding/json for a text that is no object, in the words in which the real
+// sidecar passes it on.
 func Explain(data []byte, err error) string {
 	var o map[string]any
 	if e := json.Unmarshal(data, &o); e != nil {
@@ -56,9 +56,8 @@ func Explain(data []byte, err error) string {
 	return err.Error()
 }
 
-// canonical writes numbers as the real sidecar does, which reads them as
-// float64: 1e3 becomes 1000 and 0.10 becomes 0.1. Only an integer that a
-// float64 cannot hold keeps the digits that it came with.
+// canonical writes numbers as the real sidecar does, which reads them as float64: 1e3 becomes 1000, and 0.10 becomes
+// 0.1. Only an integer that a float64 cannot hold keeps its digits.
 func canonical(v any) (_ any, err error) {
 	switch v := v.(type) {
 	case json.Number:
@@ -100,12 +99,12 @@ func number(n json.Number) (json.Number, error) {
 func (o Object) Write() []byte {
 	b, err := json.Marshal(o)
 	if err != nil {
-		panic(err) // every value came out of a JSON text, or is one of ours
+		panic(err) // every value comes from a JSON text or from this program
 	}
 	return b
 }
 
-// With returns a copy of the object with some fields set; Absent removes one.
+// With returns a copy of the object with some fields set. A field set to Absent is removed.
 func (o Object) With(fields Object) Object {
 	out := make(Object, len(o)+len(fields))
 	for k, v := range o {
@@ -126,7 +125,7 @@ type absence struct{}
 // Absent as a value in With removes the field.
 var Absent any = absence{}
 
-// Object returns the object in a field, nil where there is none.
+// Object returns the object in a field, or nil where there is none.
 func (o Object) Object(key string) Object {
 	switch v := o[key].(type) {
 	case map[string]any:
@@ -137,19 +136,19 @@ func (o Object) Object(key string) Object {
 	return nil
 }
 
-// Text returns the string in a field, empty where there is none.
+// Text returns the string in a field, or "" where there is none.
 func (o Object) Text(key string) string {
 	s, _ := o[key].(string)
 	return s
 }
 
-// Flag is the boolean in a field, false where there is none.
+// Flag returns the boolean in a field, or false where there is none.
 func (o Object) Flag(key string) bool {
 	b, _ := o[key].(bool)
 	return b
 }
 
-// Integer returns a number without its fraction, and whether there is one.
+// Integer returns a number without its fraction, and false where there is none.
 func (o Object) Integer(key string) (int, bool) {
 	n, ok := o[key].(json.Number)
 	if !ok {
@@ -165,10 +164,10 @@ func (o Object) Integer(key string) (int, bool) {
 	return int(f), true
 }
 
-// maxWhole bounds the numbers with a fraction that are read as whole ones.
+// maxWhole limits the numbers with a fraction that may be read as integers.
 const maxWhole = 1 << 53
 
-// First returns the first object of a list.
+// First returns the first object of the list in a field.
 func (o Object) First(key string) Object {
 	list, _ := o[key].([]any)
 	if len(list) == 0 {

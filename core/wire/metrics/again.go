@@ -5,27 +5,26 @@ import (
 	"strconv"
 )
 
-// A Reader reads the pages of a pool, which are alike: line for line the same
-// names and labels, and other numbers. A page that differs from one that was
-// read before in nothing but plain numbers is as whole as that one, so only the
-// numbers are read: a twentieth of the work, twenty times a second for every
-// endpoint. Every other page is read by Parse.
+// A Reader reads the pages of a pool. Such pages have the same names and labels line for line, and different numbers. A
+// page that differs from an earlier one only in plain numbers is as valid as that one, so the Reader reads only the
+// numbers. This takes a twentieth of the time, and happens twenty times a second for every endpoint. Parse reads every
+// other page.
 type Reader struct {
 	want  func(name string) bool
-	forms []*form // the one that was used last is first
+	forms []*form // the most recently used first
 }
 
-// NewReader makes a reader that keeps the families for which want is true.
+// NewReader returns a reader that keeps the families for which want is true.
 func NewReader(want func(name string) bool) *Reader { return &Reader{want: want} }
 
-// Pages of one pool differ in their labels where its endpoints serve different
-// models, so a few are remembered; a page that is too long is not.
+// Pages of one pool have different labels where its endpoints serve different models, so the Reader keeps a few forms.
+// It keeps no form of a page that is too long.
 const (
 	maxForms     = 8
 	maxFormBytes = 1 << 20
 )
 
-// Read reads a page as Parse does. The result is good until the next Read.
+// Read reads a page as Parse does. The result is valid until the next Read.
 func (r *Reader) Read(page []byte) (Page, error) {
 	for i, f := range r.forms {
 		if f.fits(page) {
@@ -48,29 +47,27 @@ func (r *Reader) Read(page []byte) (Page, error) {
 	return p, nil
 }
 
-// form is a page with gaps where its plain numbers stood.
+// form is a page with gaps in place of its plain numbers.
 type form struct {
 	text []byte
 	gaps []gap
-	tail int // where the text behind the last gap begins
+	tail int // where the text after the last gap begins
 	page Page
 }
 
-// gap is one number: the text from..to stands before it, and it belongs into
-// sample, if anybody wants it.
+// gap is one number. The text from..to precedes it, and sample receives it, if the sample is wanted.
 type gap struct {
 	from, to int
 	sample   *Sample
 }
 
-// formOf finds the plain numbers of a whole page; nil when it cannot be sure
-// which of them stand for which samples.
+// formOf finds the plain numbers of a whole page. It returns nil where it cannot safely match numbers to samples.
 func formOf(page []byte, p Page, want func(string) bool) *form {
 	f := &form{text: bytes.Clone(page), page: Page{}}
-	for name, fam := range p { // what Parse returned is the caller's
+	for name, fam := range p { // the caller owns Parse's result
 		f.page[name] = &Family{Typed: fam.Typed, Samples: append([]Sample(nil), fam.Samples...)}
 	}
-	next := map[string]int{} // samples that were found, by family
+	next := map[string]int{} // samples found so far, by family
 	for at := 0; at < len(f.text); {
 		n := bytes.IndexByte(f.text[at:], '\n')
 		if n < 0 {
@@ -97,7 +94,7 @@ func formOf(page []byte, p Page, want func(string) bool) *form {
 			s = &fam.Samples[next[name]]
 			next[name]++
 			if ok && s.Value != v {
-				ok = false // it is a timestamp, or stands in a label
+				ok = false // the number is a timestamp or part of a label
 			}
 		}
 		if ok && value > 0 && value+length == n && bare(line[:value]) {
@@ -108,14 +105,14 @@ func formOf(page []byte, p Page, want func(string) bool) *form {
 	}
 	for name, fam := range f.page {
 		if next[name] != len(fam.Samples) {
-			return nil // some have names of their own, as those of histograms do
+			return nil // some samples have names of their own, as in histograms
 		}
 	}
 	return f
 }
 
-// bare says that what stands before a number is a name, perhaps with labels,
-// and no other number: otherwise the one that follows is a timestamp.
+// bare reports whether only a name, perhaps with labels, precedes a number. After another number it would be a
+// timestamp.
 func bare(s []byte) bool {
 	s = bytes.TrimRight(s, " \t")
 	if i := bytes.IndexByte(s, '{'); i >= 0 {
@@ -124,7 +121,7 @@ func bare(s []byte) bool {
 	return !bytes.ContainsAny(s, " \t")
 }
 
-// fits says that a page has the form, and then puts its numbers into it.
+// fits reports whether a page has the form. If so, it stores the page's numbers in the form.
 func (f *form) fits(page []byte) bool {
 	for i := range f.gaps {
 		g := &f.gaps[i]
@@ -145,8 +142,8 @@ func (f *form) fits(page []byte) bool {
 	return bytes.Equal(page, f.text[f.tail:])
 }
 
-// plain reads a number of digits, perhaps with a point and an exponent, at the
-// beginning of s; n is its length. It is never negative, infinite or no number.
+// plain parses digits, with an optional point and exponent, at the beginning of s. n is their length. The value is
+// never negative, infinite or NaN.
 func plain(s []byte) (v float64, n int, ok bool) {
 	whole := uint64(0)
 	for n < len(s) && s[n]-'0' <= 9 && n < 18 {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Spec names one signal: a metric and the labels that its series must have,
-// in PromQL's form: name{label="value"}.
+// Spec names one signal: a metric, and the labels that its series must have. Its text has PromQL's form,
+// name{label="value"}.
 type Spec struct {
 	Name   string
 	Labels []Label
@@ -16,7 +16,7 @@ type Spec struct {
 var specForm = regexp.MustCompile(`^\s*([a-zA-Z_:][a-zA-Z0-9_:]*)\s*(?:\{([^}]*)\})?\s*$`)
 var pairForm = regexp.MustCompile(`^\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*(?:"([^"]*)"|([^",}\s]+))\s*$`)
 
-// ParseSpec reads a Spec; "" is the empty Spec, which finds nothing.
+// ParseSpec parses a Spec. "" gives the empty Spec, which finds nothing.
 func ParseSpec(text string) (Spec, error) {
 	if text == "" {
 		return Spec{}, nil
@@ -55,8 +55,8 @@ func (s Spec) matches(m *Sample) bool {
 	return true
 }
 
-// Latest returns the series that counts: the one with the newest timestamp, of
-// equal ones the first. Its value is 0 in a family without a TYPE line.
+// Latest returns the series that counts: the one with the newest timestamp, and the first of equal ones. Its value is 0
+// in a family without a TYPE line.
 func (s Spec) Latest(p Page) (m *Sample, value float64, ok bool) {
 	f := p[s.Name]
 	if s.Name == "" || f == nil {
@@ -77,8 +77,8 @@ func (s Spec) Latest(p Page) (m *Sample, value float64, ok bool) {
 	return m, value, true
 }
 
-// Largest returns the series with the largest value, of equal ones the first: how
-// the newest vllm:lora_requests_info is found, whose value is a timestamp.
+// Largest returns the series with the largest value, and the first of equal ones. It finds the newest
+// vllm:lora_requests_info, whose value is a timestamp.
 func (s Spec) Largest(p Page) (m *Sample, ok bool) {
 	f := p[s.Name]
 	if s.Name == "" || f == nil {

@@ -1,12 +1,10 @@
-// Package metrics reads the metrics pages of model servers: the Prometheus text
-// format, and which series of which engine means what.
+// Package metrics reads the metrics pages of model servers: the Prometheus text format, and the meaning of each
+// engine's series.
 //
-// It keeps the habits of the real EPP that decide where requests go: a page
-// with one broken line counts for nothing (and what is broken is what
-// Prometheus' own parser for Go calls so: a blank behind a value, a second TYPE
-// line, no newline at the end); a family that is absent leaves the last value;
-// a sample without a TYPE line is 0; of several series the first wins unless
-// timestamps say otherwise.
+// It has those properties of the real EPP that affect where requests go. The EPP ignores a page with one broken line,
+// that is, a line that Prometheus' own parser for Go rejects: a blank after a value, a second TYPE line, no newline at
+// the end. An absent family leaves the last value unchanged. A sample without a TYPE line is 0. Of several series, the
+// first one counts, unless timestamps decide otherwise.
 package metrics
 
 import (
@@ -19,12 +17,12 @@ import (
 	"unsafe"
 )
 
-// MaxPageBytes is the longest page that is read.
+// MaxPageBytes is the length of the longest page that the package reads.
 const MaxPageBytes = 16 << 20
 
-// Family is one metric family of a page, with the samples in their order.
+// Family is one metric family of a page, with its samples in the page's order.
 type Family struct {
-	// Typed is true for gauges and counters; other samples have no value here.
+	// Typed is true for gauges and counters. Samples of other families have no value here.
 	Typed   bool
 	Samples []Sample
 }
@@ -36,10 +34,10 @@ type Sample struct {
 	Timestamp int64 // milliseconds; 0 when the line has none
 }
 
-// Label is one name="value" pair.
+// Label is one pair name="value".
 type Label struct{ Name, Value string }
 
-// Get returns the value of a label, "" when it is absent.
+// Get returns the value of a label, or "" where the sample has none of that name.
 func (s *Sample) Get(name string) string {
 	for i := range s.Labels {
 		if s.Labels[i].Name == name {
@@ -52,7 +50,7 @@ func (s *Sample) Get(name string) string {
 // Page holds the wanted families of a metrics page.
 type Page map[string]*Family
 
-// kind is what a TYPE line, or its absence before a sample, says of a family.
+// kind is the type of a family, by its TYPE line or by the lack of one before its first sample.
 type kind uint8
 
 const (
@@ -63,32 +61,31 @@ const (
 	histogram
 )
 
-// seen is a family that the page has mentioned. Its name lies in the page.
+// seen is a family that the page has mentioned. Its name is a part of the page.
 type seen struct {
 	name   string
 	kind   kind
 	help   bool
-	wanted *Family // nil: nobody asked
+	wanted *Family // nil: not wanted
 }
 
-// manyFamilies is how many families are looked for one by one; pages with more
-// get an index.
+// manyFamilies is the number of families up to which a linear search finds one. Pages with more get an index.
 const manyFamilies = 96
 
-// maxLabels is the most labels that one sample may have.
+// maxLabels limits the labels of one sample.
 const maxLabels = 1024
 
 type reader struct {
-	page     []byte // what is left of it, from the line being read
+	page     []byte // the unread rest, from the current line
 	want     func(name string) bool
-	series   bool    // samples go by their own names, as Prometheus stores them
-	take     *Family // for the sample of the line being read; nil: nobody asked
+	series   bool    // samples have their own names, as Prometheus stores them
+	take     *Family // receives the current line's sample; nil: not wanted
 	out      Page
 	families []seen
 	index    map[string]int
-	last     int      // the family of the line before
-	lastName []byte   // and the name it had there
-	names    [][]byte // of the line's labels
+	last     int      // the previous line's family
+	lastName []byte   // and its name in that line
+	names    [][]byte // of the current line's labels
 }
 
 var (
@@ -104,7 +101,7 @@ func Parse(page []byte, want func(name string) bool) (Page, error) {
 	return (&reader{page: page, want: want}).read()
 }
 
-// ParseSeries is Parse by the names that Prometheus stores: the samples of a histogram or summary stand under _bucket,
+// ParseSeries is Parse with the names that Prometheus stores. The samples of a histogram or summary are under _bucket,
 // _sum and _count, with the label le or quantile, and all have values.
 func ParseSeries(page []byte, want func(name string) bool) (Page, error) {
 	return (&reader{page: page, want: want, series: true}).read()
@@ -132,7 +129,7 @@ func (r *reader) read() (Page, error) {
 	}
 }
 
-// line reads one line; ended is whether a newline stood behind it.
+// line parses one line. ended says whether a newline followed it.
 func (r *reader) line(s []byte, ended bool) error {
 	switch {
 	case !ended:
@@ -144,7 +141,7 @@ func (r *reader) line(s []byte, ended bool) error {
 	}
 	var smp Sample
 	f := -1
-	if s[0] == '{' { // the name stands in the braces
+	if s[0] == '{' { // the name is inside the braces
 		s = s[1:]
 	} else {
 		name, rest, err := token(s, true)
@@ -170,7 +167,7 @@ func (r *reader) line(s []byte, ended bool) error {
 	return r.value(f, s, &smp, b)
 }
 
-// comment reads what follows a '#': a TYPE or HELP line, or anything else.
+// comment parses the text after a '#': a TYPE or HELP line, or any other comment.
 func (r *reader) comment(s []byte) error {
 	keyword, rest := word(s)
 	isType := string(keyword) == "TYPE"
@@ -182,7 +179,7 @@ func (r *reader) comment(s []byte) error {
 	case err != nil:
 		return err
 	case len(rest) == 0:
-		return nil // a name and nothing about it
+		return nil // a name without a type
 	case rest[0] != ' ' && rest[0] != '\t':
 		return fmt.Errorf("%w after %s, got %.40q", errName, keyword, s)
 	}
@@ -225,7 +222,7 @@ func (r *reader) comment(s []byte) error {
 	return nil
 }
 
-// escapes checks a help text: only \\, \n and \" may be escaped in it.
+// escapes checks a help text, which may escape only \\, \n and \".
 func escapes(s []byte) error {
 	for {
 		i := bytes.IndexByte(s, '\\')
@@ -239,7 +236,7 @@ func escapes(s []byte) error {
 	}
 }
 
-// family returns the family of a sample: from its first sample on it has a type.
+// family returns the family of a sample. From its first sample on, a family has a type.
 func (r *reader) family(name []byte) (int, error) {
 	f, err := r.lookup(name)
 	if err != nil {
@@ -257,8 +254,8 @@ func (r *reader) family(name []byte) (int, error) {
 	return f, nil
 }
 
-// lookup finds the family that a name belongs to, or begins a new one. The
-// series of histograms and summaries have names of their own.
+// lookup finds the family of a name, or begins a new one. The series of histograms and summaries have names of their
+// own.
 func (r *reader) lookup(name []byte) (int, error) {
 	if r.last >= 0 && bytes.Equal(r.lastName, name) {
 		return r.last, nil
@@ -312,8 +309,8 @@ func (r *reader) find(name []byte) int {
 	return -1
 }
 
-// cutSuffix returns the name of the histogram or summary that a series may be of,
-// nil when it has no such name.
+// cutSuffix returns the name of the histogram or summary to which a series may belong, or nil where its name allows
+// none.
 func cutSuffix(name []byte) []byte {
 	for _, suffix := range [...]string{"_count", "_sum", "_bucket"} {
 		if n := len(name) - len(suffix); n > 0 && string(name[n:]) == suffix {
@@ -323,11 +320,11 @@ func cutSuffix(name []byte) []byte {
 	return nil
 }
 
-// bucket is what the label le (or quantile) of a sample says.
+// bucket reports whether a sample has the label le or quantile.
 type bucket struct{ is bool }
 
-// labels reads what follows an opening brace up to the sample's value. f is -1
-// when the metric's name has yet to come.
+// labels parses the text from after an opening brace to the sample's value. f is -1 where the metric's name is inside
+// the braces.
 func (r *reader) labels(s []byte, f int, smp *Sample) ([]byte, int, bucket, error) {
 	var b bucket
 	r.names = r.names[:0]
@@ -411,7 +408,7 @@ func (r *reader) labels(s []byte, f int, smp *Sample) ([]byte, int, bucket, erro
 	}
 }
 
-// value reads what follows a sample's name and labels.
+// value parses the text after a sample's name and labels.
 func (r *reader) value(f int, s []byte, smp *Sample, b bucket) error {
 	text := s[:untilBlank(s)]
 	v, err := number(text)
@@ -435,8 +432,7 @@ func (r *reader) value(f int, s []byte, smp *Sample, b bucket) error {
 	return nil
 }
 
-// number reads a value. Most on a page are short whole numbers, perhaps with
-// ".0" behind them.
+// number parses a value. Most values on a page are short whole numbers, some with ".0" at the end.
 func number(s []byte) (float64, error) {
 	d := s
 	if n := len(d); n > 2 && d[n-2] == '.' && d[n-1] == '0' {
@@ -463,7 +459,7 @@ func isName(c byte, first, colon bool) bool {
 		c <= '9'
 }
 
-// legal reports whether a name may be one; those that were not quoted always may.
+// legal reports whether a name is allowed. Every unquoted name is.
 func legal(s []byte, metric bool) bool {
 	for i, c := range s {
 		if !isName(c, i == 0, metric) {
@@ -473,7 +469,7 @@ func legal(s []byte, metric bool) bool {
 	return len(s) > 0
 }
 
-// token reads a metric's or label's name, which may be quoted.
+// token parses the name of a metric or label, which may be quoted.
 func token(s []byte, metric bool) (name, rest []byte, err error) {
 	n := 0
 	for n < len(s) && isName(s[n], n == 0, metric) {
@@ -489,8 +485,7 @@ func token(s []byte, metric bool) (name, rest []byte, err error) {
 	return append(bytes.Clone(s[:n]), val...), rest, nil
 }
 
-// quoted reads up to the closing quote. What it returns lies in s if nothing
-// was escaped.
+// quoted parses up to the closing quote. The result is a part of s if it has no escapes.
 func quoted(s []byte) (text, rest []byte, err error) {
 	i := 0
 	for i < len(s) && s[i] != '"' && s[i] != '\\' {
@@ -530,8 +525,8 @@ func valid(s []byte) error {
 	return nil
 }
 
-// blank leaves out leading blanks. It runs a few times per line of every page,
-// and a loop is several times as fast as a trim with a set.
+// blank removes leading blanks. It runs a few times per line of every page, and a loop is several times as fast as a
+// trim with a set.
 func blank(s []byte) []byte {
 	for len(s) > 0 && (s[0] == ' ' || s[0] == '\t') {
 		s = s[1:]
@@ -547,11 +542,11 @@ func untilBlank(s []byte) int {
 	return n
 }
 
-// word cuts the first run of what is no blank from s.
+// word splits the first run without blanks from s.
 func word(s []byte) (first, rest []byte) {
 	n := untilBlank(s)
 	return s[:n], blank(s[n:])
 }
 
-// view reads bytes as a string without copying; the result must not outlive them.
+// view returns bytes as a string without a copy. The result must not outlive the bytes.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -7,31 +7,27 @@ import (
 	"strings"
 )
 
-// Writer takes a page of metrics, family by family. What writes to it tells
-// everything once, whether text becomes of it (Text) or the samples that
-// somebody wants (Collector).
+// Writer takes a page of metrics, family by family. The same calls serve two implementations: Text makes text of them,
+// and Collector keeps the samples that its caller wants.
 type Writer interface {
-	// Labels are on every sample from now on, before its own.
+	// Labels sets labels that precede the own labels of every sample from now on.
 	Labels(labels ...Label)
-	// Family begins a family: its name, "gauge", "counter", "histogram" or
-	// "summary", and
-	// what it is. It is false where nobody wants it; what is told of it then has
-	// no effect.
+	// Family begins a family, with its name, its kind ("gauge", "counter", "histogram" or "summary") and its help text.
+	// It returns false where the Writer does not want the family; further calls for the family then have no effect.
 	Family(name, kind, help string) bool
-	// Sample is one sample of the family.
+	// Sample adds one sample to the family.
 	Sample(value float64, labels ...Label)
-	// Histogram are the family's buckets: upper bounds, how many values lie in
-	// each (not in those before it; the last is above all bounds), and the sum of
-	// all values.
+	// Histogram adds the family's buckets: upper bounds, how many values lie in each bucket alone (the last one is
+	// above all bounds), and the sum of all values.
 	Histogram(bounds []float64, counts []uint64, sum float64)
-	// Summary is the family's count and sum; it has no quantiles.
+	// Summary adds the family's count and sum. It has no quantiles.
 	Summary(count uint64, sum float64)
 }
 
-// Gauge writes a family of one gauge.
+// Gauge writes a family with a single gauge.
 func Gauge(w Writer, name, help string, value float64) { one(w, name, "gauge", help, value) }
 
-// Counter writes a family of one counter; its name ends in _total.
+// Counter writes a family with a single counter. Its name ends in _total.
 func Counter(w Writer, name, help string, value float64) { one(w, name, "counter", help, value) }
 
 func one(w Writer, name, kind, help string, value float64) {
@@ -42,24 +38,23 @@ func one(w Writer, name, kind, help string, value float64) {
 
 // Text writes the Prometheus text format. Its zero value is an empty page.
 type Text struct {
-	// Page is what has been written; it may begin with memory to write to.
+	// Page is the text so far. Its initial value may have capacity to reuse.
 	Page []byte
-	// Created has every family that counts be followed by a gauge of when it began
-	// to, in seconds since 1970, as Python's client does (NAME_created). Zero
-	// leaves these out.
+	// Created, if above 0, adds a gauge (NAME_created) after every family that counts, as Python's client does: the
+	// time at which it began to count, in seconds since 1970.
 	Created float64
 
 	name, help string
-	counts     bool   // the family does, and Created is told
-	labels     []byte // on every sample
+	counts     bool   // the family counts, and Created is above 0
+	labels     []byte // for every sample
 	bucket     []byte // scratch
-	created    []byte // the lines of that gauge, until the family ends
+	created    []byte // the lines of NAME_created, until the family ends
 }
 
 // Labels implements Writer.
 func (t *Text) Labels(labels ...Label) { t.labels = appendLabels(t.labels[:0], labels) }
 
-// Family implements Writer. Every family is wanted.
+// Family implements Writer. It wants every family.
 func (t *Text) Family(name, kind, help string) bool {
 	t.End()
 	t.name, t.help, t.counts = name, help, t.Created > 0 && kind != "gauge"
@@ -69,7 +64,7 @@ func (t *Text) Family(name, kind, help string) bool {
 	return true
 }
 
-// End ends the last family. It must be called where Created is told.
+// End ends the last family. Callers that set Created must call it.
 func (t *Text) End() {
 	if len(t.created) == 0 {
 		return
@@ -88,7 +83,7 @@ func (t *Text) Sample(value float64, labels ...Label) {
 	t.tellCreated(labels)
 }
 
-// tellCreated is when a series of the family began.
+// tellCreated adds the line that says when a series of the family began.
 func (t *Text) tellCreated(labels []Label) {
 	if t.counts {
 		t.created = t.sample(t.created, createdName(t.name), "", t.Created, labels)
@@ -110,8 +105,8 @@ func (t *Text) sample(b []byte, name, suffix string, value float64, labels []Lab
 
 // Histogram implements Writer.
 func (t *Text) Histogram(bounds []float64, counts []uint64, sum float64) {
-	// What all buckets begin with is put together once: there are some hundred
-	// on a page, and a pool's pages are asked for many times a second.
+	// The common beginning of all bucket lines is built once: a page has some hundred of them, and a pool's pages are
+	// read many times a second.
 	p := append(append(t.bucket[:0], t.name...), "_bucket{"...)
 	if len(t.labels) > 0 {
 		p = append(append(p, t.labels...), ',')
@@ -151,7 +146,7 @@ func appendLabels(b []byte, labels []Label) []byte {
 	return b
 }
 
-// text returns a label's value as the format takes it: it knows no bytes but UTF-8.
+// text returns a label's value in valid UTF-8, which the format requires.
 func text(value string) string { return strings.ToValidUTF8(value, "\ufffd") }
 
 func appendEscaped(b []byte, value string) []byte {
@@ -175,25 +170,24 @@ func appendValue(b []byte, v float64) []byte {
 	return strconv.AppendFloat(b, v, 'g', -1, 64)
 }
 
-// Collector keeps the samples of the families that are wanted: the Page that
-// Parse makes of the same families' text, without the text. It may collect one
-// page after the other.
+// Collector keeps the samples of the wanted families. It makes the same Page as Parse does from the same families'
+// text, but without the text. It may collect one page after another.
 type Collector struct {
 	want   func(name string) bool
 	page   Page
 	labels []Label
-	family *Family    // the one being written; nil where it is not wanted
-	series bool       // samples go by their own names, as ParseSeries reads them
-	parts  [3]*Family // of a histogram or summary then, in the order of seriesSuffixes
-	// suffixed are the names of these parts, by the name of the histogram or summary.
+	family *Family    // the current family; nil where it is not wanted
+	series bool       // samples have their own names, as for ParseSeries
+	parts  [3]*Family // with series: the parts of a histogram or summary, in the order of seriesSuffixes
+	// suffixed maps the name of a histogram or summary to the names of these parts.
 	suffixed map[string][3]string
 
-	// What want said, by the order in which families come: pages are alike, and
-	// most of their families are not wanted.
+	// asked has the results of want in the order of the families. Pages are alike, and most of their families are not
+	// wanted.
 	asked []answer
 	next  int
 
-	spare Page // memory of families; nil until some is given back
+	spare Page // memory of families for reuse; nil until Reuse
 }
 
 type answer struct {
@@ -201,13 +195,12 @@ type answer struct {
 	wanted bool
 }
 
-// NewCollector collects the families for which want is true, which is asked
-// once for each.
+// NewCollector returns a collector of the families for which want is true. It calls want once for each name.
 func NewCollector(want func(name string) bool) *Collector {
 	return &Collector{want: want, page: Page{}}
 }
 
-// NewSeriesCollector collects what ParseSeries makes of the same page's text.
+// NewSeriesCollector returns a collector that makes the same Page as ParseSeries does from the page's text.
 func NewSeriesCollector(want func(name string) bool) *Collector {
 	c := NewCollector(want)
 	c.series = true
@@ -216,15 +209,14 @@ func NewSeriesCollector(want func(name string) bool) *Collector {
 
 var seriesSuffixes = [3]string{"_bucket", "_sum", "_count"}
 
-// Take returns what has been written since the last Take.
+// Take returns the page written since the last Take.
 func (c *Collector) Take() Page {
 	p := c.page
 	c.page, c.labels, c.family, c.next = Page{}, nil, nil, 0
 	return p
 }
 
-// Reuse gives back the memory of a page that was taken and that nobody keeps:
-// the next one is written to it.
+// Reuse gives back the memory of a page that nothing uses any longer. The collector writes the next page into it.
 func (c *Collector) Reuse(p Page) {
 	if c.spare == nil {
 		c.spare = Page{}
@@ -237,7 +229,7 @@ func (c *Collector) Reuse(p Page) {
 func (c *Collector) wants(name string) bool {
 	if c.next == len(c.asked) {
 		c.asked = append(c.asked, answer{name, c.want(name)})
-	} else if c.asked[c.next].name != name { // the page is another one
+	} else if c.asked[c.next].name != name { // the page differs from the one before
 		c.asked = append(c.asked[:c.next], answer{name, c.want(name)})
 	}
 	c.next++
@@ -245,7 +237,7 @@ func (c *Collector) wants(name string) bool {
 }
 
 // Skips reports whether the page before this one had the family of a name in this place and the collector did not want
-// it; it then counts as written. A caller that asks first need not look up the kind and the help text.
+// it. It then counts as written. A caller of Skips need not look up the kind and the help text of such a family.
 func (c *Collector) Skips(name string) bool {
 	if c.next == len(c.asked) || c.asked[c.next].name != name || c.asked[c.next].wanted {
 		return false
@@ -256,7 +248,7 @@ func (c *Collector) Skips(name string) bool {
 
 // Labels implements Writer.
 func (c *Collector) Labels(labels ...Label) {
-	c.labels = nil // samples have the old ones
+	c.labels = nil // earlier samples refer to the old labels
 	for _, l := range labels {
 		c.labels = append(c.labels, Label{l.Name, text(l.Value)})
 	}
@@ -285,7 +277,7 @@ func (c *Collector) Family(name, kind, _ string) bool {
 	return c.parts != [3]*Family{}
 }
 
-// begin returns the family of a name, empty; nil where it is not wanted.
+// begin returns the empty family of a name, or nil where it is not wanted.
 func (c *Collector) begin(name string, typed bool) *Family {
 	if !c.wants(name) {
 		return nil
@@ -307,8 +299,8 @@ func (c *Collector) Sample(value float64, labels ...Label) {
 	c.family.Samples = append(c.family.Samples, Sample{Labels: c.labelsOf(labels), Value: value})
 }
 
-// labelsOf returns the labels of the sample that comes next: those of the sample in its place in
-// the page that was given back, where they are the same.
+// labelsOf returns the labels for the next sample. Where they equal those of the sample in the same place of the reused
+// page, it returns these.
 func (c *Collector) labelsOf(labels []Label) []Label {
 	n := len(c.labels)
 	if len(labels) == 0 {

@@ -44,8 +44,7 @@ func (b both) Histogram(bounds []float64, counts []uint64, sum float64) {
 	}
 }
 
-// What is collected is what is read from the text of the same families, of
-// whatever labels and values.
+// A Collector keeps the same samples as Parse reads from the text of the same families, with any labels and values.
 func TestCollectedAsParsed(t *testing.T) {
 	t.Parallel()
 	names := []string{"vllm:a", "vllm:b_total", "c", "c_sum_total", "d"}
@@ -131,7 +130,7 @@ func TestLabelsLikePrometheus(t *testing.T) {
 	})
 }
 
-// A family that nobody wants leaves nothing, nor does what is told of it.
+// An unwanted family leaves nothing behind, nor do the calls for it.
 func TestUnwanted(t *testing.T) {
 	t.Parallel()
 	c := metrics.NewCollector(func(name string) bool { return name == "b" })

@@ -2,12 +2,12 @@ package openai
 
 import "github.com/windtunnel/windtunnel/core/wire/plainjson"
 
-// reader reads the requests that nearly all are: flat fields, and messages with a
-// role and a text. It needs a shallow stack, which a server keeps for as long as a
-// stream lasts. All others are left to encoding/json.
+// reader parses the usual requests: flat fields, and messages with a role and a text. It needs less stack than
+// encoding/json; a server keeps a goroutine's stack as long as its stream lasts. encoding/json parses all other
+// requests.
 type reader struct{ plainjson.Scanner }
 
-// role reads a text that is nearly always one of these.
+// role parses a role, which is nearly always one of these.
 func (s *reader) role(into *string) bool {
 	before := s.Scanner
 	inside, escaped, ok := s.Inside()
@@ -31,8 +31,8 @@ func (s *reader) role(into *string) bool {
 	return s.Text(into)
 }
 
-// fastChat reads a chat request, or is false where encoding/json must. Messages
-// are put into spare as long as it has room.
+// fastChat parses a chat request. It returns false for one that encoding/json must parse. It stores messages in spare
+// while that has capacity.
 func fastChat(body []byte, c *Chat, spare []Message) bool {
 	s := &reader{plainjson.Of(body)}
 	number := func(to **int) bool {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Fill appends a JSON template in which each $ stands for one of the values, in their order. Strings are quoted;
-// numbers and truth values stand as JSON has them; bytes and token ids are JSON, null where they are nil; nil is null.
+// Fill appends a JSON template in which it replaces each $ by one of the values, in order. It quotes strings and
+// formats numbers and booleans as JSON. Bytes must be JSON already. Nil bytes, nil token ids and nil become null.
 func Fill(b []byte, template string, values ...any) []byte {
 	for _, v := range values {
 		before, after, found := strings.Cut(template, "$")
@@ -42,7 +42,7 @@ func Fill(b []byte, template string, values ...any) []byte {
 	return append(b, template...)
 }
 
-// OrNull returns a text for Fill, nil for an empty one.
+// OrNull returns a text as a value for Fill, or nil where the text is empty.
 func OrNull(s string) any {
 	if s == "" {
 		return nil

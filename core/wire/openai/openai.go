@@ -1,14 +1,12 @@
-// Package openai holds what an OpenAI-compatible model server reads and
-// writes, as vLLM spells it: requests with their limits and error answers,
-// whole responses, and the chunks of a stream.
+// Package openai parses the requests of an OpenAI-compatible model server and encodes its answers, in vLLM's form:
+// requests with their limits and error answers, whole responses, and the chunks of a stream.
 //
-// It is pure: bytes in, values out, and values in, bytes appended. A stream's
-// chunks differ from one another only in a few bytes, so what does not change
-// is encoded once when the stream begins and every later chunk is a handful of
-// appends into a buffer that the caller keeps.
+// The package is pure: bytes in, values out, and values in, bytes appended. A stream's chunks differ from one another
+// in a few bytes only. A Stream encodes the common part once. Each later chunk is a handful of appends into the
+// caller's buffer.
 //
-// Shapes follow vLLM's V1 server: fields that it always sends are always sent,
-// with null where it sends null, in its order.
+// Responses follow vLLM's V1 server: they have the fields that it always sends, with null where it sends null, in its
+// order.
 package openai
 
 import "unicode/utf8"
@@ -16,7 +14,7 @@ import "unicode/utf8"
 // FinishReason says why a choice ended, as it appears on the wire.
 type FinishReason string
 
-// The finish reasons that vLLM gives.
+// The finish reasons of vLLM.
 const (
 	FinishStop      FinishReason = "stop"
 	FinishLength    FinishReason = "length"
@@ -29,8 +27,8 @@ const (
 type Usage struct {
 	PromptTokens     int
 	CompletionTokens int
-	// CachedTokens is how much of the prompt the prefix cache held; it is
-	// told when Details is set (vLLM: --enable-prompt-tokens-details).
+	// CachedTokens is the number of prompt tokens found in the prefix cache. Answers include it where Details is true
+	// (vLLM: --enable-prompt-tokens-details).
 	CachedTokens int
 	Details      bool
 }
@@ -44,7 +42,7 @@ func AppendString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// verbatim are the bytes that stand in a JSON string as they are.
+// verbatim marks the bytes that a JSON string holds unescaped.
 var verbatim = func() (is [256]bool) {
 	for c := byte(' '); c < utf8.RuneSelf; c++ {
 		is[c] = c != '"' && c != '\\'

@@ -183,7 +183,7 @@ func BenchmarkDelta(b *testing.B) {
 	})
 }
 
-// A wrong type is told with the name that the client wrote.
+// An error about a wrong type has the field's name as the client wrote it.
 func TestDecodeNamesFields(t *testing.T) {
 	err := Decode([]byte(`{"model":"m","stream":"yes"}`), &Chat{})
 	if err == nil || err.Param != "stream" || !strings.HasPrefix(err.Message, "stream: expected true or false") {

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// Sampling are the fields that chat and completion requests share: OpenAI's
-// and vLLM's own.
+// Sampling holds the fields that chat and completion requests share: OpenAI's and vLLM's own.
 type Sampling struct {
 	Model            string             `json:"model"`
 	Stream           bool               `json:"stream"`
@@ -35,32 +34,30 @@ type Sampling struct {
 	CacheSalt        string             `json:"cache_salt"`
 	ReturnTokenIDs   bool               `json:"return_token_ids"`
 	PromptLogprobs   *int               `json:"prompt_logprobs"`
-	// TruncatePrompt keeps only the last so many tokens of the prompt; -1
-	// means as many as fit.
+	// TruncatePrompt keeps only this many tokens at the end of the prompt; -1 keeps as many as fit.
 	TruncatePrompt *int `json:"truncate_prompt_tokens"`
-	// ResponseFormat and StructuredOutputs say what form an answer has, Guided the
-	// same as vLLM took it before 0.12.
+	// ResponseFormat and StructuredOutputs constrain the form of an answer. Guided does the same with vLLM's fields
+	// before 0.12.
 	ResponseFormat    json.RawMessage `json:"response_format"`
 	StructuredOutputs json.RawMessage `json:"structured_outputs"`
 	*Guided
 	KVTransferParams json.RawMessage `json:"kv_transfer_params"`
 	ECTransferParams json.RawMessage `json:"ec_transfer_params"`
-	// Bootstrap fields are SGLang's: where prefill and decode server of this
-	// request find each other. Other engines take no notice of them.
+	// SGLang's bootstrap fields say where the prefill server and the decode server of this request find each other.
+	// Other engines ignore them.
 	BootstrapHost json.RawMessage `json:"bootstrap_host"`
 	BootstrapPort json.RawMessage `json:"bootstrap_port"`
 	BootstrapRoom json.RawMessage `json:"bootstrap_room"`
-	// CacheHitThreshold ends the request at once with the finish reason
-	// cache_threshold where the cache holds less of the prompt (0…1).
+	// CacheHitThreshold (0…1) ends the request at once, with the finish reason cache_threshold, where the cache holds a
+	// smaller part of the prompt.
 	CacheHitThreshold *float64 `json:"cache_hit_threshold"`
-	// KVHandle names blocks that another server holds, in the form of
-	// document 002 (docs/documents.md).
+	// KVHandle names blocks that another server holds, in the form of document 002 (docs/documents.md).
 	KVHandle string `json:"kv_handle"`
-	// KVMetadata asks for a handle in that form.
+	// KVMetadata requests a handle in that form.
 	KVMetadata bool `json:"return_kv_metadata"`
 }
 
-// Guided are the older fields about the form of an answer.
+// Guided holds vLLM's older fields for the form of an answer.
 type Guided struct {
 	JSON    json.RawMessage `json:"guided_json"`
 	Regex   json.RawMessage `json:"guided_regex"`
@@ -68,14 +65,13 @@ type Guided struct {
 	Grammar json.RawMessage `json:"guided_grammar"`
 }
 
-// StreamRequest are a request's stream_options.
+// StreamRequest is a request's stream_options.
 type StreamRequest struct {
 	IncludeUsage    bool `json:"include_usage"`
 	ContinuousUsage bool `json:"continuous_usage_stats"`
 }
 
-// Usage reports whether a stream ends with a usage chunk, and whether every chunk
-// carries the usage so far.
+// Usage reports whether a stream ends with a usage chunk, and whether every chunk has the usage so far.
 func (s *Sampling) Usage() (include, continuous bool) {
 	if s.StreamOptions == nil {
 		return false, false
@@ -83,7 +79,7 @@ func (s *Sampling) Usage() (include, continuous bool) {
 	return s.StreamOptions.IncludeUsage, s.StreamOptions.IncludeUsage && s.StreamOptions.ContinuousUsage
 }
 
-// Choices returns how many answers are asked for.
+// Choices returns the number of answers that the request asks for.
 func (s *Sampling) Choices() int {
 	if s.N == nil {
 		return 1
@@ -91,19 +87,17 @@ func (s *Sampling) Choices() int {
 	return *s.N
 }
 
-// MaxChoices limits n, as vLLM does, so that one request cannot ask for
-// unbounded work.
+// MaxChoices limits n, as vLLM does, so that one request cannot demand unbounded work.
 const MaxChoices = 16384
 
-// MaxLogprobs is the most alternatives whose likelihood is told, vLLM's default
-// of --max-logprobs.
+// MaxLogprobs limits the alternatives with logprobs for each token. It is vLLM's default of --max-logprobs.
 const MaxLogprobs = 20
 
-// greedy is the temperature below which vLLM samples nothing.
+// greedy is the temperature below which vLLM does not sample.
 const greedy = 1e-5
 
-// Repeats reports whether the same prompt gets the same words again: the request has a seed, or decodes greedily. The
-// words depend on seed, which is 0 for a greedy request.
+// Repeats reports whether the same prompt gets the same answer again, because the request has a seed or decodes
+// greedily. The answer depends on seed, which is 0 for a greedy request.
 func (s *Sampling) Repeats() (seed uint64, repeats bool) {
 	switch {
 	case s.Temperature != nil && *s.Temperature < greedy:
@@ -114,7 +108,7 @@ func (s *Sampling) Repeats() (seed uint64, repeats bool) {
 	return 0, false
 }
 
-// Check refuses values that vLLM refuses.
+// Check returns an error for values that vLLM refuses.
 func (s *Sampling) Check() *Error {
 	if s.N != nil && (*s.N < 1 || *s.N > MaxChoices) {
 		return Errorf(400, "n", "n must be between 1 and %d, got %d.", MaxChoices, *s.N)
@@ -188,19 +182,18 @@ type Chat struct {
 	ReasoningEffort     string     `json:"reasoning_effort"`
 	Echo                bool       `json:"echo"`
 	AddGenerationPrompt *bool      `json:"add_generation_prompt"`
-	// ContinueFinalMessage has the model go on with the last message.
+	// ContinueFinalMessage makes the model continue the last message.
 	ContinueFinalMessage bool `json:"continue_final_message"`
 	// ChatTemplateKwargs are variables for the chat template.
 	ChatTemplateKwargs json.RawMessage `json:"chat_template_kwargs"`
-	// NewMessages and ContinueFrom come with KVHandle (document 002): what the
-	// handle does not hold yet, and the text to go on from.
+	// NewMessages and ContinueFrom come with KVHandle (document 002). They hold the messages that the handle does not
+	// cover, and the text that the model continues.
 	NewMessages  []Message `json:"new_messages"`
 	ContinueFrom string    `json:"continue_from"`
 }
 
-// CheckPrompt refuses a chat that shall both begin a message and go on with one, in
-// vLLM's words where it says both, and in those of transformers where it leaves the
-// one as it is.
+// CheckPrompt refuses a chat that both begins a message and continues one. The error has vLLM's text where the request
+// sets both, and the text of transformers where it omits add_generation_prompt.
 func (c *Chat) CheckPrompt() *Error {
 	switch {
 	case !c.ContinueFinalMessage || c.AddGenerationPrompt != nil && !*c.AddGenerationPrompt:
@@ -214,8 +207,7 @@ func (c *Chat) CheckPrompt() *Error {
 		"message instead.")
 }
 
-// Limit returns how many tokens may be generated; false where the request does not
-// say.
+// Limit returns the request's limit of generated tokens, and false where it has none.
 func (c *Chat) Limit() (int, bool) {
 	switch {
 	case c.MaxCompletionTokens != nil:
@@ -226,9 +218,8 @@ func (c *Chat) Limit() (int, bool) {
 	return 0, false
 }
 
-// Parse makes c the request to /v1/chat/completions that body is, whatever it
-// was before. A server that reads many reuses one c: of the one before only the
-// list of messages is overwritten; nothing else that it led to is touched.
+// Parse overwrites c with the request to /v1/chat/completions in body. A server that parses many requests may reuse one
+// c. Parse overwrites the old list of messages and changes nothing else that the old c points to.
 func (c *Chat) Parse(body []byte) *Error {
 	spare := c.Messages[:0]
 	*c = Chat{}
@@ -286,10 +277,10 @@ type Completion struct {
 // DefaultCompletionTokens is OpenAI's default max_tokens for completions.
 const DefaultCompletionTokens = 16
 
-// MaxPrompts limits how many prompts one completion request brings.
+// MaxPrompts limits the prompts of one completion request.
 const MaxPrompts = 4096
 
-// ParseCompletion reads a request to /v1/completions.
+// ParseCompletion parses a request to /v1/completions.
 func ParseCompletion(body []byte) (*Completion, *Error) {
 	c := new(Completion)
 	if err := Decode(body, c); err != nil {
@@ -317,7 +308,7 @@ func ParseCompletion(body []byte) (*Completion, *Error) {
 	return c, c.Check()
 }
 
-// Decode reads one JSON object and names what is wrong with it.
+// Decode parses one JSON object. The error names the field at fault.
 func Decode(body []byte, into any) *Error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return Invalidf("", "The request body is empty, expected a JSON object.")
@@ -345,8 +336,8 @@ func Decode(body []byte, into any) *Error {
 	return Invalidf("", "The request body could not be read: %v.", err)
 }
 
-// wireName returns a field's name as the client knows it: encoding/json puts the
-// names of embedded structs before it, which begin with a capital.
+// wireName returns a field's name as the client wrote it. encoding/json prefixes it with the names of embedded structs,
+// which begin with a capital letter.
 func wireName(field string) string {
 	for {
 		head, rest, more := strings.Cut(field, ".")

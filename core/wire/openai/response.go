@@ -2,7 +2,7 @@ package openai
 
 import "strconv"
 
-// Head is what begins a whole response.
+// Head holds the values at the beginning of a whole response.
 type Head struct {
 	ID      string
 	Model   string
@@ -10,16 +10,14 @@ type Head struct {
 	Chat    bool
 }
 
-// AppendHead appends a whole response up to and with the opening of its first
-// choice's text. What follows is the text, by AppendText, and AppendChoiceEnd.
-// A held-open request's first token leaves behind this head while the rest is
-// still to come.
+// AppendHead appends a whole response up to and with the opening of its first choice's text. AppendText and
+// AppendChoiceEnd continue it. A server can send the head with a request's first token and the rest later.
 func AppendHead(b []byte, h Head) []byte {
 	return Fill(b, `{"id":$,"object":$,"created":$,"model":$,"choices":[`, h.ID, object(h.Chat, "chat.completion"),
 		h.Created, h.Model)
 }
 
-// object is what a response or a chunk is called: of a chat as given.
+// object returns the object type of a response or a chunk. A chat has the given one.
 func object(chat bool, name string) string {
 	if chat {
 		return name
@@ -27,7 +25,7 @@ func object(chat bool, name string) string {
 	return "text_completion"
 }
 
-// AppendChoiceStart opens a choice up to the inside of its text.
+// AppendChoiceStart opens a choice, up to the inside of its text.
 func AppendChoiceStart(b []byte, index int, chat bool) []byte {
 	if index > 0 {
 		b = append(b, ',')
@@ -40,26 +38,26 @@ func AppendChoiceStart(b []byte, index int, chat bool) []byte {
 	return append(b, `,"text":"`...)
 }
 
-// AppendChoiceStartParts opens a chat choice whose content is a list of parts,
-// up to the inside of its first, a text. Choice.Parts are the others.
+// AppendChoiceStartParts opens a chat choice whose content is a list of parts, up to the inside of its first part, a
+// text. Choice.Parts holds the others.
 func AppendChoiceStartParts(b []byte, index int) []byte {
 	b = AppendChoiceStart(b, index, true)
 	return append(b[:len(b)-1], `[{"type":"text","text":"`...)
 }
 
-// AppendText appends text inside a choice.
+// AppendText appends text inside the open choice.
 func AppendText(b []byte, text string) []byte { return appendEscaped(b, text) }
 
-// Choice is what a whole response says of a choice beside its text.
+// Choice holds the values of a choice in a whole response, beside its text.
 type Choice struct {
 	Reason    FinishReason
 	Stop      string
 	StopID    *uint32
-	Parts     []byte   // encoded content parts behind the text, without brackets; nil for none
+	Parts     []byte   // encoded content parts after the text, without brackets; nil for none
 	ToolCalls []byte   // encoded array; nil for none
 	Logprobs  []byte   // encoded object; nil for null
-	Tokens    []uint32 // told when not nil
-	Prompt    []uint32 // completions only, told when not nil
+	Tokens    []uint32 // left out when nil
+	Prompt    []uint32 // completions only, left out when nil
 	// PromptLogprobs is an encoded list; nil for null. Completions only.
 	PromptLogprobs []byte
 	Extra          []byte // appended to the choice: `,"name":value`
@@ -88,10 +86,10 @@ func AppendChoiceEnd(b []byte, c *Choice, chat bool) []byte {
 	return append(b, '}')
 }
 
-// Tail is what ends a whole response.
+// Tail holds the values at the end of a whole response.
 type Tail struct {
 	Usage            Usage
-	Prompt           []uint32 // chat only, told when not nil
+	Prompt           []uint32 // chat only, left out when nil
 	KVTransferParams []byte   // encoded object; nil for null
 	PromptLogprobs   []byte   // chat only: an encoded list; nil for null
 	// Extra is appended to the response's top level: `,"name":value`.
@@ -110,7 +108,7 @@ func AppendTail(b []byte, t *Tail, chat bool) []byte {
 	return append(b, '}')
 }
 
-// AppendOrNull appends JSON that is encoded already, and null for nil.
+// AppendOrNull appends encoded JSON, or null where raw is nil.
 func AppendOrNull(b, raw []byte) []byte {
 	if raw == nil {
 		return append(b, "null"...)

@@ -2,9 +2,8 @@ package openai
 
 import "strconv"
 
-// Stream encodes the SSE chunks of one streamed response, of
-// /v1/chat/completions or /v1/completions. Everything that all its chunks
-// share is encoded once by NewStream. It is not safe for concurrent use.
+// Stream encodes the SSE chunks of one streamed response of /v1/chat/completions or /v1/completions. NewStream encodes
+// the part that all chunks share once. A Stream is not safe for concurrent use.
 type Stream struct {
 	head       []byte // data: {"id":… up to and with "choices":[
 	chat       bool
@@ -13,7 +12,7 @@ type Stream struct {
 	usage      Usage
 }
 
-// StreamOptions says what the chunks of a stream carry.
+// StreamOptions holds the values that all chunks of a stream share.
 type StreamOptions struct {
 	ID      string
 	Model   string
@@ -23,11 +22,11 @@ type StreamOptions struct {
 	ContinuousUsage bool
 	// ReturnTokenIDs puts token ids into every chunk.
 	ReturnTokenIDs bool
-	// Usage is what is known when the stream begins: the prompt.
+	// Usage holds the counts known when the stream begins: the prompt's.
 	Usage Usage
 }
 
-// NewStream begins a stream.
+// NewStream encodes the common part of the chunks.
 func NewStream(o StreamOptions) *Stream {
 	b := Fill(make([]byte, 0, 160+len(o.ID)+len(o.Model)),
 		`data: {"id":$,"object":$,"created":$,"model":$,"choices":[`, o.ID, object(o.Chat, "chat.completion.chunk"),
@@ -35,37 +34,34 @@ func NewStream(o StreamOptions) *Stream {
 	return &Stream{head: b, chat: o.Chat, tokenIDs: o.ReturnTokenIDs, continuous: o.ContinuousUsage, usage: o.Usage}
 }
 
-// Delta is what one chunk adds to one choice.
+// Delta holds what one chunk adds to one choice.
 type Delta struct {
 	Index int
 	Text  string
-	// Reason ends the choice; empty while it goes on.
+	// Reason ends the choice. It is empty while the choice continues.
 	Reason FinishReason
 	// Stop is the stop string that ended the choice, StopID the stop token.
 	Stop   string
 	StopID *uint32
-	// Tokens are the chunk's token ids, told when the stream returns them.
+	// Tokens are the chunk's token ids. Chunks have them where the stream returns token ids.
 	Tokens []uint32
-	// Prompt is the prompt's token ids, told by a completion's first chunk
-	// when the stream returns them.
+	// Prompt holds the prompt's token ids. A completion's first chunk has them where the stream returns token ids.
 	Prompt []uint32
 	// Completion counts the choice's tokens so far, for continuous usage.
 	Completion int
 	// Logprobs is the encoded logprobs object; nil is null.
 	Logprobs []byte
-	// ToolCalls is the encoded tool_calls array of a chat delta; with it Text
-	// is left out.
+	// ToolCalls is the encoded tool_calls array of a chat delta. A delta with tool calls has no Text.
 	ToolCalls []byte
-	// Parts is the encoded list of content parts of a chat delta, in the place of
-	// Text.
+	// Parts is the encoded list of content parts of a chat delta. It replaces Text.
 	Parts []byte
 	// ChoiceExtra is appended to the choice, Extra to the chunk's top level:
 	// `,"name":value`.
 	ChoiceExtra, Extra []byte
 }
 
-// AppendRole appends a chat choice's first chunk, which names the role and has
-// empty content. promptTokens is told when the stream returns token ids.
+// AppendRole appends a chat choice's first chunk, with the role and an empty content. The chunk has promptTokens where
+// the stream returns token ids.
 func (s *Stream) AppendRole(b []byte, index int, promptTokens []uint32) []byte {
 	b = append(b, s.head...)
 	b = append(b, `{"index":`...)
@@ -84,8 +80,7 @@ func (s *Stream) AppendRole(b []byte, index int, promptTokens []uint32) []byte {
 	return append(b, "}\n\n"...)
 }
 
-// AppendDelta appends one chunk. The common case, a token's text and nothing
-// else, costs three copies and one escape.
+// AppendDelta appends one chunk. The usual chunk, with only a token's text, costs three copies and one escape.
 func (s *Stream) AppendDelta(b []byte, d *Delta) []byte {
 	b = append(b, s.head...)
 	b = append(b, `{"index":`...)
@@ -148,8 +143,8 @@ func (s *Stream) AppendDelta(b []byte, d *Delta) []byte {
 	return append(b, "}\n\n"...)
 }
 
-// AppendUsageChunk appends the chunk without choices that
-// stream_options.include_usage asks for. extra is appended to its top level.
+// AppendUsageChunk appends the chunk without choices that stream_options.include_usage requests. extra is appended to
+// its top level.
 func (s *Stream) AppendUsageChunk(b []byte, u Usage, extra []byte) []byte {
 	b = append(b, s.head...)
 	b = append(b, `],"usage":`...)
@@ -158,11 +153,10 @@ func (s *Stream) AppendUsageChunk(b []byte, u Usage, extra []byte) []byte {
 	return append(b, "}\n\n"...)
 }
 
-// Done is the event that ends every stream.
+// Done is the last event of every stream.
 const Done = "data: [DONE]\n\n"
 
-// AppendUsage appends a usage object. Whole responses say null where they have
-// no details; chunks leave the field out.
+// AppendUsage appends a usage object. A whole response has null where there are no details; a chunk omits the field.
 func AppendUsage(b []byte, u Usage, whole bool) []byte {
 	b = Fill(b, `{"prompt_tokens":$,"total_tokens":$,"completion_tokens":$`, u.PromptTokens,
 		u.PromptTokens+u.CompletionTokens, u.CompletionTokens)
@@ -197,8 +191,8 @@ func AppendTokens(b []byte, tokens []uint32) []byte {
 	return append(b, ']')
 }
 
-// AppendExtraChunk appends a last chunk that has no choices and no usage, only
-// more top-level fields, for what is known when everything has been said.
+// AppendExtraChunk appends a last chunk without choices and usage. It has only top-level fields whose values are known
+// after the whole answer.
 func (s *Stream) AppendExtraChunk(b, extra []byte) []byte {
 	b = append(b, s.head...)
 	b = append(b, ']')

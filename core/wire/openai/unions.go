@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Strings is a string, a list of strings or null.
+// Strings is a field that may be a string, a list of strings or null.
 type Strings []string
 
-// UnmarshalJSON reads either form.
+// UnmarshalJSON reads each of these forms.
 func (s *Strings) UnmarshalJSON(raw []byte) error {
 	raw = bytes.TrimSpace(raw)
 	switch {
@@ -33,8 +33,7 @@ func (s *Strings) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// Prompt is what /v1/completions goes on from: texts or lists of token ids,
-// one or several.
+// Prompt is the prompt field of /v1/completions: one or several texts or lists of token ids.
 type Prompt struct {
 	Texts  []string
 	Tokens [][]uint32
@@ -96,7 +95,7 @@ func (p *Prompt) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// Message is one turn of a conversation.
+// Message is one turn of a conversation, as a client sends it.
 type Message struct {
 	Role       string     `json:"role"`
 	Content    Content    `json:"content"`
@@ -105,22 +104,21 @@ type Message struct {
 	ToolCallID string     `json:"tool_call_id"`
 }
 
-// Content is a message's content: text, or parts of several kinds.
+// Content is a message's content: text, or parts of several types.
 type Content struct {
-	// Text is the text of a string content, or of all text parts joined by
-	// line breaks, as vLLM joins them for templates that take strings.
+	// Text is the text of a string content, or all text parts joined by line breaks. vLLM joins them like this for
+	// templates that expect strings.
 	Text string
-	// Texts are the text parts, where there are several, for templates that take
-	// parts.
+	// Texts are the text parts, if there are several, for templates that expect parts.
 	Texts []string
 	// Media are the parts that are not text: images, audio, video.
 	Media []Part
 }
 
-// Part is one part of a content that is not text.
+// Part is a content part that is not text.
 type Part struct {
 	Type string
-	// URL is where the part is, or its data as a data: URL.
+	// URL is the part's address, or a data: URL with its bytes.
 	URL string
 }
 
@@ -185,7 +183,7 @@ func (c *Content) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// SetTexts makes the text that of some parts.
+// SetTexts replaces the text by these text parts.
 func (c *Content) SetTexts(parts []string) {
 	if c.Text = strings.Join(parts, "\n"); len(parts) > 1 {
 		c.Texts = parts
@@ -201,13 +199,13 @@ func urlOf(raw json.RawMessage) string {
 	var o struct {
 		URL string `json:"url"`
 	}
-	_ = json.Unmarshal(raw, &o) // an unreadable URL is an empty one: the part counts, its content does not
+	_ = json.Unmarshal(raw, &o) // an unreadable URL counts as empty, since only the number of parts matters
 	return o.URL
 }
 
-// ToolChoice is how freely a chat may call tools.
+// ToolChoice says whether a chat may or must call tools.
 type ToolChoice struct {
-	// Mode is none, auto, required or function; empty where not said.
+	// Mode is none, auto, required or function. It is empty where the request has no tool_choice.
 	Mode string
 	// Name is the one function to call, when Mode is function.
 	Name string

@@ -1,7 +1,6 @@
-// Package plainjson reads the JSON that nearly all messages of one kind consist
-// of: objects of known fields, lists of them, and texts and numbers as programs
-// write them. It is several times as fast as encoding/json. Whatever it does not
-// know, or finds wrong, is left to encoding/json, which then also says what is wrong.
+// Package plainjson parses the JSON that nearly all messages of one kind have: objects of known fields, lists of them,
+// and texts and numbers as programs write them. It is several times as fast as encoding/json. It leaves everything
+// unknown or wrong to encoding/json, which then also reports the mistake.
 package plainjson
 
 import (
@@ -11,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// Scanner reads a message from its beginning on. Each of its methods is false where
-// it found something else, and the scanner is of no use then. It never panics.
+// Scanner parses a message from its beginning. Each of its methods returns false where it finds something else; the
+// scanner is then unusable. It never panics.
 type Scanner struct {
 	b []byte
 	i int
@@ -32,7 +31,7 @@ func (s *Scanner) space() {
 	}
 }
 
-// take skips white space and then one byte, if it is this one.
+// take skips white space and then this byte, if it is next.
 func (s *Scanner) take(c byte) bool {
 	s.space()
 	if s.i < len(s.b) && s.b[s.i] == c {
@@ -42,7 +41,7 @@ func (s *Scanner) take(c byte) bool {
 	return false
 }
 
-// Inside returns the inside of a string, and whether it has escapes.
+// Inside returns the bytes between a string's quotes, and whether they have escapes.
 func (s *Scanner) Inside() (inside []byte, escaped, ok bool) {
 	if !s.take('"') {
 		return nil, false, false
@@ -79,7 +78,7 @@ func (s *Scanner) Text(into *string) bool {
 	return json.Unmarshal(s.b[start:s.i], into) == nil
 }
 
-// key returns a field's name with its colon; it has no escapes.
+// key returns a field's name, which must have no escapes, and skips its colon.
 func (s *Scanner) key() ([]byte, bool) {
 	inside, escaped, ok := s.Inside()
 	return inside, ok && !escaped && s.take(':')
@@ -107,8 +106,7 @@ func (s *Scanner) Truth(into *bool) bool {
 	return true
 }
 
-// Integer reads digits alone; a sign, a fraction or an exponent is left to
-// encoding/json.
+// Integer parses digits only. It leaves a sign, a fraction or an exponent to encoding/json.
 func (s *Scanner) Integer() (int, bool) {
 	s.space()
 	n, start := 0, s.i
@@ -123,7 +121,7 @@ func (s *Scanner) Integer() (int, bool) {
 	return n, digits > 0 && (digits == 1 || s.b[start] != '0')
 }
 
-// Real reads a number as JSON has it.
+// Real parses a number in JSON's syntax.
 func (s *Scanner) Real() (float64, bool) {
 	s.space()
 	start := s.i
@@ -138,7 +136,7 @@ func (s *Scanner) Real() (float64, bool) {
 	return v, err == nil
 }
 
-// after ends one element of a list or object: more is true behind a comma.
+// after ends one element of a list or object. more is true after a comma.
 func (s *Scanner) after(end byte) (more, ok bool) {
 	if s.take(',') {
 		return true, true
@@ -146,13 +144,13 @@ func (s *Scanner) after(end byte) (more, ok bool) {
 	return false, s.take(end)
 }
 
-// Done reports whether nothing follows but white space.
+// Done reports whether only white space follows.
 func (s *Scanner) Done() bool {
 	s.space()
 	return s.i == len(s.b)
 }
 
-// Object visits the fields of an object, each name at most once.
+// Object calls field for each field of an object, at most once for each name.
 func (s *Scanner) Object(field func(name []byte) (bit uint32, ok bool)) bool {
 	if !s.take('{') {
 		return false
@@ -178,7 +176,7 @@ func (s *Scanner) Object(field func(name []byte) (bit uint32, ok bool)) bool {
 	}
 }
 
-// List visits the elements of a list.
+// List calls element for each element of a list.
 func (s *Scanner) List(element func() bool) bool {
 	if !s.take('[') {
 		return false
@@ -197,7 +195,7 @@ func (s *Scanner) List(element func() bool) bool {
 	}
 }
 
-// Skip passes over a string, a number, true, false or null.
+// Skip skips a string, a number, true, false or null.
 func (s *Scanner) Skip() bool {
 	s.space()
 	if s.i == len(s.b) {
@@ -218,7 +216,7 @@ func (s *Scanner) Skip() bool {
 	return ok
 }
 
-// Value reads an object as it stands.
+// Value copies an object unparsed.
 func (s *Scanner) Value(into *json.RawMessage) bool {
 	s.space()
 	start, open := s.i, 0
@@ -237,7 +235,7 @@ func (s *Scanner) Value(into *json.RawMessage) bool {
 		s.i++
 	}
 	if raw := s.b[min(start, len(s.b)):min(s.i, len(s.b))]; json.Valid(raw) && raw[0] == '{' {
-		*into = append(json.RawMessage(nil), raw...) // the body's memory is used again
+		*into = append(json.RawMessage(nil), raw...) // callers reuse the body's memory
 		return true
 	}
 	return false

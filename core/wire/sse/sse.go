@@ -1,39 +1,36 @@
-// Package sse reads streams of server-sent events (WHATWG HTML, section 9.2.6),
-// however they are cut on their way.
+// Package sse reads streams of server-sent events (WHATWG HTML, section 9.2.6), whatever the pieces in which they
+// arrive.
 package sse
 
 import "bytes"
 
-// Event is what stands up to a blank line. It is valid until the scanner is
-// used again.
+// Event is the text up to a blank line. It is valid until the next use of the scanner.
 type Event struct {
-	// Raw is the event as it came, with its line ends and the blank line.
+	// Raw is the event as received, with its line ends and the blank line.
 	Raw []byte
-	// Data are the values of its data lines, joined by newlines; nil where it has
-	// none (a comment that keeps the connection alive).
+	// Data holds the values of the event's data lines, joined by newlines. It is nil where the event has none (a
+	// comment that keeps the connection alive).
 	Data []byte
 }
 
-// Scanner cuts a stream into events. The zero Scanner has no limit.
+// Scanner splits a stream into events. The zero Scanner has no limit.
 type Scanner struct {
-	// Limit is how many bytes of an event that is not whole are kept; 0 is no
-	// limit.
+	// Limit is the number of bytes that the scanner keeps of an incomplete event; 0 is no limit.
 	Limit int
 
 	kept []byte // its memory
-	buf  []byte // what is not handed out: kept, or until it is read the caller's
-	line int    // where in buf the line begins that is being read
-	look int    // and up to where it has no end
+	buf  []byte // the bytes not yet returned: in kept or, until Next has read them, in the caller's memory
+	line int    // the position in buf where the current line begins
+	look int    // and up to which it has no end
 	lf   bool   // the last line ended with \r: a \n now belongs to it
 
-	lines int // of data, in this event
+	lines int // data lines in this event
 	from  int // the first one's value: buf[from:to]
 	to    int
 	more  []byte // all values, where there are several
 }
 
-// Write takes the next bytes, which the scanner uses until Next has handed out
-// all events in them.
+// Write takes the next bytes. The scanner uses them until Next has returned all events in them.
 func (s *Scanner) Write(p []byte) {
 	if len(s.buf) == 0 {
 		s.buf = p
@@ -43,7 +40,7 @@ func (s *Scanner) Write(p []byte) {
 	s.buf = s.kept
 }
 
-// Next returns the next whole event, and whether there is one.
+// Next returns the next complete event, and false where there is none.
 func (s *Scanner) Next() (Event, bool) {
 	for s.look < len(s.buf) {
 		if s.lf {
@@ -76,7 +73,7 @@ func (s *Scanner) Next() (Event, bool) {
 	return Event{}, false
 }
 
-// lineEnd is where the first line ends, or -1.
+// lineEnd returns the position where the first line ends, or -1.
 func lineEnd(b []byte) int {
 	n := bytes.IndexByte(b, '\n')
 	if n < 0 {
@@ -88,7 +85,7 @@ func lineEnd(b []byte) int {
 	return n
 }
 
-// read takes one line that is not blank.
+// read processes one line that is not blank.
 func (s *Scanner) read(from, to int) {
 	line := s.buf[from:to]
 	if !bytes.HasPrefix(line, []byte("data")) {
@@ -114,7 +111,7 @@ func (s *Scanner) read(from, to int) {
 	s.more = append(append(s.more, '\n'), s.buf[from:to]...)
 }
 
-// cut hands out the event that ends here.
+// cut returns the event that ends here.
 func (s *Scanner) cut(end int) Event {
 	e := Event{Raw: s.buf[:end:end]}
 	switch {
@@ -128,21 +125,20 @@ func (s *Scanner) cut(end int) Event {
 	return e
 }
 
-// keep copies what is left out of the caller's memory.
+// keep copies the unread bytes out of the caller's memory.
 func (s *Scanner) keep() {
 	switch {
 	case len(s.buf) == 0:
 		s.buf = nil
 		return
 	case len(s.kept) > 0 && &s.buf[0] == &s.kept[0]:
-		return // it grows: to copy it for each piece would be quadratic
+		return // kept grows: a copy for each piece would be quadratic
 	}
 	s.kept = append(s.kept[:0], s.buf...)
 	s.buf = s.kept
 }
 
-// Last is what the stream ended with, as an event, where the blank line after
-// it is missing.
+// Last returns the end of the stream as an event, where only the blank line after it is missing.
 func (s *Scanner) Last() (Event, bool) {
 	if len(s.buf) == 0 {
 		return Event{}, false
@@ -153,19 +149,18 @@ func (s *Scanner) Last() (Event, bool) {
 	return s.cut(len(s.buf)), true
 }
 
-// Rest is what came of an event that is not whole.
+// Rest returns the bytes of the incomplete event at the end.
 func (s *Scanner) Rest() []byte { return s.buf }
 
-// TooLong says that an event is longer than Limit.
+// TooLong reports whether an event is longer than Limit.
 func (s *Scanner) TooLong() bool { return s.Limit > 0 && len(s.buf) > s.Limit }
 
-// Append appends an event with this data, which is one line.
+// Append appends an event with this data, which must be one line.
 func Append(b, data []byte) []byte {
 	return append(append(append(b, "data: "...), data...), "\n\n"...)
 }
 
-// Replace appends the event with other data, which is one line, in place of its
-// own, and everything else as it came.
+// Replace appends the event with its data replaced by other data of one line. All its other lines stay the same.
 func (e *Event) Replace(b, data []byte) []byte {
 	rest, done := e.Raw, false
 	for len(rest) > 0 {

@@ -110,7 +110,7 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// What is not whole is bounded by whoever looks.
+// A caller that checks TooLong limits the memory of an incomplete event.
 func TestTooLong(t *testing.T) {
 	s := Scanner{Limit: 8}
 	s.Write([]byte("data: 0123456789\n\nda"))

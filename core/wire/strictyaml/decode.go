@@ -11,45 +11,42 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Types say with these interfaces how they are read. encoding.TextUnmarshaler
-// is one, too: a type that has it reads itself from a scalar's text.
+// Types implement these interfaces to control how they are read. encoding.TextUnmarshaler is another one: a type with
+// it reads itself from a scalar's text.
 type (
-	// Reader reads itself, whatever is written.
+	// Reader reads itself from any value.
 	Reader interface{ ReadYAML(v Value) Problems }
-	// Enum is a text type of which only some values are meant.
+	// Enum is a text type with a fixed set of values.
 	Enum interface{ Values() []string }
-	// Expecter says in words what a text type takes, such as "a duration such
-	// as 30s".
+	// Expecter describes the values of a text type, such as "a duration such as 30s".
 	Expecter interface{ Expected() string }
-	// Ranger is the lowest and the highest that a text type's value may turn out
-	// as, for the tags min and max.
+	// Ranger returns the lowest and the highest value that a text may stand for, for the tags min and max.
 	Ranger interface{ Range() (low, high float64) }
-	// Uniter is a text type that is read by a unit: that of the tag unit.
+	// Uniter is a text type that is read in a unit: the unit in the tag unit.
 	Uniter interface{ SetUnit(name string) }
-	// Instead says what to write in place of a mapping to a type that was once
-	// written as one; "" when that cannot be said.
+	// Instead returns the replacement for a mapping, for a type that was once written as one. It returns "" where there
+	// is none.
 	Instead interface {
 		InsteadOf(mapping map[string]any) string
 	}
 )
 
-// Field is a field of a struct and its name in a file.
+// Field is a field of a struct with its name in a file.
 type Field struct {
 	Name string
 	reflect.StructField
 }
 
-// Fields returns the fields that a struct is read into, those of embedded structs,
-// too. Their tags say how:
+// Fields returns the fields of a struct that Decode fills, including those of embedded structs. Their tags are:
 //
-//	json   the name; "." is the place of the struct itself, for a Value
+//	json   the name; "." is the position of the struct itself, for a Value
 //	min    the lowest value, or the fewest entries of a list
 //	max    the highest value, or the most entries of a list
-//	above  as min, itself left out
-//	oneof  the words that a text may be, with commas between
-//	unit   what a Uniter is told
+//	above  like min, but exclusive
+//	oneof  the allowed words of a text, separated by commas
+//	unit   the unit for a Uniter
 //
-// A field of type Value takes what is written as it stands.
+// A field of type Value takes any value unread.
 func Fields(t reflect.Type) []Field {
 	var out []Field
 	for _, f := range reflect.VisibleFields(t) {
@@ -68,8 +65,8 @@ func names(fields []Field) []string {
 	return out
 }
 
-// Decode reads the value into the struct, list, mapping or scalar that into
-// points to, and returns every mistake. What is not given leaves it as it is.
+// Decode reads the value into the struct, list, mapping or scalar that into points to, and returns every mistake. A
+// value that is not given leaves its target unchanged.
 func (v Value) Decode(into any) Problems {
 	to := reflect.ValueOf(into).Elem()
 	d := decoder{root: to.Type()}
@@ -83,11 +80,10 @@ func (v Value) Decode(into any) Problems {
 	return d.problems
 }
 
-// decoder fills Go values. It goes on after a mistake, so that a person sees all
-// of them.
+// decoder fills Go values. It continues after a mistake, so that a person sees all of them.
 type decoder struct {
 	o        Options
-	root     reflect.Type // what the file as a whole is
+	root     reflect.Type // the type of the whole file
 	problems Problems
 }
 
@@ -142,7 +138,7 @@ func (d *decoder) value(v Value, to reflect.Value, tag reflect.StructTag) {
 	}
 }
 
-// pairs returns a mapping's entries, each name once.
+// pairs returns a mapping's entries and notes duplicate names.
 func (d *decoder) pairs(v Value, expected string) []Pair {
 	if !v.Given() {
 		return nil

@@ -8,12 +8,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Excerpt returns a mapping, or the text of a scalar that is YAML itself, as a
-// document of its own. Each of its lines stands where it stands in the file,
-// below as many empty ones as are above it there, so that what is said about a
-// place in it is about that place of the file. What cannot be cut out so (a
-// mapping within braces, one with aliases from elsewhere, a text in quotes)
-// begins on the right line.
+// Excerpt returns a mapping, or the text of a scalar that is itself YAML, as a document of its own. Empty lines above
+// it keep each line at its number in the file, so a message about a position in the excerpt is also right for the file.
+// Where that is not possible (a mapping within braces, one with aliases to other places, a text in quotes), the first
+// line is right.
 func (v Value) Excerpt() []byte {
 	if v.node == nil {
 		return nil
@@ -24,7 +22,7 @@ func (v Value) Excerpt() []byte {
 			same(text, v.node) {
 			return text
 		}
-		text, _ := yaml.Marshal(alone(v.node)) // it was read before
+		text, _ := yaml.Marshal(alone(v.node)) // the node has been parsed before
 		return append(above, text...)
 	}
 	if v.node.Style&(yaml.LiteralStyle|yaml.FoldedStyle) == 0 {
@@ -46,20 +44,20 @@ func (v Value) Excerpt() []byte {
 	return append(above, v.node.Value...)
 }
 
-// lines returns the document's, without the first so many.
+// lines returns the document's lines after the first skip ones.
 func (v Value) lines(skip int) []string {
 	all := strings.Split(string(v.doc.text), "\n")
 	return all[min(skip, len(all)):]
 }
 
-// block is what stands from a line on at an indentation of so many columns.
+// block returns the lines from a line on, up to the first one with less than this indentation, in columns.
 func (v Value) block(line, indent int) []byte {
 	var out []byte
 	margin := strings.Repeat(" ", indent)
 	for i, text := range v.lines(line - 1) {
 		bare := strings.TrimSpace(text)
 		switch {
-		case i == 0: // what stands before it on its line is not its own
+		case i == 0: // the text before it on its line belongs to another value
 			runes := []rune(text)
 			text = margin + string(runes[min(indent, len(runes)):])
 		case bare == "" || strings.HasPrefix(bare, "#") && len(text)-len(strings.TrimLeft(text, " ")) < indent:
@@ -72,7 +70,7 @@ func (v Value) block(line, indent int) []byte {
 	return out
 }
 
-// same reports whether a text is a document that says what a node says.
+// same reports whether a text is a document with the same value as a node.
 func same(text []byte, n *yaml.Node) bool {
 	var doc yaml.Node
 	return yaml.Unmarshal(text, &doc) == nil && len(doc.Content) == 1 && equal(doc.Content[0], n)
@@ -83,8 +81,7 @@ func equal(a, b *yaml.Node) bool {
 	return a.Kind == b.Kind && a.Tag == b.Tag && a.Value == b.Value && slices.EqualFunc(a.Content, b.Content, equal)
 }
 
-// alone returns a node that needs nothing around it: with aliases written out, and
-// over lines of its own.
+// alone returns a node that stands by itself: with aliases written out, and in block style.
 func alone(n *yaml.Node) *yaml.Node {
 	n = resolve(n)
 	out := &yaml.Node{Kind: n.Kind, Tag: n.Tag, Value: n.Value, Style: n.Style &^ yaml.FlowStyle}

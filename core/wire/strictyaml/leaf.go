@@ -15,7 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// leaf reads a value that has no fields of its own.
+// leaf reads a value without fields of its own.
 func (d *decoder) leaf(v Value, to reflect.Value, tag reflect.StructTag) {
 	hint, ok := "", false
 	switch x, was := to.Addr().Interface().(Instead); {
@@ -38,8 +38,7 @@ func setUnit(x any, tag reflect.StructTag) {
 	}
 }
 
-// setLeaf reads a scalar. When it cannot, the hint says what would help, if
-// anything.
+// setLeaf reads a scalar. Where it cannot, it returns false and perhaps a hint.
 func setLeaf(v Value, to reflect.Value, tag reflect.StructTag) (hint string, ok bool) {
 	text := v.node.Value
 	if words := wordsOf(to.Type(), tag); words != nil {
@@ -60,7 +59,7 @@ func setLeaf(v Value, to reflect.Value, tag reflect.StructTag) (hint string, ok 
 		setUnit(x, tag)
 		if err := x.UnmarshalText([]byte(text)); err != nil {
 			if e, is := x.(Expecter); is && strings.Contains(err.Error(), e.Expected()) {
-				return "", false // what is expected says it
+				return "", false // Expected already says why
 			}
 			return err.Error(), false
 		}
@@ -120,8 +119,7 @@ func number(limit string) float64 {
 	return f
 }
 
-// within holds a value, or the lowest and the highest that it can be, against
-// the limits in a tag.
+// within checks a value, given by its lowest and highest possible value, against the limits in a tag.
 func within(low, high float64, tag reflect.StructTag, read func(limit string) float64) bool {
 	if text, ok := tag.Lookup("min"); ok && low < read(text) {
 		return false
@@ -133,7 +131,7 @@ func within(low, high float64, tag reflect.StructTag, read func(limit string) fl
 	return !ok || high <= read(text)
 }
 
-// wordsOf returns the words that a text may be, nil for any.
+// wordsOf returns the allowed words of a text, or nil where it may be any.
 func wordsOf(t reflect.Type, tag reflect.StructTag) []string {
 	if e, ok := reflect.New(t).Interface().(Enum); ok {
 		return e.Values()
@@ -144,18 +142,18 @@ func wordsOf(t reflect.Type, tag reflect.StructTag) []string {
 	return nil
 }
 
-// Words returns the words that a text may be, for "expected …".
+// Words returns the allowed words of a text, for "expected …".
 func Words(words []string) string {
 	return strings.Join(slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "" }), " or ")
 }
 
-// Duration is a span of time such as 500ms. A time.Duration and a machine.Time are read like it.
+// Duration is a span of time such as 500ms. A time.Duration and a machine.Time have the same syntax.
 type Duration machine.Time
 
-// Time returns the span in a machine's time.
+// Time returns the span as a machine.Time.
 func (d Duration) Time() machine.Time { return machine.Time(d) }
 
-// UnmarshalText reads what time.ParseDuration reads.
+// UnmarshalText parses the syntax of time.ParseDuration.
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := time.ParseDuration(string(text))
 	if _, plain := strconv.ParseFloat(string(text), 64); err != nil && plain == nil {
@@ -168,13 +166,13 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Expected returns what a span looks like.
+// Expected describes the syntax of a span.
 func (Duration) Expected() string { return "a duration such as 500ms, 30s or 2m" }
 
-// Range returns the span, twice.
+// Range returns the span as both limits.
 func (d Duration) Range() (low, high float64) { return float64(d), float64(d) }
 
-// Expected says in words what a field of this type and tag takes.
+// Expected describes the allowed values of a field with this type and tag.
 func Expected(t reflect.Type, tag reflect.StructTag) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -202,7 +200,7 @@ func Expected(t reflect.Type, tag reflect.StructTag) string {
 	return "text"
 }
 
-// limits returns those of a tag, in words.
+// limits describes the limits in a tag.
 func limits(tag reflect.StructTag) string {
 	low, hasLow := tag.Lookup("min")
 	high, hasHigh := tag.Lookup("max")

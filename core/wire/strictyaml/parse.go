@@ -13,43 +13,40 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Limits of what is read, whatever the file is.
+// Limits for every file.
 const (
-	// MaxBytes is the largest text, unless Options say less.
+	// MaxBytes is the largest text, unless Options set a lower limit.
 	MaxBytes = 4 << 20
-	// maxNodes is how many values there may be with aliases written out: a few
-	// kilobytes of aliases to aliases would otherwise fill the memory.
+	// maxNodes limits the values, with aliases written out. A few kilobytes of aliases to aliases could otherwise fill
+	// the memory.
 	maxNodes = 1 << 20
 	maxDepth = 100
-	// maxKept is how many mistakes, and how many warnings, a document keeps; of
-	// what a hostile file has beyond that nobody reads a word.
+	// maxKept limits the mistakes, and the warnings, that a document keeps. A hostile file could have more, and nothing
+	// needs them.
 	maxKept = 1000
 )
 
-// Options say what a text is and how it is read.
+// Options describe a text and how to read it.
 type Options struct {
-	// File is its name in messages.
+	// File is the name of the text in messages.
 	File string
-	// MaxBytes is the largest text; 0 is the package's own limit.
+	// MaxBytes is the largest text in bytes; 0 is the package's own limit.
 	MaxBytes int
-	// Kubernetes reads as Kubernetes' own tools do, which know YAML 1.1 and JSON:
-	// merge keys; yes, no, on and off as truth values; nothing as a field that is
-	// left out; 1e3 as a whole number; a date as text; of several documents the
-	// first, with a warning.
+	// Kubernetes reads like Kubernetes' own tools, which accept YAML 1.1 and JSON: merge keys; yes, no, on and off as
+	// booleans; an empty value as an omitted field; 1e3 as a whole number; a date as text. Of several documents it
+	// reads the first, with a warning.
 	Kubernetes bool
-	// Many allows several documents. Otherwise there is one.
+	// Many allows several documents. Without it, only one is allowed.
 	Many bool
-	// WarnUnknown makes an unknown field a warning, not a mistake: the file may
-	// have been written for a newer version.
+	// WarnUnknown makes an unknown field a warning, not a mistake, because the file may be for a newer version.
 	WarnUnknown bool
-	// Prepare, when given, gets a pointer to each struct that Decode makes before
-	// it is read: the place for defaults.
+	// Prepare, if not nil, gets a pointer to each struct before Decode fills it. It sets defaults.
 	Prepare func(any)
 }
 
-// Document is a text that was read.
+// Document is a parsed text.
 type Document struct {
-	// Values are its documents, without empty ones.
+	// Values are the text's documents, without empty ones.
 	Values []Value
 
 	o        Options
@@ -58,7 +55,7 @@ type Document struct {
 	warnings []string
 }
 
-// Root returns the first document; where there is none, a Value that is not given.
+// Root returns the first document, or a Value that is not given where there is none.
 func (d *Document) Root() Value {
 	if len(d.Values) == 0 {
 		return Value{doc: d, line: 1, column: 1, kubernetes: d.o.Kubernetes}
@@ -66,10 +63,10 @@ func (d *Document) Root() Value {
 	return d.Values[0]
 }
 
-// Problems returns the mistakes that were found while reading so far.
+// Problems returns the mistakes found so far.
 func (d *Document) Problems() Problems { return d.problems }
 
-// Warnings are what is odd, but harmless.
+// Warnings returns the harmless oddities found so far.
 func (d *Document) Warnings() []string { return d.warnings }
 
 func (d *Document) fail(p Problem) {
@@ -84,8 +81,7 @@ func (d *Document) warn(p Problem) {
 	}
 }
 
-// Parse reads a text. An error, which is Problems, says that it is no YAML or
-// beyond a limit.
+// Parse parses a text. The error, a Problems, says that the text is not YAML or exceeds a limit.
 func Parse(text []byte, o Options) (*Document, error) {
 	d := &Document{o: o, text: text}
 	if limit := cmp.Or(o.MaxBytes, MaxBytes); len(text) > limit {
@@ -97,7 +93,7 @@ func Parse(text []byte, o Options) (*Document, error) {
 	for {
 		var doc yaml.Node
 		err := reader.Decode(&doc)
-		first := o.Kubernetes && !o.Many && len(d.Values) > 0 // and of the rest nobody reads a word
+		first := o.Kubernetes && !o.Many && len(d.Values) > 0 // the other documents stay unread
 		switch {
 		case errors.Is(err, io.EOF):
 			return d, nil
@@ -128,7 +124,7 @@ func Parse(text []byte, o Options) (*Document, error) {
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
 
-// syntax returns what the YAML library says in this package's own form.
+// syntax returns the YAML library's error as problems.
 func (d *Document) syntax(err error) Problems {
 	p := Problem{File: d.o.File, Line: 1, Column: 1, Found: err.Error(), Expected: "YAML"}
 	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
@@ -142,12 +138,11 @@ func (d *Document) syntax(err error) Problems {
 	return Problems{p}
 }
 
-// measure walks once over everything with aliases written out, so that whoever
-// walks there later need not count.
+// measure walks once over all values with aliases written out and counts them, so that later walks need not.
 type measure struct {
 	d       *Document
 	left    int
-	open    map[*yaml.Node]bool // aliases on the way, to see a loop
+	open    map[*yaml.Node]bool // the aliases on the way, to find a loop
 	problem Problem
 }
 
@@ -192,7 +187,7 @@ func resolve(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// mergeable reports whether << may point at a node.
+// mergeable reports whether << may point to a node.
 func mergeable(n *yaml.Node) bool {
 	n = resolve(n)
 	for _, c := range n.Content {

@@ -1,11 +1,9 @@
-// Package strictyaml reads the YAML that people write: scenarios, the endpoint
-// picker's configuration, Kubernetes objects, lists of endpoints. It tells every
-// mistake of a file at once, each with its place, what was found, what was
-// expected and, where there is more to say, what to do.
+// Package strictyaml reads the YAML that people write: scenarios, the endpoint picker's configuration, Kubernetes
+// objects, lists of endpoints. It reports every mistake of a file at once. Each has its position, the value found, the
+// value expected and, where that helps, a hint.
 //
-// Parse makes a Document of text, within limits. Its values are read in one of
-// two ways: Value.Decode fills Go structs, and a Value's own methods walk
-// through files whose shape is not a struct's.
+// Parse makes a Document of text, within limits. There are two ways to read its values. Value.Decode fills Go structs.
+// A Value's own methods walk through files whose shape differs from a struct.
 package strictyaml
 
 import (
@@ -17,15 +15,14 @@ import (
 
 // Problem is one mistake in a file.
 type Problem struct {
-	// File, Line and Column say where; Line is 0 where the mistake has no place
-	// in a file (a flag).
+	// File, Line and Column are the position. Line is 0 where the mistake is not in a file, as with a flag.
 	File         string
 	Line, Column int
-	// Path is the field, for instance pools[0].modelServer.prefill.
+	// Path is the field's path, for instance pools[0].modelServer.prefill.
 	Path string
-	// Found is what stands there, and Expected what should.
+	// Found describes the value in the file, and Expected the values allowed.
 	Found, Expected string
-	// Hint is what to do, where there is more to say.
+	// Hint says what to do; it may be empty.
 	Hint string
 }
 
@@ -57,10 +54,10 @@ func (p Problem) Error() string {
 	return b.String()
 }
 
-// Problems is every mistake of a file.
+// Problems holds every mistake of a file.
 type Problems []Problem
 
-// Error has one problem per line.
+// Error returns one problem per line.
 func (p Problems) Error() string {
 	lines := make([]string, len(p))
 	for i := range p {
@@ -69,11 +66,11 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// maxProblems is how many mistakes are told at once.
+// maxProblems limits the mistakes in one error.
 const maxProblems = 50
 
-// Err returns the problems as an error, in the order of their places, or nil when
-// there are none. Of very many the first are told, and how many more there are.
+// Err returns the problems as an error, sorted by position, or nil where there are none. Beyond maxProblems it has only
+// the number of further ones.
 func (p Problems) Err() error {
 	if len(p) == 0 {
 		return nil

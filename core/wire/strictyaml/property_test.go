@@ -85,7 +85,7 @@ func TestWhatIsWrittenReadsBack(t *testing.T) {
 	})
 }
 
-// Whichever leaf is spoiled, exactly it is told, with its place.
+// A file with one spoiled leaf has exactly one mistake, at that leaf.
 func TestASpoiledLeafIsTold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := samples().Draw(t, "sample")

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// DidYouMean returns the hint about a word that is not known, "" where no known one
-// is near it.
+// DidYouMean returns a hint about an unknown word, or "" where no known word is similar.
 func DidYouMean(word string, known []string) string {
 	if guess := nearest(word, known, min(max(2, len(word)/3), len(word)-1)); guess != "" {
 		return "did you mean " + strconv.Quote(guess) + "?"
@@ -16,17 +15,17 @@ func DidYouMean(word string, known []string) string {
 	return ""
 }
 
-// Slip returns the known word that somebody meant whose hand slipped, or "": where
-// other words than the known ones are right, too, less is a mistake.
+// Slip returns the known word for a probable typing error, or "". It is stricter than DidYouMean, because other words
+// than the known ones are right, too.
 func Slip(word string, known []string) string {
 	guess := nearest(word, known, min(2, len(word)/4))
-	if guess != "" && guess[0] != word[0] { // a hand begins right
+	if guess != "" && guess[0] != word[0] { // people rarely get the first letter wrong
 		return ""
 	}
 	return guess
 }
 
-// nearest returns the known word that is fewest letters away, most at the most, or "".
+// nearest returns the known word with the smallest distance, at most most, or "".
 func nearest(word string, known []string, most int) string {
 	best, bestDistance := "", most+1
 	for _, k := range known {
@@ -37,13 +36,13 @@ func nearest(word string, known []string, most int) string {
 	return best
 }
 
-// fold takes away what people vary: case, dashes and underscores.
+// fold removes differences in case, dashes and underscores.
 func fold(s string) string {
 	return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(s))
 }
 
-// distance returns the number of letters to insert, drop, change or swap with
-// their neighbour to get from one word to the other.
+// distance returns the number of letters to insert, drop, change or swap with their neighbour to turn one word into the
+// other.
 func distance(a, b string) int {
 	if len(a) > 64 || len(b) > 64 {
 		return 64
@@ -70,8 +69,8 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// homes lists where in a struct a field of this name belongs. Of a type within
-// itself the outer one is looked at.
+// homes returns the places in a struct where a field of this name belongs. It does not search a type inside itself
+// again.
 func homes(name string, root reflect.Type) []string {
 	var out []string
 	var walk func(t reflect.Type, path string)

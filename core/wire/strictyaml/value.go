@@ -12,69 +12,63 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Value is a place in a document and what stands there. Reading one that is
-// not given, such as a field that was left out, gives zero values; a mistake
-// about it is placed at what stands around it. The zero Value is no place at
-// all.
+// Value is a position in a document, with the node there. A Value that is not given, such as an omitted field, reads as
+// a zero value, and a mistake about it has the position of the enclosing value. The zero Value has no position at all.
 //
-// Methods that read note a mistake in the Document (Document.Problems) and go
-// on with a zero value.
+// Methods that read note a mistake in the Document (Document.Problems) and continue with a zero value.
 type Value struct {
 	doc          *Document
-	node         *yaml.Node // no alias; nil where nothing is written
+	node         *yaml.Node // never an alias; nil where the value is not given
 	path         string
 	line, column int
 	kubernetes   bool
 	fold         bool
 }
 
-// value returns the place of a node.
+// value returns a node with its position.
 func (d *Document) value(n *yaml.Node, path string, kubernetes bool) Value {
 	v := Value{doc: d, path: path, kubernetes: kubernetes, node: resolve(n), line: n.Line, column: n.Column}
-	if n.Kind != yaml.AliasNode && v.line == 0 { // a document of nothing but ---
+	if n.Kind != yaml.AliasNode && v.line == 0 { // a document with only ---
 		v.line, v.column = 1, 1
 	}
 	return v
 }
 
-// below returns a node within v.
+// below returns a node inside v.
 func (v Value) below(n *yaml.Node, path string) Value {
 	out := v.doc.value(n, path, v.kubernetes)
 	out.fold = v.fold
 	return out
 }
 
-// absent returns a field of v that is not written.
+// absent returns a field of v that is not given.
 func (v Value) absent(path string) Value {
 	v.node, v.path = nil, path
 	return v
 }
 
-// Kubernetes returns the value read as Options.Kubernetes has it, within a file that
-// is not.
+// Kubernetes returns the value, from here on read with Options.Kubernetes, inside a file without that option.
 func (v Value) Kubernetes() Value {
 	v.kubernetes = true
 	return v
 }
 
-// Fold returns the value with fields' names in any case, as encoding/json has it. A
-// name that is written exactly counts before one that is not.
+// Fold returns the value with field names in any case, as encoding/json matches them. An exact name takes precedence.
 func (v Value) Fold() Value {
 	v.fold = true
 	return v
 }
 
-// Named returns the value with another path in messages; fields' names are added to
-// it.
+// Named returns the value with another path in messages. Field names are appended to that path.
 func (v Value) Named(path string) Value {
 	v.path = path
 	return v
 }
 
-// Given reports whether anything but null is written.
+// Given reports whether the file has a value other than null here.
 func (v Value) Given() bool { return v.node != nil && v.tag() != "!!null" }
 
-// File returns the file's name.
+// File returns the name of the file, for messages.
 func (v Value) File() string {
 	if v.doc == nil {
 		return ""
@@ -82,13 +76,13 @@ func (v Value) File() string {
 	return v.doc.o.File
 }
 
-// Line is where the value stands, from 1.
+// Line returns the value's line, from 1.
 func (v Value) Line() int { return v.line }
 
-// Path returns the field that the value is, such as pools[0].name.
+// Path returns the field's path, such as pools[0].name.
 func (v Value) Path() string { return v.path }
 
-// Problem returns a mistake at this place.
+// Problem returns a mistake at this position.
 func (v Value) Problem(found, expected, hint string) Problem {
 	p := Problem{File: v.File(), Line: v.line, Column: v.column, Path: strings.TrimSuffix(v.path, ": "), Found: found,
 		Expected: expected, Hint: hint}
@@ -100,21 +94,21 @@ func (v Value) Problem(found, expected, hint string) Problem {
 
 const maxPath = 200
 
-// Fail notes a mistake at this place.
+// Fail notes a mistake at this position.
 func (v Value) Fail(found, expected, hint string) { v.doc.fail(v.Problem(found, expected, hint)) }
 
-// Note adds what Decode or Told returned to the document's mistakes.
+// Note adds the result of Decode or Told to the document's mistakes.
 func (v Value) Note(list Problems) {
 	for _, p := range list {
 		v.doc.fail(p)
 	}
 }
 
-// Warn notes something odd at this place.
+// Warn notes a warning at this position.
 func (v Value) Warn(found, expected, hint string) { v.doc.warn(v.Problem(found, expected, hint)) }
 
-// Told returns an error as problems: its own where it is Problems or a Problem, else
-// one at this place. So is one that has no place of its own.
+// Told returns an error as problems: its own where it is Problems or a Problem, otherwise one with the error's text. A
+// problem without a position gets this one.
 func (v Value) Told(err error) Problems {
 	var list Problems
 	var one Problem
@@ -131,7 +125,7 @@ func (v Value) Told(err error) Problems {
 	return Problems{one}
 }
 
-// Found returns what stands here, as "found 3" or "missing".
+// Found returns a description of the value, such as "found 3" or "missing".
 func (v Value) Found() string {
 	if v.node == nil {
 		return "missing"
@@ -139,7 +133,7 @@ func (v Value) Found() string {
 	return "found " + describe(v.node, v.tag())
 }
 
-// tag returns the type of a scalar, with YAML 1.1's words where they are read.
+// tag returns the type of a scalar. It knows YAML 1.1's words where the options allow them.
 func (v Value) tag() string {
 	n := v.node
 	if n == nil || n.Kind != yaml.ScalarNode {
@@ -152,7 +146,7 @@ func (v Value) tag() string {
 	return n.Tag
 }
 
-// describe returns what stands in a file, for "found …".
+// describe returns a description of a node, for "found …".
 func describe(n *yaml.Node, tag string) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -180,11 +174,11 @@ func describe(n *yaml.Node, tag string) string {
 // Pair is one entry of a mapping.
 type Pair struct {
 	Name string
-	Key  Value // the name's place
+	Key  Value // the key's position
 	Value
 }
 
-// entries returns those of a mapping, with what it merges.
+// entries returns the entries of a mapping, including those that it merges.
 func (v Value) entries() []Pair {
 	if v.node == nil || v.node.Kind != yaml.MappingNode {
 		return nil
@@ -227,7 +221,8 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// is checks what kind of thing is written; nothing is not it, without a word.
+// is reports whether the value is of this kind, and notes a mistake where it is of another. A value that is not given
+// is neither.
 func (v Value) is(kind yaml.Kind, name string) bool {
 	if !v.Given() {
 		return false
@@ -244,13 +239,13 @@ const (
 	aList    = "a list (lines that begin with -)"
 )
 
-// IsMapping reports whether a mapping is written.
+// IsMapping reports whether the file has a mapping here.
 func (v Value) IsMapping() bool { return v.Given() && v.node.Kind == yaml.MappingNode }
 
-// IsList reports whether a list is written.
+// IsList reports whether the file has a list here.
 func (v Value) IsList() bool { return v.Given() && v.node.Kind == yaml.SequenceNode }
 
-// Pairs returns the entries of a mapping.
+// Pairs returns the entries of a mapping, and notes a mistake where the value is no mapping.
 func (v Value) Pairs() []Pair {
 	if !v.is(yaml.MappingNode, aMapping) {
 		return nil
@@ -258,8 +253,8 @@ func (v Value) Pairs() []Pair {
 	return v.entries()
 }
 
-// Fields reads a mapping whose keys have meanings: each known one is handed to
-// its function. Others are mistakes, or warnings (Options.WarnUnknown).
+// Fields reads a mapping with known keys: it passes each value to its key's function. Other keys are mistakes, or
+// warnings with Options.WarnUnknown.
 func (v Value) Fields(known map[string]func(Value)) {
 	for _, p := range v.Pairs() {
 		read, ok := known[p.Name]
@@ -283,15 +278,14 @@ func and(hint string) string {
 
 func keys(known map[string]func(Value)) []string { return slices.Sorted(maps.Keys(known)) }
 
-// Mapping returns the value itself, which is a mapping or nothing.
+// Mapping returns the value itself, and notes a mistake where it is given and no mapping.
 func (v Value) Mapping() Value {
 	v.is(yaml.MappingNode, aMapping)
 	return v
 }
 
-// Get returns one entry of a mapping whose other keys do not matter here; where there
-// are several of the name, the last, as JSON has it. Of anything else there is
-// none, without a word.
+// Get returns one entry of a mapping and ignores the other keys. Where several keys are equal, it returns the last, as
+// encoding/json does. For a value that is no mapping, it returns an entry that is not given and notes no mistake.
 func (v Value) Get(name string) Value {
 	out, exact := v.absent(join(v.path, name)), false
 	for _, p := range v.entries() {
@@ -302,8 +296,8 @@ func (v Value) Get(name string) Value {
 	return out
 }
 
-// At returns the value at a path below this one, such as plugins[2].parameters: as
-// much of it as is there.
+// At returns the value at a path below this one, such as plugins[2].parameters. Missing steps give a value that is not
+// given.
 func (v Value) At(path string) Value {
 	at := v
 	for path != "" {
@@ -328,13 +322,13 @@ func (v Value) At(path string) Value {
 	return at
 }
 
-// Text returns a text that stands in no file.
+// Text returns a text that is not from a file.
 func Text(s string) Value {
 	return Value{node: &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}}
 }
 
-// With returns a mapping with some more entries, which count before its own of the
-// same names. What is given and no mapping stays as it is.
+// With returns a mapping with additional entries. They take precedence over its own entries of the same names. A given
+// value that is no mapping stays the same.
 func (v Value) With(more ...Pair) Value {
 	if v.Given() && !v.IsMapping() {
 		return v
@@ -361,7 +355,7 @@ func (v Value) List() (out []Value) {
 	return out
 }
 
-// CheckKeys notes keys that are given twice, here or below.
+// CheckKeys notes duplicate keys, here or below.
 func (v Value) CheckKeys() {
 	if v.node == nil {
 		return
@@ -386,20 +380,19 @@ func twice(line int) string { return fmt.Sprintf("given twice, first on line %d"
 
 const quotes = "put it in quotes if it is meant as text"
 
-// Text returns a text, "" where none is given.
+// Text returns a text, or "" where none is given.
 func (v Value) Text() (s string) {
 	v.Note(v.Decode(&s))
 	return s
 }
 
-// IsText reports whether a text is written, and no number that looks like one.
+// IsText reports whether the file has a text here, and not a number.
 func (v Value) IsText() bool {
 	t := v.tag()
-	return t == "!!str" || v.kubernetes && t == "!!timestamp" // a date is text to JSON
+	return t == "!!str" || v.kubernetes && t == "!!timestamp" // JSON has no dates
 }
 
-// Scalar returns the text that is written, whatever its type; "" is nothing, or no
-// scalar.
+// Scalar returns a scalar as written, whatever its type. It returns "" where no scalar is given.
 func (v Value) Scalar() string {
 	if !v.Given() || v.node.Kind != yaml.ScalarNode {
 		return ""
@@ -407,7 +400,7 @@ func (v Value) Scalar() string {
 	return v.node.Value
 }
 
-// OneOf returns one of a few words, the first where none is given.
+// OneOf returns one of these words. It returns the first where none is given.
 func (v Value) OneOf(words ...string) string {
 	s := v.Text()
 	if !v.Given() || !v.IsText() {
@@ -420,7 +413,7 @@ func (v Value) OneOf(words ...string) string {
 	return s
 }
 
-// Int returns a whole number from low to high, otherwise where none is given.
+// Int returns a whole number from low to high, or otherwise where none is given.
 func (v Value) Int(low, high, otherwise int64) int64 {
 	expected := fmt.Sprintf("a whole number from %d to %d", low, high)
 	if !v.is(yaml.ScalarNode, expected) {
@@ -447,14 +440,14 @@ func (v Value) integer() (int64, bool) {
 	return int64(f), v.kubernetes && ok && f == math.Trunc(f) && math.Abs(f) < 1<<63
 }
 
-// number reads a scalar as a number that is finite.
+// number reads a scalar as a finite number.
 func (v Value) number() (f float64, ok bool) {
 	t := v.tag()
 	ok = (t == "!!int" || t == "!!float") && v.node.Decode(&f) == nil
 	return f, ok && !math.IsNaN(f) && !math.IsInf(f, 0)
 }
 
-// Float returns a number that is not negative, 0 where none is given.
+// Float returns a number that is not negative, or 0 where none is given.
 func (v Value) Float() float64 {
 	const expected = "a number that is not negative"
 	if !v.is(yaml.ScalarNode, expected) {
@@ -468,7 +461,7 @@ func (v Value) Float() float64 {
 	return f
 }
 
-// Bool is true or false, false where neither is given.
+// Bool returns true or false. It returns false where none is given.
 func (v Value) Bool() (b bool) {
 	v.Note(v.Decode(&b))
 	return b
@@ -478,7 +471,7 @@ func (v Value) truth() (b, ok bool) {
 	return slices.Contains([]string{"true", "yes", "y", "on"}, strings.ToLower(v.node.Value)), v.tag() == "!!bool"
 }
 
-// Texts returns a mapping of texts to texts, nil where none is given.
+// Texts returns a mapping of texts to texts, or nil where none is given.
 func (v Value) Texts() map[string]string {
 	if !v.Given() {
 		return nil
@@ -490,7 +483,7 @@ func (v Value) Texts() map[string]string {
 	return out
 }
 
-// TextList returns a list of texts.
+// TextList reads a list whose entries are texts. An entry of another type is a mistake.
 func (v Value) TextList() (out []string) {
 	for _, e := range v.List() {
 		out = append(out, e.Text())
@@ -498,8 +491,8 @@ func (v Value) TextList() (out []string) {
 	return out
 }
 
-// Any is what is written in Go's own types: map[string]any, []any, string,
-// bool, int, float64 and what else YAML has, nil where nothing is.
+// Any returns the value in Go's own types: map[string]any, []any, string, bool, int, float64 and YAML's others. It
+// returns nil where none is given.
 func (v Value) Any() any {
 	switch {
 	case !v.Given():
@@ -529,7 +522,7 @@ func (v Value) Any() any {
 	return out
 }
 
-// Inert is the type of a field that is known and has no effect. Reading the field is a warning.
+// Inert is the type of a known field without effect. Reading the field notes a warning.
 type Inert struct{}
 
 // ReadYAML implements Reader.

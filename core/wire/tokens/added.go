@@ -6,9 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// addedAt finds the longest added token that stands at a place in the text,
-// and the part of the text that it takes: white space around it too, if it is
-// one that does, but not before from.
+// addedAt finds the longest added token at a position of the text, and the part of the text that it covers. An added
+// token may also cover the white space around it, but nothing before from.
 func (t *BPE) addedAt(text string, from, at int) (found *added, start, end int) {
 	if !t.firsts[text[at]] {
 		return nil, 0, 0

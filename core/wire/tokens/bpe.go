@@ -6,21 +6,20 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// BPE is a byte pair encoding: text is cut into pieces, and within
-// a piece the pair of neighbours that was merged first in training is merged
-// first, until none is left (Sennrich et al., 2016).
+// BPE is a byte pair encoding (Sennrich et al., 2016). It splits a text into pieces. Within a piece, it merges the pair
+// of neighbours that training merged first, until no pair is left.
 type BPE struct {
 	bytes      [256]uint32 // the token of each single byte
 	merges     map[pair]merge
 	vocabulary map[string]uint32
-	text       map[uint32]string // bytes of each token, added ones included
-	whole      bool              // a piece that is a token is not split (ignore_merges)
+	text       map[uint32]string // the bytes of each token, with added ones
+	whole      bool              // a piece that is a token stays whole (ignore_merges)
 	splitters  []splitter
-	prefix     bool // a space is put before text that has none
-	// byCharacter, metaspace and strip are for SentencePiece: see there.
+	prefix     bool // encoding adds a space before text that has none
+	// byCharacter, metaspace and strip are for SentencePiece; see sentencepiece.go.
 	byCharacter bool
 	metaspace   metaspace
-	strip       bool // decoding drops the space that encoding put in front
+	strip       bool // decoding drops the space that encoding added
 	normalize   []func(string) string
 	added       []added // longest first
 	firsts      [256]bool
@@ -37,7 +36,7 @@ type merge struct {
 type added struct {
 	text string
 	id   uint32
-	left bool // takes the white space on its left along
+	left bool // covers the white space on its left
 	tail bool // and on its right
 	word bool // only between non-letters
 }
@@ -45,7 +44,7 @@ type added struct {
 // VocabularySize returns the number of different tokens.
 func (t *BPE) VocabularySize() int { return len(t.text) }
 
-// ID returns the id of a token by its text, for special tokens above all.
+// ID returns the id of a token by its text. It is mostly for special tokens.
 func (t *BPE) ID(text string) (uint32, bool) {
 	for _, a := range t.added {
 		if a.text == text {
@@ -59,7 +58,7 @@ func (t *BPE) ID(text string) (uint32, bool) {
 // Decode implements Tokenizer.
 func (t *BPE) Decode(dst []byte, id uint32) []byte { return append(dst, t.text[id]...) }
 
-// Encode implements Tokenizer. Added tokens are found in the text.
+// Encode implements Tokenizer. It recognises added tokens in the text.
 func (t *BPE) Encode(dst []uint32, text string) []uint32 {
 	from := 0
 	for at := 0; at < len(text); {
@@ -104,8 +103,7 @@ func (t *BPE) encodePieces(dst []uint32, text string, splitters []splitter) []ui
 	return dst
 }
 
-// shortPiece is the length up to which scanning for the best pair is cheaper
-// than a heap.
+// shortPiece is the length up to which a linear scan for the best pair is faster than a heap.
 const shortPiece = 48
 
 func (t *BPE) encodePiece(dst []uint32, piece string) []uint32 {
@@ -142,8 +140,8 @@ func (t *BPE) encodePiece(dst []uint32, piece string) []uint32 {
 	return dst[:from+len(part)]
 }
 
-// mergeLong does the same for long pieces in n log n: without it a megabyte of
-// one letter would take for ever.
+// mergeLong does the same for long pieces, in n log n. The linear scan would take far too long for a megabyte of one
+// letter.
 func (t *BPE) mergeLong(ids []uint32) []uint32 {
 	prev, next := make([]int32, len(ids)), make([]int32, len(ids))
 	for i := range ids {
@@ -166,7 +164,7 @@ func (t *BPE) mergeLong(ids []uint32) []uint32 {
 	for q.Len() > 0 {
 		_, c := q.Pop()
 		if gone[c.at] || next[c.at] < 0 || ids[c.at] != c.a || ids[next[c.at]] != c.b {
-			continue // one of the two has merged otherwise meanwhile
+			continue // another merge has used one of the two
 		}
 		right := next[c.at]
 		ids[c.at], gone[right] = c.to, true

@@ -2,25 +2,23 @@ package tokens
 
 import "strings"
 
-// Message is one turn of a conversation, its content already flattened to
-// text.
+// Message is one turn of a conversation. Its content is already plain text.
 type Message struct{ Role, Content string }
 
-// Template writes a conversation as one prompt. It stands in for the Jinja
-// template of a model's tokenizer_config.json: the same frame around each
-// turn, without the model's own additions (dates, tool instructions).
+// Template writes a conversation as one prompt. It replaces the Jinja template of a model's tokenizer_config.json: it
+// has the same frame around each turn, without the model's own additions (dates, tool instructions).
 type Template struct {
 	Name   string
 	Begin  string // before everything
 	Before string // before a role
 	After  string // between role and content
 	End    string // after a content
-	Trim   bool   // white space around contents is dropped
-	// AnswerRole is the role that the generation prompt opens.
+	Trim   bool   // drops white space around contents
+	// AnswerRole is the role in the generation prompt.
 	AnswerRole string
 }
 
-// The frames in use today.
+// The frames that models use today.
 var (
 	// ChatML is the frame of Qwen and many others, and the default.
 	ChatML = Template{Name: "chatml", Before: "<|im_start|>", After: "\n", End: "<|im_end|>\n", AnswerRole: "assistant"}
@@ -32,7 +30,7 @@ var (
 		AnswerRole: "assistant"}
 )
 
-// TemplateFor chooses a frame by a model's name.
+// TemplateFor returns the frame for a model, by its name.
 func TemplateFor(model string) Template {
 	model = strings.ToLower(model)
 	switch {
@@ -44,9 +42,8 @@ func TemplateFor(model string) Template {
 	return ChatML
 }
 
-// Render returns the conversation as a prompt. Tools, if any, are the JSON of the
-// tool definitions and become a system turn of their own. With answer, the
-// prompt ends where the model's answer begins.
+// Render returns the conversation as a prompt. tools, if not empty, is the JSON of the tool definitions and becomes a
+// system turn of its own. With answer, the prompt ends where the model's answer begins.
 func (t Template) Render(messages []Message, tools string, answer bool) string {
 	var b strings.Builder
 	size := len(t.Begin) + len(tools)
@@ -77,7 +74,7 @@ func (t Template) Render(messages []Message, tools string, answer bool) string {
 	return b.String()
 }
 
-// Opening is what the model's answer follows, in parts.
+// Opening returns the text right before the model's answer, in parts.
 func (t *Template) Opening() [3]string {
 	if t.Name == Harmony.Name { // gpt-oss opens a channel itself
 		return [3]string{t.Before, t.AnswerRole}

@@ -7,19 +7,18 @@ import (
 	"unicode/utf8"
 )
 
-// SentencePiece tokenizers (Llama 2, Mistral) in their tokenizer.json form are
-// BPE over characters instead of bytes: a space is written ▁, text gets one in
-// front, and a character without a token falls back to tokens of its bytes,
+// SentencePiece tokenizers (Llama 2, Mistral) in the form of tokenizer.json are BPE over characters instead of bytes. A
+// space is written ▁, and text gets one at its beginning. A character without a token becomes the tokens of its bytes,
 // <0x00> to <0xFF>.
 
 const lowerBlock = "▁"
 
-// metaspace says where a ▁ is put in front of text.
+// metaspace says where encoding adds a ▁ before text.
 type metaspace uint8
 
 const (
 	metaspaceNever  metaspace = iota
-	metaspaceFirst            // of a text
+	metaspaceFirst            // before a text
 	metaspaceAlways           // also after each added token
 )
 
@@ -42,7 +41,7 @@ func (t *BPE) readCharacters(f *tokenizerFile) error {
 	return nil
 }
 
-// characters appends the tokens of single characters, the beginning of BPE.
+// characters appends the tokens of single characters, with which BPE begins.
 func (t *BPE) characters(dst []uint32, piece string) []uint32 {
 	for len(piece) > 0 {
 		_, size := utf8.DecodeRuneInString(piece)

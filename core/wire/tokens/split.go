@@ -6,15 +6,14 @@ import (
 	"unicode/utf8"
 )
 
-// Byte-level tokenizers first cut text into pieces with a regular expression
-// that looks ahead, which Go's regexp cannot. The few expressions in use are
-// therefore written by hand. A splitter returns the length in bytes of the
-// first piece of a text that is not empty.
+// Byte-level tokenizers first split text into pieces with a regular expression that looks ahead, which Go's regexp does
+// not support. This file therefore has the few expressions in use as code. A splitter returns the length in bytes of
+// the first piece of a text that is not empty.
 type splitter func(text string) int
 
 // The expressions, by their text in tokenizer.json.
 var splitters = map[string]splitter{
-	// GPT-2, and what ByteLevel with use_regex means.
+	// GPT-2, and ByteLevel with use_regex.
 	`'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`: splitGPT2,
 	// cl100k, Llama 3.
 	`(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ` +
@@ -60,8 +59,8 @@ func splitWords(s string, digits int) int {
 	return splitRest(s, digits, "\r\n")
 }
 
-// splitRest returns the part that the newer expressions share: digits, symbols with
-// the line ends after them, and white space.
+// splitRest implements the part that the newer expressions share: digits, symbols with the line ends after them, and
+// white space.
 func splitRest(s string, digits int, after string) int {
 	if n := atMost(s, unicode.IsNumber, digits); n > 0 {
 		return n
@@ -104,8 +103,8 @@ func splitO200k(s string) int {
 	return splitRest(s, 3, "\r\n/")
 }
 
-// upperThenLower matches upper*lower+ as a backtracking matcher does: some
-// characters are both, and the first part gives back as little as it can.
+// upperThenLower matches upper*lower+ as a backtracking matcher does. Some characters are both, and the first part
+// gives back as few as it can.
 func upperThenLower(s string) int {
 	n := run(s, upper)
 	if more := run(s[n:], lower); more > 0 {
@@ -129,17 +128,17 @@ func lower(r rune) bool {
 	return unicode.In(r, unicode.Ll, unicode.Lm, unicode.Lo, unicode.M)
 }
 
-// leads reports whether a character may stand before a word: [^\r\n\p{L}\p{N}].
+// leads reports whether a character may precede a word: [^\r\n\p{L}\p{N}].
 func leads(r rune) bool {
 	return r != '\r' && r != '\n' && !unicode.IsLetter(r) && !unicode.IsNumber(r)
 }
 
-// symbol is [^\s\p{L}\p{N}].
+// symbol matches [^\s\p{L}\p{N}].
 func symbol(r rune) bool {
 	return !unicode.IsSpace(r) && !unicode.IsLetter(r) && !unicode.IsNumber(r)
 }
 
-// run returns the length of the longest beginning of s in a class.
+// run returns the length of the longest prefix of s with all characters in a class.
 func run(s string, class func(rune) bool) int {
 	for i, r := range s {
 		if !class(r) {
@@ -173,13 +172,13 @@ func contraction(s string, anyCase bool) int {
 	return 0
 }
 
-// spaces is \s+(?!\S)|\s+: white space leaves its last character to what
-// follows, unless nothing follows or it is the only one.
+// spaces matches \s+(?!\S)|\s+. White space leaves its last character to the text that follows, unless nothing follows
+// or the character is the only one.
 func spaces(s string) int {
 	n := run(s, unicode.IsSpace)
 	if n == 0 {
 		_, size := utf8.DecodeRuneInString(s)
-		return size // nothing matched: cannot be, every character has a class
+		return size // unreachable: every character has a class
 	}
 	if n < len(s) {
 		if _, size := utf8.DecodeLastRuneInString(s[:n]); size < n {

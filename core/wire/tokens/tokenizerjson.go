@@ -41,8 +41,7 @@ type tokenizerFile struct {
 	PreTokenizer *component `json:"pre_tokenizer"`
 }
 
-// component is a normalizer or a pre-tokenizer: the union of
-// their fields.
+// component is a normalizer or a pre-tokenizer. It has the fields of all types.
 type component struct {
 	Type           string      `json:"type"`
 	AddPrefixSpace bool        `json:"add_prefix_space"`
@@ -67,7 +66,7 @@ type pattern struct {
 // mergeText is "a b" in older files and ["a", "b"] in newer ones.
 type mergeText [2]string
 
-// UnmarshalJSON reads both spellings.
+// UnmarshalJSON accepts both forms.
 func (m *mergeText) UnmarshalJSON(data []byte) error {
 	var text string
 	if err := json.Unmarshal(data, &text); err == nil {
@@ -86,11 +85,9 @@ func (m *mergeText) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// ParseTokenizerJSON reads a Hugging Face tokenizer.json. Supported are
-// byte-level BPE with the pre-tokenizers of GPT-2, Llama 3, Qwen and gpt-oss,
-// or any regular expression without look-ahead, and SentencePiece BPE with
-// byte fallback (Llama 2, Mistral); errors name the field that is something
-// else.
+// ParseTokenizerJSON parses a Hugging Face tokenizer.json. It supports byte-level BPE with the pre-tokenizers of GPT-2,
+// Llama 3, Qwen and gpt-oss, or with any regular expression without look-ahead. It also supports SentencePiece BPE with
+// byte fallback (Llama 2, Mistral). For other files, the error names the unsupported field.
 func ParseTokenizerJSON(data []byte) (*BPE, error) {
 	t, err := parseTokenizer(data)
 	if err != nil {
@@ -143,7 +140,7 @@ func (t *BPE) readVocabulary(f *tokenizerFile) error {
 	for spelled := range f.Model.Vocab {
 		letters = append(letters, spelled)
 	}
-	sort.Strings(letters) // so that of two errors always the same is told
+	sort.Strings(letters) // so that of two errors, the same one is always returned
 	taken := make(map[uint32]string, len(letters))
 	for _, spelled := range letters {
 		id := f.Model.Vocab[spelled]
@@ -200,8 +197,7 @@ func (t *BPE) readBytes(f *tokenizerFile) error {
 
 const maxDepth = 8
 
-// readPreTokenizer appends the splitters and reports whether text goes through
-// ByteLevel.
+// readPreTokenizer appends the splitters and reports whether the pre-tokenizer uses ByteLevel.
 func (t *BPE) readPreTokenizer(c *component, depth int) (bool, error) {
 	if c == nil {
 		return false, nil
@@ -259,7 +255,7 @@ func newSplitter(c *component) (splitter, error) {
 		case loc == nil:
 			return len(text)
 		case loc[0] > 0:
-			return loc[0] // what lies before a match is a piece too
+			return loc[0] // the text before a match is a piece, too
 		case loc[1] > 0:
 			return loc[1]
 		}
@@ -312,9 +308,8 @@ func (t *BPE) readAdded(f *tokenizerFile) error {
 	return nil
 }
 
-// unspell turns the printable spelling of bytes in a byte-level vocabulary
-// back into bytes: printable Latin-1 stands for itself, the other 68 bytes are
-// shifted up to U+0100 and on (GPT-2's table).
+// unspell turns the printable form of bytes in a byte-level vocabulary back into bytes. Printable Latin-1 stands for
+// itself. The other 68 bytes are shifted to U+0100 and above (GPT-2's table).
 func unspell(spelled string) (string, bool) {
 	out := make([]byte, 0, len(spelled))
 	for _, r := range spelled {

@@ -1,27 +1,21 @@
-// Package tokens turns text into token ids and back, without a network and
-// without files.
+// Package tokens turns text into token ids and back. It needs no network and no files.
 //
-// Packed is the tokenizer that needs nothing: four bytes of text are one
-// token. It is deterministic, reversible, and the same that the endpoint
-// picker's token-producer estimates with, so both see the same prefixes.
-// ParseTokenizerJSON reads a Hugging Face tokenizer.json (byte-level BPE, as
-// GPT-2, Llama 3, Qwen and gpt-oss have it, or SentencePiece's, as Llama 2 and
-// Mistral) from bytes that the caller has read.
+// Packed is a tokenizer without a vocabulary: four bytes of text are one token. It is deterministic and reversible, and
+// it is the same as the estimate of the endpoint picker's token-producer, so both see the same prefixes.
+// ParseTokenizerJSON parses a Hugging Face tokenizer.json from bytes that the caller has read: byte-level BPE, as in
+// GPT-2, Llama 3, Qwen and gpt-oss, or SentencePiece's, as in Llama 2 and Mistral.
 //
-// Detokenizer streams: it holds an unfinished character back until the token
-// that completes it. Words and Text make random text of a given number of
-// tokens from a keyed draw, and Template writes a conversation as one prompt.
+// Detokenizer streams: it holds an incomplete character back until the token that completes it. Words and Text make
+// random text of a given number of tokens from a keyed draw. Template writes a conversation as one prompt.
 package tokens
 
 import "unicode/utf8"
 
-// Tokenizer turns text into token ids and back. Implementations are safe for
-// concurrent use.
+// Tokenizer turns text into token ids and back. Implementations are safe for concurrent use.
 type Tokenizer interface {
-	// Encode appends the text's token ids to dst. It adds no begin-of-text.
+	// Encode appends the text's token ids to dst. It adds no begin-of-text token.
 	Encode(dst []uint32, text string) []uint32
-	// Decode appends the bytes of one token to dst; they may be part of a
-	// character. An unknown id has none.
+	// Decode appends the bytes of one token to dst. They may be a part of a character. An unknown id has no bytes.
 	Decode(dst []byte, id uint32) []byte
 }
 
@@ -33,8 +27,7 @@ func Count(t Tokenizer, text string) int {
 	return len(t.Encode(nil, text))
 }
 
-// Decode returns the text of a sequence of tokens. Bytes that are no UTF-8 become
-// U+FFFD, as clients expect of JSON.
+// Decode returns the text of a sequence of tokens. Bytes that are not UTF-8 become U+FFFD, as clients expect in JSON.
 func Decode(t Tokenizer, ids []uint32) string {
 	var d Detokenizer
 	var out []byte
@@ -43,14 +36,13 @@ func Decode(t Tokenizer, ids []uint32) string {
 	}
 	out = append(out, d.Rest()...)
 	if b, ok := t.(*BPE); ok && b.strip && len(out) > 0 && out[0] == ' ' {
-		out = out[1:] // the one that Encode put in front
+		out = out[1:] // the space that Encode added
 	}
 	return string(out)
 }
 
-// Packed is the tokenizer without a vocabulary: four bytes of text are one
-// token, the first in the lowest bits. The last token of a text may hold
-// fewer; zero bytes at a token's end are not text.
+// Packed is the tokenizer without a vocabulary: four bytes of text are one token, with the first byte in the lowest
+// bits. The last token of a text may hold fewer. Zero bytes at a token's end are not text.
 type Packed struct{}
 
 // Encode implements Tokenizer.
@@ -77,17 +69,16 @@ func (Packed) Decode(dst []byte, id uint32) []byte {
 	return dst
 }
 
-// Detokenizer turns a stream of tokens into a stream of valid UTF-8. The zero
-// value is ready. It belongs to one stream.
+// Detokenizer turns a stream of tokens into valid UTF-8. The zero value is ready to use. Each stream needs its own.
 type Detokenizer struct {
-	held []byte // an unfinished character, at most three bytes after Next
+	held []byte // an incomplete character, at most three bytes after Next
 }
 
-// Next returns the text that a token completes; it may be empty.
+// Next returns the text that a token completes. It may be empty.
 func (d *Detokenizer) Next(t Tokenizer, id uint32) string {
 	d.held = t.Decode(d.held, id)
 	whole := len(d.held)
-	// At most the last three bytes can be the beginning of a character.
+	// Only the last three bytes can be the beginning of a character.
 	for i := 1; i <= min(3, len(d.held)); i++ {
 		tail := d.held[len(d.held)-i:]
 		if utf8.RuneStart(tail[0]) {
@@ -102,8 +93,7 @@ func (d *Detokenizer) Next(t Tokenizer, id uint32) string {
 	return text
 }
 
-// Rest is what was held back when the stream ends: U+FFFD if a character
-// stayed unfinished.
+// Rest returns the bytes held back when the stream ends: U+FFFD if a character is incomplete.
 func (d *Detokenizer) Rest() string {
 	text := valid(d.held)
 	d.held = d.held[:0]

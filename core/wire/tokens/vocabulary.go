@@ -6,8 +6,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
-// Vocabulary is the words that a simulated model says. Each is one token of its
-// tokenizer, so that a text says what its token ids say.
+// Vocabulary holds the words of a simulated model's answers. Each word is one token of the model's tokenizer, so that a
+// text and its token ids agree.
 type Vocabulary struct {
 	words []string
 	ids   []uint32
@@ -15,7 +15,7 @@ type Vocabulary struct {
 
 const vocabularySize = 512
 
-// NewVocabulary chooses the words of a tokenizer.
+// NewVocabulary chooses words for a tokenizer.
 func NewVocabulary(t Tokenizer) *Vocabulary {
 	var v Vocabulary
 	add := func(word string) {
@@ -34,7 +34,7 @@ func NewVocabulary(t Tokenizer) *Vocabulary {
 		add(" " + d.Letters(3)) // four bytes, so one token of Packed
 	}
 	for c := byte('a'); c <= 'z' && len(v.words) == 0; c++ {
-		// A vocabulary without words has letters, or it is none.
+		// A tokenizer without words gives a vocabulary of letters.
 		v.words, v.ids = append(v.words, string(c)), append(v.ids, uint32(c))
 	}
 	return &v
@@ -46,14 +46,14 @@ const commonWords = `the wind rises over a long quiet field and one small wing t
 	fan blade motor engine signal cable sensor gauge table chart paper record note answer question
 	reason method theory practice`
 
-// Answer returns the base of what a model says to the request with this id: the same
-// in every run with the same seed, live and in virtual time.
+// Answer returns the base of a model's answer to the request with this id. It is the same in every run with the same
+// seed, in real and in virtual time.
 func Answer(seed uint64, request string) (base uint64) {
 	d := machine.DrawFor(seed, "server", "text", request)
 	return d.Uint64()
 }
 
-// Pick is word number i of the text that base stands for.
+// Pick returns word number i of the text that base stands for.
 func (v *Vocabulary) Pick(base uint64, i int) (id uint32, word string) {
 	z := base + uint64(i)*0x9e3779b97f4a7c15 // splitmix64 at its i-th step
 	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
@@ -62,8 +62,8 @@ func (v *Vocabulary) Pick(base uint64, i int) (id uint32, word string) {
 	return v.ids[n], v.words[n]
 }
 
-// Len returns the number of words, and Word the one with this number.
+// Len returns the number of words.
 func (v *Vocabulary) Len() int { return len(v.words) }
 
-// Word returns a word and its token id.
+// Word returns word number n and its token id.
 func (v *Vocabulary) Word(n int) (id uint32, word string) { return v.ids[n], v.words[n] }

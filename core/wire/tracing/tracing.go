@@ -1,7 +1,6 @@
-// Package tracing has W3C Trace Context (https://www.w3.org/TR/trace-context/) as the parts
-// read it and hand it on, and the ids of spans. Ids are made of the run, the request and
-// what the span is, so that who sends a request and who tells of it come to the same ones
-// without asking each other.
+// Package tracing implements W3C Trace Context (https://www.w3.org/TR/trace-context/) for all components, and the ids
+// of spans. Ids are derived from the run, the request and the span's role. So the component that sends a request and
+// the one that reports it derive the same ids without communication.
 package tracing
 
 import (
@@ -21,15 +20,15 @@ type (
 	SpanID  [8]byte
 )
 
-// Context says which trace a request belongs to, and which span sent it.
+// Context names the trace to which a request belongs and the span that sent it.
 type Context struct {
 	Trace   TraceID
 	Span    SpanID
 	Sampled bool
 }
 
-// Parse reads a traceparent; false for what is none, which counts as if there were none.
-// Of versions that are not known yet the known part is read, as the standard asks for.
+// Parse parses a traceparent. It returns false for an invalid one, which counts as absent. Of unknown versions it reads
+// the known part, as the standard demands.
 func Parse(text string) (c Context, ok bool) {
 	parts := strings.SplitN(strings.TrimSpace(text), "-", 5)
 	if len(parts) < 4 || len(parts[0]) != 2 || parts[0] == "ff" || parts[0] == "00" && len(parts) != 4 ||
@@ -58,35 +57,34 @@ func (c Context) String() string {
 	return "00-" + hex.EncodeToString(c.Trace[:]) + "-" + hex.EncodeToString(c.Span[:]) + "-" + flags
 }
 
-// IDs make the ids of a run's traces and spans. A nil IDs is of a part that does not trace.
+// IDs derives the ids of a run's traces and spans. A component that does not trace has a nil IDs.
 type IDs struct {
-	// Salt keeps runs apart: the same request of two runs has the same ids if it is the
-	// same.
+	// Salt separates runs: equal requests of two runs have equal ids only if it is equal.
 	Salt uint64
-	// Share of the traces that begin here is sampled, from 0 to 1.
+	// Share is the sampled share of the traces that begin here, from 0 to 1.
 	Share float64
 }
 
-// Trace returns the id of a trace that a request begins: that of its client, or of another
-// part which.
+// Trace returns the id of a trace that a request begins. which names the component that begins it, for example the
+// client.
 func (i *IDs) Trace(request, which string) (id TraceID) {
 	copy(id[:], i.hash("trace", request, which))
 	return id
 }
 
-// Span returns the id of one of a request's spans, by its key.
+// Span returns the id of one of a request's spans, by the span's key.
 func (i *IDs) Span(request, key string) (id SpanID) {
 	copy(id[:], i.hash("span", request, key))
 	return id
 }
 
-// Sampled decides as OpenTelemetry's traceidratio does, by the low half of the id.
+// Sampled decides like OpenTelemetry's traceidratio, by the low half of the id.
 func (i *IDs) Sampled(id TraceID) bool {
 	return i.Share >= 1 || float64(binary.BigEndian.Uint64(id[8:])>>1) < i.Share*(1<<63)
 }
 
-// Next returns the traceparent that a part hands on whose span has this key: it continues the
-// one that came in, or begins the request's trace where none did.
+// Next returns the traceparent that the component with the span of this key sends on. It continues the incoming trace,
+// or begins the request's trace where none came in.
 func (i *IDs) Next(in, request, key string) string {
 	c, ok := Parse(in)
 	if !ok {
@@ -107,14 +105,14 @@ func (i *IDs) hash(parts ...string) []byte {
 	return h.Sum(nil)
 }
 
-// Client is the key of the client's span, and which trace it begins.
+// Client is the key of the client's span, and names the trace that a client begins.
 const Client = "client"
 
-// Gateway returns the key of the span that a picker has for a try of a request.
+// Gateway returns the key of the span that a picker has for one attempt of a request.
 func Gateway(attempt int) string { return try(attempt) + "epp/gateway.request" }
 
-// Leg returns the key of the HTTP request that a sidecar sends as its leg of this number, from
-// 0, in a try of a request.
+// Leg returns the key of the HTTP request that a sidecar sends as its leg of this number, from 0, in one attempt of a
+// request.
 func Leg(attempt, number int) string {
 	return try(attempt) + "leg/" + strconv.Itoa(number) + "/http"
 }
