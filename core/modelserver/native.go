@@ -274,7 +274,7 @@ func (r *Reader) Preprocess(api *API, head *Head, body []byte, given []uint32) (
 	return &Preprocessed{Body: text, Tokens: n.TokenIDs, Stream: q.Stream, reader: r, q: q}, nil
 }
 
-var noLogprobs = openai.Errorf(400, "logprobs", "logprobs: behind this frontend workers do not tell likelihoods.")
+var noLogprobs = openai.Errorf(400, "logprobs", "logprobs: behind this frontend workers return no likelihoods.")
 
 // write encodes the constraint as structured_outputs, with a structural tag as a string.
 func (s structuredOutputs) write() json.RawMessage {

@@ -362,7 +362,7 @@ func UnknownResponse(id string, stores bool) *openai.Error {
 	hint := "This server stores no responses; VLLM_ENABLE_RESPONSES_API_STORE=1 (a scenario's " +
 		"modelServer.storeResponses) makes it."
 	if stores {
-		hint = "A server keeps the responses that it made itself: another server of the pool may have it, so send " +
+		hint = "A server keeps the responses that it made itself: another server of the pool may keep it, so send " +
 			"what belongs together to one of them (a session's header, for instance)."
 	}
 	e := openai.Errorf(404, "response_id", "Response with id '%s' not found. %s", id, hint)

@@ -222,7 +222,7 @@ func TestDynamoFrontendDirect(t *testing.T) {
 		{"no worker", chat, "", 500, "Worker ID required"},
 		{"unknown worker", chat, "17", 503, "no worker with the instance id 17"},
 		{"likelihoods", `{"model":"m","messages":[{"role":"user","content":"x"}],"logprobs":true}`, other, 400,
-			"do not tell likelihoods"},
+			"return no likelihoods"},
 		{"a tool that must be called",
 			`{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"type":"function",` +
 				`"function":{"name":"f"}}],"tool_choice":"required"}`, other, 400, "call no tools"},

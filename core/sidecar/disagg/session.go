@@ -244,7 +244,7 @@ func (x *ClientRequest) sessionPrefilled(l *leg, reply object, body []byte) {
 	if t.handle == "" {
 		x.session = nil
 		x.mark = "local"
-		x.decided("local", "", "the prefiller told no kv_handle")
+		x.decided("local", "", "the prefiller returned no kv_handle")
 		x.callDecode(Leg{Original: true})
 		return
 	}

@@ -107,9 +107,8 @@ func (r *Result) fill(simFlags bool) error {
 	}
 	if r.ChatTemplate != "" {
 		if _, err := r.file(r.ChatTemplate, chattemplate.MaxTemplateBytes); errors.Is(err, fs.ErrNotExist) {
-			r.Notes = append(r.Notes,
-				"--chat-template: "+r.ChatTemplate+
-					" is not on this machine; chats are written with the model's own template, or as its name has it")
+			r.Notes = append(r.Notes, "--chat-template: "+r.ChatTemplate+" is not on this machine; chats are written "+
+				"with the model's own template, or one that fits its name")
 			r.ChatTemplate = ""
 		}
 	}
