@@ -28,9 +28,10 @@ func (s *Scenario) engine(p *Pool, d *Deployment, index int) (engine.Config, err
 		ReportSteps: true, // for the metrics
 		// A recorded step is reported when it ends, among the events of that time.
 		SingleSteps: m.stepDetail() != lifecycle.NoSteps,
-		MaxLoRAs:    m.MaxLoRAs, MaxCPULoRAs: m.MaxCPULoRAs, LoRALoadTime: machine.FromDuration(m.LoRALoadTime),
-		LoRAActivateTime: machine.FromDuration(m.LoRAActivateTime),
-		KVHoldTimeout:    machine.FromDuration(p.Disaggregation.HoldBlocks),
+		LoRAs: engine.LoRAs{MaxLoRAs: m.MaxLoRAs, MaxCPULoRAs: m.MaxCPULoRAs,
+			LoRALoadTime:     machine.FromDuration(m.LoRALoadTime),
+			LoRAActivateTime: machine.FromDuration(m.LoRAActivateTime)},
+		KVHoldTimeout: machine.FromDuration(p.Disaggregation.HoldBlocks),
 	}
 	if p.Disaggregation.OnTransferFailure == Recompute {
 		c.KVLoadFailure = engine.KVLoadRecompute

@@ -123,6 +123,11 @@ type Up struct {
 
 	addresses *cluster.Addresses
 
+	listeners
+}
+
+// listeners are the addresses of Gateways.
+type listeners struct {
 	mu       sync.Mutex            // guards hosts and listen
 	hosts    map[string]netip.Addr // of Gateways by namespace/name
 	listen   map[string]string     // of the Gateways' ports
@@ -142,7 +147,7 @@ func Start(ctx context.Context, o Options) (u *Up, err error) {
 	u = &Up{o: o, log: cmp.Or(o.Log, discard), origin: cmp.Or(o.Origin, time.Now()), noted: map[string]bool{},
 		pods: map[string]*pod{}, pickers: map[string]*poolPicker{}, routers: map[string]*bbr.Server{},
 		certs: map[string][2][]byte{}, scaled: map[string]*scaled{},
-		hosts: map[string]netip.Addr{}, listen: map[string]string{}}
+		listeners: listeners{hosts: map[string]netip.Addr{}, listen: map[string]string{}}}
 	u.life, u.end = context.WithCancel(context.WithoutCancel(ctx))
 	u.rest, u.cut = context.WithCancel(context.WithoutCancel(ctx))
 	if !u.o.Host.IsValid() {

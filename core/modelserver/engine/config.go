@@ -139,16 +139,7 @@ type Config struct {
 	KVHoldTimeout   machine.Time // 480 s, vLLM's VLLM_NIXL_ABORT_REQUEST_TIMEOUT
 	KVLoadFailure   KVLoadFailure
 
-	// Adapters are loaded from the beginning. MaxLoRAs limits the number of different adapters in one step (1); further
-	// requests wait.
-	Adapters []AdapterID
-	MaxLoRAs int
-	// MaxCPULoRAs is the number of adapters in host memory (MaxLoRAs), including those in the accelerator. A step that
-	// needs one from disk takes LoRALoadTime longer, and a step that needs one outside the accelerator LoRAActivateTime
-	// (both 0; see DefaultLoRALoadTime).
-	MaxCPULoRAs      int
-	LoRALoadTime     machine.Time
-	LoRAActivateTime machine.Time
+	LoRAs
 
 	// MaxInFlight limits the requests in the engine, which rejects more with CodeFull. 1,048,576 by default.
 	MaxInFlight int
@@ -159,6 +150,20 @@ type Config struct {
 	ReportSteps bool
 	// SingleSteps turns macro-steps off. With runs expanded, the effects are the same; only the cost differs.
 	SingleSteps bool
+}
+
+// LoRAs is the part of a Config about adapters.
+type LoRAs struct {
+	// Adapters are loaded from the beginning. MaxLoRAs limits the number of different adapters in one step (1); further
+	// requests wait.
+	Adapters []AdapterID
+	MaxLoRAs int
+	// MaxCPULoRAs is the number of adapters in host memory (MaxLoRAs), including those in the accelerator. A step that
+	// needs one from disk takes LoRALoadTime longer, and a step that needs one outside the accelerator LoRAActivateTime
+	// (both 0; see DefaultLoRALoadTime).
+	MaxCPULoRAs      int
+	LoRALoadTime     machine.Time
+	LoRAActivateTime machine.Time
 }
 
 const (

@@ -14,7 +14,7 @@ import (
 // What is wrong with a configuration is said all at once, with what to do.
 func TestConfigErrors(t *testing.T) {
 	_, err := New(Config{MaxNumSeqs: -1, MaxNumBatchedTokens: 1 << 30, MaxModelLen: 4096, NumGPUBlocks: 100,
-		Adapters: []AdapterID{0}, CPUBandwidth: 5})
+		LoRAs: LoRAs{Adapters: []AdapterID{0}}, CPUBandwidth: 5})
 	if err == nil {
 		t.Fatal("accepted")
 	}

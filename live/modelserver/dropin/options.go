@@ -260,8 +260,9 @@ func (r *Result) engine(so *modelserver.ServerOptions) error {
 		BlockSize:    r.BlockSize, NumGPUBlocks: r.NumGPUBlocks, DisablePrefixCaching: r.NoPrefixCaching,
 		DisableChunkedPrefill:     r.NoChunkedPrefill,
 		LongPrefillTokenThreshold: r.LongPrefillTokenThreshold, MaxNumPartialPrefills: r.MaxNumPartialPrefills,
-		MaxLongPartialPrefills: r.MaxLongPartialPrefills, MaxLoRAs: max(r.MaxLoRAs, 1), MaxCPULoRAs: r.MaxCPULoRAs,
-		ReportSteps: true,
+		MaxLongPartialPrefills: r.MaxLongPartialPrefills,
+		LoRAs:                  engine.LoRAs{MaxLoRAs: max(r.MaxLoRAs, 1), MaxCPULoRAs: r.MaxCPULoRAs},
+		ReportSteps:            true,
 	}
 	if r.Profile != ProfileSim {
 		c.LoRALoadTime, c.LoRAActivateTime = engine.DefaultLoRALoadTime, engine.DefaultLoRAActivateTime
