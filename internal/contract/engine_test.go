@@ -25,9 +25,10 @@ func engines(t *rapid.T) Kind[engine.Message, *engine.Effects] {
 		NumCPUBlocks: rapid.SampledFrom([]int{0, 6}).Draw(t, "CPU blocks"),
 		MaxNumSeqs:   3, MaxNumBatchedTokens: 20, MaxModelLen: 30, KVHoldTimeout: 50 * machine.Millisecond,
 		MaxInFlight: 8,
-		LoRAs:       engine.LoRAs{Adapters: []engine.AdapterID{1, 2}, MaxLoRAs: 1, LoRALoadTime: 5 * machine.Millisecond},
-		Prefill:     engine.Span{Low: 10 * machine.Millisecond, High: 30 * machine.Millisecond},
-		TokenTime:   engine.Span{Low: 10 * machine.Millisecond, High: 10 * machine.Millisecond},
+		LoRAs: engine.LoRAs{Adapters: []engine.AdapterID{1, 2}, MaxLoRAs: 1,
+			LoRALoadTime: 5 * machine.Millisecond},
+		Prefill:   engine.Span{Low: 10 * machine.Millisecond, High: 30 * machine.Millisecond},
+		TokenTime: engine.Span{Low: 10 * machine.Millisecond, High: 10 * machine.Millisecond},
 	}
 	id := func(t *rapid.T) engine.RequestID { return engine.RequestID(rapid.IntRange(1, 12).Draw(t, "id")) }
 	return Kind[engine.Message, *engine.Effects]{

@@ -24,7 +24,8 @@ func FuzzMessages(f *testing.F) {
 			Timer: bentTimer{base: FixedNanos(500), perPrefill: FixedNanos(10.7), slope: FixedNanos(0.3), knot: 50,
 				jitter: b>>5&1 == 1},
 			BlockSize: 4, NumGPUBlocks: 16, MaxNumSeqs: 3, MaxNumBatchedTokens: 20, KVHoldTimeout: 5000,
-			LoRAs: LoRAs{Adapters: []AdapterID{1, 2}}, MaxInFlight: 20, Prefill: Span{100, 1000}, TokenTime: Span{10, 10},
+			LoRAs: LoRAs{Adapters: []AdapterID{1, 2}}, MaxInFlight: 20, Prefill: Span{100, 1000},
+			TokenTime: Span{10, 10},
 		})
 		if err != nil {
 			t.Fatal(err)
