@@ -37,13 +37,10 @@ type Options struct {
 type ServerOptions struct {
 	// Name identifies the server in logs.
 	Name string
-	// Listen is the address to listen on, host:port; port 0 takes a free one. Empty is 127.0.0.1:0.
-	Listen string
-	// ListenAlso is a second address to listen on, without TLS; empty is none.
-	ListenAlso string
-	// Advertise is the host that the server gives to others: in KV events, in answers for other servers, in headers and
-	// in the record. Empty is Listen's host, or the machine's first address if that host is a wildcard.
-	Advertise string
+	ServingOptions
+	KVOptions
+	TextOptions
+	MediaOptions
 	// Models are the names under which the server serves its model. Answers have the first. Empty is the one name
 	// "windtunnel".
 	Models []string
@@ -59,16 +56,63 @@ type ServerOptions struct {
 	Adapters []Adapter
 	// Version is the version in the answer of /version; empty is DefaultVersion.
 	Version string
-	// Tokenizer converts text to tokens and back; nil is tokens.Packed.
-	Tokenizer tokens.Tokenizer
-	// TokenizerJSON is the file that Tokenizer was read from, for gRPC clients that ask for it; nil without a file.
-	TokenizerJSON []byte
-	// ChatTemplate is the model's own template; nil formats chats by the model's name (tokens.TemplateFor).
-	ChatTemplate *chattemplate.Template
-	// Content is the kind of the generated text: ContentRandom or ContentEcho.
-	Content modelserver.Content
-	// Dataset holds answers to draw from, instead of random words.
-	Dataset []string
+	// TensorParallel is the tp_size in messages about KV blocks. Zero is 1.
+	TensorParallel int
+	// MemoryBytes is the accelerator memory that weights and activations take, for the metrics.
+	MemoryBytes int64
+	// Steps selects how much detail of the engine's steps the recorder gets.
+	Steps lifecycle.StepDetail
+	// OutOfMemory is the reason why the server does not fit into its memory. Such a server is killed and restarted
+	// again and again. Nil means that it fits.
+	OutOfMemory error
+	// FullStatus is the status for requests that find the queue full: 429, or vLLM's 503 (--max-num-queued-reqs). Zero
+	// is 429.
+	FullStatus int
+	// SpeculativeTokens is the number of draft tokens for each step. Speculation is not simulated: its metrics exist
+	// and stay 0.
+	SpeculativeTokens int
+	// KVCacheMetricsSample is the share of KV blocks that vllm:kv_block_* sample, 0 to 1 (vLLM:
+	// --kv-cache-metrics-sample); 0 samples none.
+	KVCacheMetricsSample float64
+	// Changed, if not nil, is called when the engine's number of requests changes. It must neither wait nor call the
+	// server.
+	Changed func()
+	// Faults spoil requests.
+	Faults FaultOptions
+	// FakeMetrics replace metrics in /metrics; nil reports the real values.
+	FakeMetrics *stats.FakeMetrics
+	// PodName and PodNamespace are the values of X-Inference-Pod and X-Inference-Namespace. With an empty PodName, the
+	// server sends neither header.
+	PodName, PodNamespace string
+	// PromptTokensDetails adds cached tokens to usage (vLLM: --enable-prompt-tokens-details).
+	PromptTokensDetails bool
+	APIOptions
+}
+
+// ServingOptions set the addresses, the limits and the clients of a server.
+type ServingOptions struct {
+	// Listen is the address to listen on, host:port; port 0 takes a free one. Empty is 127.0.0.1:0.
+	Listen string
+	// ListenAlso is a second address to listen on, without TLS; empty is none.
+	ListenAlso string
+	// Advertise is the host that the server gives to others: in KV events, in answers for other servers, in headers and
+	// in the record. Empty is Listen's host, or the machine's first address if that host is a wildcard.
+	Advertise string
+	// MaxBodyBytes limits a request's body. Zero is DefaultMaxBody.
+	MaxBodyBytes int64
+	// Body limits the time for a request's body; for a held-open request, the time for its first part.
+	Body serve.BodyLimits
+	// APIKeys are the accepted bearer tokens. Every path needs one, except those for health and metrics. Without keys,
+	// every client has access, but the server serves paths that change it to its own machine alone.
+	APIKeys []string
+	// TLS serves HTTPS; nil serves HTTP.
+	TLS *tls.Config
+	// StartupDelay is how long /health answers 503 after the start.
+	StartupDelay time.Duration
+}
+
+// KVOptions set how a server fetches and publishes KV caches.
+type KVOptions struct {
 	// SideChannel is the address where other servers ask for KV caches, host:port (vLLM: VLLM_NIXL_SIDE_CHANNEL_HOST
 	// and _PORT). Empty opens one on any port at the first prefill for another server.
 	SideChannel string
@@ -85,22 +129,33 @@ type ServerOptions struct {
 	// PeerTimeout limits the time until the first byte of a peer's answer. After it, the transfer fails and its blocks
 	// are free. Zero is enginecore.DefaultPeerTimeout.
 	PeerTimeout time.Duration
-	// TensorParallel is the tp_size in messages about KV blocks. Zero is 1.
-	TensorParallel int
-	// MemoryBytes is the accelerator memory that weights and activations take, for the metrics.
-	MemoryBytes int64
-	// Steps selects how much detail of the engine's steps the recorder gets.
-	Steps lifecycle.StepDetail
-	// OutOfMemory is the reason why the server does not fit into its memory. Such a server is killed and restarted
-	// again and again. Nil means that it fits.
-	OutOfMemory error
 	// KVEvents creates the publisher of this server's KV events, once the endpoint by which others know the server is
 	// set; nil publishes none.
 	KVEvents func(model, endpoint string) (KVPublisher, error)
-	// Dimensions is the length of an embedding if the request does not set one. Zero is DefaultDimensions.
-	Dimensions int
 	// CacheHitThreshold applies to requests without a cache_hit_threshold of their own, 0 to 1.
 	CacheHitThreshold float64
+}
+
+// TextOptions set how a server reads and generates text.
+type TextOptions struct {
+	// Tokenizer converts text to tokens and back; nil is tokens.Packed.
+	Tokenizer tokens.Tokenizer
+	// TokenizerJSON is the file that Tokenizer was read from, for gRPC clients that ask for it; nil without a file.
+	TokenizerJSON []byte
+	// ChatTemplate is the model's own template; nil formats chats by the model's name (tokens.TemplateFor).
+	ChatTemplate *chattemplate.Template
+	// Content is the kind of the generated text: ContentRandom or ContentEcho.
+	Content modelserver.Content
+	// Dataset holds answers to draw from, instead of random words.
+	Dataset []string
+	// Tools limits the arguments that the model generates for tool calls.
+	Tools structured.Options
+}
+
+// MediaOptions set how a server reads and generates pictures and embeddings.
+type MediaOptions struct {
+	// Dimensions is the length of an embedding if the request does not set one. Zero is DefaultDimensions.
+	Dimensions int
 	// EncoderOnly makes the server answer, for each image, sound and video of a chat, where its encoding is available
 	// (vLLM: --mm-encoder-only, ec_transfer_params).
 	EncoderOnly bool
@@ -109,41 +164,6 @@ type ServerOptions struct {
 	Omni         bool
 	ImagePercent int
 	ImageTime    *dist.Dist
-	// Tools limits the arguments that the model generates for tool calls.
-	Tools structured.Options
-	// FullStatus is the status for requests that find the queue full: 429, or vLLM's 503 (--max-num-queued-reqs). Zero
-	// is 429.
-	FullStatus int
-	// SpeculativeTokens is the number of draft tokens for each step. Speculation is not simulated: its metrics exist
-	// and stay 0.
-	SpeculativeTokens int
-	// KVCacheMetricsSample is the share of KV blocks that vllm:kv_block_* sample, 0 to 1 (vLLM:
-	// --kv-cache-metrics-sample); 0 samples none.
-	KVCacheMetricsSample float64
-	// MaxBodyBytes limits a request's body. Zero is DefaultMaxBody.
-	MaxBodyBytes int64
-	// Body limits the time for a request's body; for a held-open request, the time for its first part.
-	Body serve.BodyLimits
-	// Changed, if not nil, is called when the engine's number of requests changes. It must neither wait nor call the
-	// server.
-	Changed func()
-	// Faults spoil requests.
-	Faults FaultOptions
-	// FakeMetrics replace metrics in /metrics; nil reports the real values.
-	FakeMetrics *stats.FakeMetrics
-	// APIKeys are the accepted bearer tokens. Every path needs one, except those for health and metrics. Without keys,
-	// every client has access, but the server serves paths that change it to its own machine alone.
-	APIKeys []string
-	// TLS serves HTTPS; nil serves HTTP.
-	TLS *tls.Config
-	// StartupDelay is how long /health answers 503 after the start.
-	StartupDelay time.Duration
-	// PodName and PodNamespace are the values of X-Inference-Pod and X-Inference-Namespace. With an empty PodName, the
-	// server sends neither header.
-	PodName, PodNamespace string
-	// PromptTokensDetails adds cached tokens to usage (vLLM: --enable-prompt-tokens-details).
-	PromptTokensDetails bool
-	APIOptions
 }
 
 // APIOptions switch parts of a server's HTTP interface. The zero value is vLLM's default.

@@ -129,12 +129,15 @@ func (s *Pool) startServers(ctx context.Context) error {
 func (s *Pool) serverOptions(x *plan.Server) modelserver.ServerOptions {
 	so := modelserver.ServerOptions{PromptTokensDetails: true,
 		APIOptions: modelserver.APIOptions{TimingHeaders: true, StoreResponses: s.pool.StoreResponses},
-		Body:       serve.BodyLimits{Idle: s.pool.Picker.BodyIdle, Total: s.pool.Picker.BodyTotal},
-		Name:       x.Name, Listen: fixed(x.ListenPort, ""), Models: s.pool.Models, Engine: x.Engine,
+		ServingOptions: modelserver.ServingOptions{Listen: fixed(x.ListenPort, ""),
+			Body:         serve.BodyLimits{Idle: s.pool.Picker.BodyIdle, Total: s.pool.Picker.BodyTotal},
+			MaxBodyBytes: max(modelserver.DefaultMaxBody, int64(s.pool.Picker.MaxBodyBytes)+1<<16)},
+		KVOptions: modelserver.KVOptions{KVRole: x.KVRole},
+		TextOptions: modelserver.TextOptions{Tokenizer: s.pool.Tokens.Tokenizer, TokenizerJSON: s.pool.Tokens.JSON,
+			ChatTemplate: s.pool.Tokens.Template},
+		Name: x.Name, Models: s.pool.Models, Engine: x.Engine,
 		Prefill: x.Draws.Prefill, TokenTime: x.Draws.TokenTime, OutputTokens: x.Draws.OutputTokens,
-		MaxBodyBytes: max(modelserver.DefaultMaxBody, int64(s.pool.Picker.MaxBodyBytes)+1<<16),
-		Tokenizer:    s.pool.Tokens.Tokenizer, TokenizerJSON: s.pool.Tokens.JSON, ChatTemplate: s.pool.Tokens.Template,
-		KVRole: x.KVRole, TensorParallel: x.TensorParallel, MemoryBytes: x.MemoryBytes, OutOfMemory: x.OutOfMemory,
+		TensorParallel: x.TensorParallel, MemoryBytes: x.MemoryBytes, OutOfMemory: x.OutOfMemory,
 		Steps: x.Steps}
 	for _, name := range s.pool.Adapters {
 		so.Adapters = append(so.Adapters, modelserver.Adapter{Name: name})

@@ -8,7 +8,8 @@ import (
 
 func TestSpread(t *testing.T) {
 	t.Parallel()
-	one := []modelserver.ServerOptions{{Listen: "10.0.0.1:65530", Models: []string{"m"}}}
+	one := []modelserver.ServerOptions{{Models: []string{"m"},
+		ServingOptions: modelserver.ServingOptions{Listen: "10.0.0.1:65530"}}}
 	if got, err := spread(one, 3); err != nil || got[2].Listen != "10.0.0.1:65532" {
 		t.Fatalf("%v %v", got, err)
 	}

@@ -189,20 +189,22 @@ func (r *Result) advertised() (string, error) {
 
 func (r *Result) server(advertised string) (modelserver.ServerOptions, error) {
 	so := modelserver.ServerOptions{
-		Advertise: advertised, PeerTimeout: r.PeerTimeout, Body: serve.BodyLimits{Idle: r.BodyIdle, Total: r.BodyTotal},
+		ServingOptions: modelserver.ServingOptions{Advertise: advertised, APIKeys: r.APIKeys,
+			Body: serve.BodyLimits{Idle: r.BodyIdle, Total: r.BodyTotal}, MaxBodyBytes: int64(r.MaxBodyMiB) << 20},
+		KVOptions:   modelserver.KVOptions{PeerTimeout: r.PeerTimeout, CacheHitThreshold: r.CacheHitThreshold},
+		TextOptions: modelserver.TextOptions{Tools: r.Tools},
+		MediaOptions: modelserver.MediaOptions{Dimensions: r.Dimensions, EncoderOnly: r.EncoderOnly, Omni: r.Omni,
+			ImagePercent: r.ImagePercent},
 		Models: append([]string(nil), r.Served...), Adapters: r.Adapters, TensorParallel: r.TensorParallel,
 		PromptTokensDetails: r.PromptTokensDetails || r.Profile == ProfileSim,
 		APIOptions: modelserver.APIOptions{RequestIDHeaders: r.RequestIDHeaders, LogHTTP: r.LogHTTP,
 			TimingHeaders:  r.TimingHeaders || r.Profile == ProfileDocument,
 			IgnoreSleep:    r.Sleeps != nil && !*r.Sleeps || r.Sleeps == nil && r.Profile == ProfileSim,
 			StoreResponses: r.StoreResponses, SGLang: r.Profile == ProfileSGLang},
-		MaxBodyBytes: int64(r.MaxBodyMiB) << 20, APIKeys: r.APIKeys,
 		Faults:      modelserver.FaultOptions{Inject: r.Inject},
 		FakeMetrics: r.FakeMetrics,
 		PodName:     r.PodName, PodNamespace: r.PodNamespace,
-		Dimensions: r.Dimensions, CacheHitThreshold: r.CacheHitThreshold, EncoderOnly: r.EncoderOnly, Omni: r.Omni,
-		ImagePercent: r.ImagePercent,
-		Tools:        r.Tools, FullStatus: r.FullStatus, SpeculativeTokens: r.SpeculativeTokens,
+		FullStatus: r.FullStatus, SpeculativeTokens: r.SpeculativeTokens,
 	}
 	if r.KVCacheMetrics {
 		so.KVCacheMetricsSample = cmp.Or(r.KVCacheMetricsSample, 0.01)
