@@ -12,7 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
-// TrafficPolicy is a BackendTrafficPolicy, in the form of Envoy Gateway and in that of document 003
+// TrafficPolicy is a BackendTrafficPolicy, in the forms of Envoy Gateway and of document 003
 // (docs/documents.md#document-003). Where the document gives a field another name or place, the struct has both.
 type TrafficPolicy struct {
 	objects.Meta

@@ -247,7 +247,7 @@ func (c *EPP) record(o *epp.StandaloneOptions) (end func() error, err error) {
 // heldMetadataBytes is the length of part 2's metadata, the default of a scenario.
 const heldMetadataBytes = 32
 
-// pool checks the name of the pool. With a selector instead of a pool, the name is that of the picker's own Deployment,
+// pool checks the name of the pool. With a selector instead of a pool, it is the name of the picker's own Deployment,
 // from its pod's name.
 func (c *EPP) pool() error {
 	c.PoolNamespace = cmp.Or(c.PoolNamespace, os.Getenv("NAMESPACE"), "default")

@@ -226,7 +226,7 @@ func (c *compiler) anyOf(v *value, key string, options *value, depth int) ([]*no
 var annotations = []string{"title", "description", "default", "examples", "$defs", "definitions", "$schema", "$id",
 	"$comment", "deprecated", "readOnly", "writeOnly", "discriminator"}
 
-// pattern returns the regular expression of a string: its own or that of its format; "" if it has neither.
+// pattern returns the regular expression of a string: its own, else its format's; "" if it has neither.
 func (v *value) pattern() (string, error) {
 	pattern, format := v.get("pattern"), v.get("format")
 	switch {

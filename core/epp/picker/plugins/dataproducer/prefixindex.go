@@ -36,7 +36,7 @@ type holder struct {
 	spilled uint32 // in its spill: the first blocks; 0: none
 }
 
-// minSpill is the smallest size of a slot's spill, in blocks: that of a slot with the default capacity.
+// minSpill is the smallest size of a slot's spill, in blocks. A slot with the default capacity uses it.
 const minSpill = 4 * defaultLRUCapacity
 
 // blockLRU is two doubly linked lists in a slab: entries[recent] is the anchor of the LRU's ring, entries[spill] the
