@@ -73,6 +73,8 @@ var Layers = []Layer{
 	{"internal/search", []string{"core", "virtual", "scenario", "report", "internal/exit", "internal/files",
 		"internal/gc", "internal/version"}, false,
 		"commands that decide play scenarios many times: this package is those commands without a command line"},
+	{"internal/silicon", []string{"core"}, false,
+		"holds predicted times against those that benchmarks measured, which are files of a user"},
 	{"scripts", nil, false, "programs for the Makefile, which do not depend on windtunnel"},
 	{"internal", nil, false, "small packages that any package may use"},
 }
