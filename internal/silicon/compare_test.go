@@ -10,6 +10,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/measured"
 )
 
 // compared returns a row of 100 + 11 tokens whose prediction differs from the measurement by factors.
@@ -127,5 +129,26 @@ func TestWriteSVG(t *testing.T) {
 				t.Error("the plot has a script")
 			}
 		}
+	}
+}
+
+// The table of errors has a line for each configuration and load, and can be read again.
+func TestErrorTable(t *testing.T) {
+	rate := compared("H100", 1, 0, 100, 10, 1.3, 1.25)
+	rate.RequestRate = 30 // × 200 ms are 6 in flight
+	all := []Compared{compared("H100", 1, 4, 100, 10, 1, 1.1), compared("H100", 1, 7, 100, 10, 1, 0.7), rate,
+		compared("H200", 2, 9, 100, 10, 1.5, 1)}
+	got := measured.Format(ErrorTable(all, all[3:], all[:1]))
+	want := `left_out,model,precision,accelerator,gpus,batch,rows,ttft,tpot
+,meta-llama/Llama-3.1-8B,fp8,H100,1,4,3,0.0000,0.2500
+,meta-llama/Llama-3.1-8B,fp8,H200,2,8,1,0.5000,0.0000
+model,meta-llama/Llama-3.1-8B,fp8,H200,2,8,1,0.5000,0.0000
+accelerator,meta-llama/Llama-3.1-8B,fp8,H100,1,4,1,0.0000,0.1000
+`
+	if got != want {
+		t.Errorf("found\n%s", got)
+	}
+	if list, err := measured.Parse("", got); err != nil || len(list) != 4 {
+		t.Error(list, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/measured"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/modelshape"
 )
 
@@ -108,7 +109,7 @@ func (r *Row) Check() error {
 	}
 	r.Model, r.Accelerator = model.Name, accelerator.Name
 	if r.Precision == "" {
-		r.Precision = published(&model)
+		r.Precision = measured.PrecisionOf(model.Quantization)
 	}
 	if !slices.Contains(Precisions(), r.Precision) {
 		return r.bad("precision", fmt.Sprintf("%.100q", r.Precision), "one of "+strings.Join(Precisions(), ", ")+
@@ -148,23 +149,6 @@ func (r *Row) Check() error {
 			"one of the two")
 	}
 	return r.checkUnits()
-}
-
-// published returns the precision of a model's published weights; "" for a format that Precisions lacks.
-func published(model *modelshape.Shape) string {
-	if model.Quantization == nil {
-		return "bf16"
-	}
-	switch name := model.Quantization.Name; name {
-	case "fp8":
-		return "fp8"
-	case "mxfp4", "nvfp4":
-		return "fp4"
-	case "awq", "gptq", "int4":
-		return "int4"
-	default:
-		return name
-	}
 }
 
 // checkUnits finds times in seconds or microseconds by their size: no step of a batch is faster than the hardware, and
