@@ -24,7 +24,8 @@ func TestCatalogueAddsUp(t *testing.T) {
 		"Qwen/Qwen3-14B": 14.8, "Qwen/Qwen3-32B": 32.8, "Qwen/Qwen3-30B-A3B": 30.5, "Qwen/Qwen3-235B-A22B": 235,
 		"openai/gpt-oss-20b": 20.9, "openai/gpt-oss-120b": 116.8, "mistralai/Mistral-7B-v0.3": 7.25,
 		"mistralai/Mistral-Small-24B-Instruct-2501": 23.6, "mistralai/Mixtral-8x7B-v0.1": 46.7,
-		"deepseek-ai/DeepSeek-V3": 671, "moonshotai/Kimi-K2-Instruct": 1026, "google/gemma-3-27b-it": 27.0,
+		"deepseek-ai/DeepSeek-V3": 671, "deepseek-ai/DeepSeek-R1": 671, "moonshotai/Kimi-K2.5": 1026,
+		"MiniMaxAI/MiniMax-M2.5": 228.7, "moonshotai/Kimi-K2-Instruct": 1026, "google/gemma-3-27b-it": 27.0,
 		"microsoft/phi-4": 14.7, "ibm-granite/granite-3.1-8b-instruct": 8.17,
 	}
 	for _, name := range modelshape.Names() {
@@ -61,7 +62,7 @@ func TestModelNamesAsPublished(t *testing.T) {
 		"RedHatAI/Meta-Llama-3.1-70B-Instruct-FP8-dynamic":    "meta-llama/Llama-3.1-70B fp8",
 		"Qwen/Qwen3-32B-AWQ":                                  "Qwen/Qwen3-32B awq",
 		"llama-70b":                                           "meta-llama/Llama-2-70b-hf ",
-		"deepseek-ai/DeepSeek-R1":                             "deepseek-ai/DeepSeek-V3 fp8",
+		"deepseek-ai/DeepSeek-R1":                             "deepseek-ai/DeepSeek-R1 fp8",
 		"RedHatAI/Llama-4-Scout-17B-16E-Instruct-FP8-dynamic": "meta-llama/Llama-4-Scout-17B-16E fp8",
 		"Qwen/Qwen2.5-1.5B-Instruct":                          "Qwen/Qwen2.5-1.5B ",
 		"meta-llama/Llama-2-7b-chat-hf":                       "meta-llama/Llama-2-7b-hf ",

@@ -47,15 +47,15 @@ func NewRoofline(h hardware.Hardware) (*Roofline, error) {
 		tokenFLOP:  2 * h.Model.TokenParams() / tp,
 		headFLOP:   2 * h.Model.HeadParams() / tp,
 		headBytes:  2 * h.Model.HeadParams() / tp,
-		denseBytes: h.Weights.Bytes(h.Model.DenseParams()) / tp,
+		denseBytes: h.DenseBytes() / tp,
 		kvBytes:    h.Model.KVBytesPerTokenRank(h.KV, h.Group.TP),
 		PairFLOP:   h.Model.PairFLOP() / tp,
 	}
 	if h.Model.Experts > 0 {
-		r.expertBytes = h.Weights.Bytes(h.Model.ExpertLayers()*h.Model.ExpertParams()) / tp
+		r.expertBytes = h.ExpertBytes(h.Model.ExpertLayers()) / int64(h.Group.Ranks())
 	}
 	read := machine.MulDiv(r.kvBytes, 1e9<<engine.FixedShift, r.byteRate)
-	multiply := machine.MulDiv(r.PairFLOP, 1e9<<engine.FixedShift, r.flopRate)
+	multiply := machine.MulDiv(h.Model.DecodePairFLOP()/tp, 1e9<<engine.FixedShift, r.flopRate)
 	r.contextToken = engine.Fixed(max(read, multiply))
 	return r, nil
 }

@@ -38,7 +38,8 @@ func runScript(td *datadriven.TestData, hw **hardware.Hardware) (string, error) 
 	h := *hw
 	switch td.Cmd {
 	case "hardware":
-		n := hardware.Names{Model: args["model"], Accelerator: args["on"], TP: number("tp"), Nodes: number("nodes"),
+		n := hardware.Names{Model: args["model"], Accelerator: args["on"], TP: number("tp"), DP: number("dp"),
+			EP: args["ep"] == "1", Nodes: number("nodes"),
 			Between:      args["between"],
 			Quantization: args["quantization"], KVCacheDType: args["kv"], NCCLIBDisable: args["NCCL_IB_DISABLE"] == "1"}
 		var err error
@@ -48,7 +49,7 @@ func runScript(td *datadriven.TestData, hw **hardware.Hardware) (string, error) 
 		h = *hw
 		return fmt.Sprintf("%s: %.1f B parameters, %.1f GiB of weights on each of %d ranks of %s\n", h.Model.Name,
 			float64(h.Model.Params())/1e9,
-			float64(h.WeightBytes())/(1<<30), h.Group.TP, h.Accelerator.Name), nil
+			float64(h.WeightBytes())/(1<<30), h.Group.Ranks(), h.Accelerator.Name), nil
 	case "kv":
 		n := int64(number("tokens"))
 		return fmt.Sprintf("%d bytes per token, %.0f MiB for %d tokens\n", h.Model.KVBytesPerToken(h.KV),

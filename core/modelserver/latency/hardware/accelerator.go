@@ -26,14 +26,17 @@ type Accelerator struct {
 const mib = 1 << 20
 
 // The catalogue. Rates are the dense figures of the vendors' data sheets (NVIDIA H100, H200, A100, L40S, L4, A10, DGX
-// B200, GB200; AMD MI300X). Memory is the total that nvidia-smi or amd-smi reports. The shares that kernels reach are
-// fitted to step-times.csv for the parts in it (H100, H200, A100, L40S), and otherwise taken from the nearest relative.
+// B200, GB200, HGX B300, GB300 NVL72; AMD MI300X). Memory is the total that nvidia-smi or amd-smi reports. The shares
+// that kernels reach are fitted to step-times.csv for the parts in it (H100, H200, A100, L40S), and otherwise taken
+// from the nearest relative.
 var accelerators = []Accelerator{
 	{"A10", 23028 * mib, 600e9, 125, 0, 250, 0, PCIe4, 60, 82},
 	{"A100-40GB", 40960 * mib, 1555e9, 312, 0, 624, 0, NVLink3, 76, 68},
 	{"A100-80GB", 81920 * mib, 2039e9, 312, 0, 624, 0, NVLink3, 76, 68},
-	{"B200", 183359 * mib, 7700e9, 2250, 4500, 4500, 9000, NVLink5, 65, 82},
+	{"B200", 183359 * mib, 8000e9, 2250, 4500, 4500, 9000, NVLink5, 65, 82},
+	{"B300", 275040 * mib, 8000e9, 2250, 4500, 187, 13500, NVLink5, 65, 82},
 	{"GB200", 189471 * mib, 8000e9, 2500, 5000, 5000, 10000, NVLink5, 65, 82},
+	{"GB300", 284208 * mib, 8000e9, 2500, 5000, 167, 15000, NVLink5, 65, 82},
 	{"H100", 81559 * mib, 3350e9, 989, 1979, 1979, 0, NVLink4, 69, 82},
 	{"H100-PCIe", 81559 * mib, 2000e9, 756, 1513, 1513, 0, PCIe5, 69, 82},
 	{"H200", 143771 * mib, 4800e9, 989, 1979, 1979, 0, NVLink4, 69, 72},
@@ -48,7 +51,8 @@ var acceleratorAliases = map[string]string{
 	"h200-sxm":  "h200", "b200-sxm": "b200", "a10g": "a10", "nvidia-h100-80gb-hbm3": "h100",
 	"nvidia-a100-sxm4-80gb": "a100-80gb",
 	"nvidia-a100-sxm4-40gb": "a100-40gb", "nvidia-l40s": "l40s", "nvidia-h200": "h200", "nvidia-l4": "l4",
-	"nvidia-a10g": "a10", "nvidia-b200": "b200",
+	"nvidia-a10g": "a10", "nvidia-b200": "b200", "b300-sxm": "b300", "nvidia-b300": "b300",
+	"nvidia-b300-sxm6-ac": "b300", "nvidia-gb200": "gb200", "nvidia-gb300": "gb300",
 }
 
 // AcceleratorNamed returns the accelerator with a name. It ignores case and underscores, and accepts the node label

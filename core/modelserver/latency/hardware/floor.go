@@ -27,19 +27,37 @@ func (h *Hardware) Check() error {
 	if err := h.Accelerator.Check(); err != nil {
 		return err
 	}
+	if h.Group.EP && h.Model.Experts == 0 {
+		return fmt.Errorf("model %q has no experts, and expert parallelism is enabled; drop it", h.Model.Name)
+	}
 	return h.Group.Check()
 }
 
-// WeightBytes returns the size of one rank's weights: matrices quantized, embedding and output head in 16 bits.
+// DenseBytes returns the size of the matrices that every token visits, over all layers and all ranks of an engine,
+// without embedding and output head.
+func (h *Hardware) DenseBytes() int64 {
+	return h.Weights.Of(modelshape.Attention).Bytes(h.Model.AttentionParams()) +
+		h.Weights.Of(modelshape.FeedForward).Bytes(h.Model.FeedForwardParams())
+}
+
+// ExpertBytes returns the size of n experts of one layer.
+func (h *Hardware) ExpertBytes(n int64) int64 {
+	return h.Weights.Of(modelshape.Experts).Bytes(n * h.Model.ExpertParams())
+}
+
+// WeightBytes returns the size of one rank's weights: its share of an engine's matrices, with embedding and output head
+// in 16 bits, and of the group's experts.
 func (h *Hardware) WeightBytes() int64 {
-	heads := h.Model.HeadParams()
-	total := h.Model.Params()
-	embeddings := 2 * heads
-	if h.Model.Tied {
-		embeddings = heads
+	embeddings := 2 * h.Model.HeadParams()
+	if !h.Model.Tied {
+		embeddings *= 2
 	}
-	bytes, tp := h.Weights.Bytes(total-embeddings)+2*embeddings, int64(h.Group.TP)
-	return (bytes + tp - 1) / tp
+	tp, ranks, experts := int64(h.Group.TP), int64(h.Group.Ranks()), int64(h.Model.Experts)
+	layer := (h.ExpertBytes(experts) + ranks - 1) / ranks
+	if h.Group.EP {
+		layer = h.ExpertBytes((experts + ranks - 1) / ranks)
+	}
+	return (h.DenseBytes()+embeddings+tp-1)/tp + h.Model.ExpertLayers()*layer
 }
 
 // Bound is the least duration of a step at the accelerator's peak, with the arithmetic that proves it.
@@ -57,16 +75,24 @@ type demand struct {
 
 func (h *Hardware) demand(s *engine.Step) demand {
 	sampled := int64(s.PrefillFinished + s.DecodeSeqs)
-	tp := int64(h.Group.TP)
+	tp, dp := int64(h.Group.TP), int64(h.Group.DP)
 	d := demand{tokens: s.PrefillTokens + int64(s.DecodeSeqs),
-		attention: h.Model.PairFLOP() * (s.PrefillPairs + s.DecodeContext)}
-	d.flop = 2*h.Model.TokenParams()*d.tokens + 2*h.Model.HeadParams()*sampled + d.attention
-	d.weights = h.Weights.Bytes(h.Model.DenseParams() + h.touchedLeast(d.tokens))
+		attention: h.Model.PairFLOP()*s.PrefillPairs + h.Model.DecodePairFLOP()*s.DecodeContext}
+	touched := h.touchedLeast(d.tokens) // experts times layers, which all engines' ranks share
+	flop := func(part modelshape.Parts, n int64) {
+		d.flop += n
+		d.compute += machine.MulDiv(n, 1e9, h.Accelerator.FLOPS(h.Weights.Of(part).Compute)*tp)
+	}
+	flop(modelshape.Attention, 2*h.Model.AttentionParams()*d.tokens)
+	flop(modelshape.FeedForward, 2*h.Model.FeedForwardParams()*d.tokens)
+	flop(modelshape.Experts, 2*(h.Model.TokenParams()-h.Model.DenseParams())*d.tokens/dp)
+	// Kernels may compute attention itself and the output head in the narrowest type.
+	flop(0, 2*h.Model.HeadParams()*sampled+d.attention)
+	d.weights = h.DenseBytes() + h.ExpertBytes(touched)/dp
 	if sampled > 0 {
 		d.weights += 2 * h.Model.HeadParams()
 	}
 	d.cache = h.Model.KVBytesPerTokenRank(h.KV, h.Group.TP) * tp * s.DecodeContext
-	d.compute = machine.MulDiv(d.flop, 1e9, h.Accelerator.FLOPS(h.Weights.Compute)*tp)
 	d.memory = machine.MulDiv(d.weights+d.cache, 1e9, h.Accelerator.BandwidthBytes*tp)
 	return d
 }
@@ -96,12 +122,12 @@ func (h *Hardware) Usage(s *engine.Step, nanoseconds int64) (compute, bandwidth 
 		int(machine.MulDiv(d.memory, 1000, max(nanoseconds, 1)))
 }
 
-// touchedLeast returns the least expert parameters that a batch can read: all tokens may choose the same experts.
+// touchedLeast returns the least experts that a batch can read, over all layers: all tokens may choose the same.
 func (h *Hardware) touchedLeast(tokens int64) int64 {
-	if h.Model.Experts == 0 || tokens == 0 {
+	if tokens == 0 {
 		return 0
 	}
-	return h.Model.ExpertLayers() * int64(h.Model.ActiveExperts) * h.Model.ExpertParams()
+	return h.Model.ExpertLayers() * int64(h.Model.ActiveExperts)
 }
 
 // TooFastError reports a step time that the hardware cannot reach.

@@ -72,13 +72,26 @@ func (f Fabric) Check() error {
 	return nil
 }
 
-// Group is a tensor-parallel group: its ranks, spread evenly over nodes, with rank 0 as the leader (document 003,
-// LocalModel).
+// Group is the ranks of a model server, one accelerator each, spread evenly over nodes, with rank 0 as the leader
+// (document 003, LocalModel). An engine is one data-parallel rank: TP accelerators, which share its attention and its
+// dense layers. All engines of the group together hold the experts.
 type Group struct {
-	TP    int // ranks
+	TP int // ranks of one engine
+	DP int // engines, vLLM's --data-parallel-size
+	// EP spreads whole experts over all ranks (--enable-expert-parallel). Otherwise every rank holds a slice of each.
+	EP    bool
 	Nodes int
 	// Within connects the ranks of a node; Between connects nodes.
 	Within, Between Fabric
+}
+
+// Ranks returns the number of accelerators, TP times DP.
+func (g *Group) Ranks() int { return g.TP * g.DP }
+
+// Whole returns the group over which experts are spread: all ranks, as if they were one engine's.
+func (g Group) Whole() Group {
+	g.TP, g.DP = g.Ranks(), 1
+	return g
 }
 
 // Check returns an error if the ranks do not fit the nodes or a fabric is invalid.
@@ -86,11 +99,13 @@ func (g *Group) Check() error {
 	switch {
 	case g.TP < 1 || g.TP > 1024:
 		return fmt.Errorf("tensor parallel size is %d; expected 1 to 1024", g.TP)
-	case g.Nodes < 1 || g.Nodes > g.TP || g.TP%g.Nodes != 0:
-		return fmt.Errorf("%d ranks cannot be spread evenly over %d nodes; give a number of nodes that divides the "+
-			"tensor parallel size", g.TP, g.Nodes)
+	case g.DP < 1 || g.DP > 1024:
+		return fmt.Errorf("data parallel size is %d; expected 1 to 1024", g.DP)
+	case g.Nodes < 1 || g.Nodes > g.Ranks() || g.Ranks()%g.Nodes != 0:
+		return fmt.Errorf("%d ranks cannot be spread evenly over %d nodes; give a number of nodes that divides "+
+			"the tensor parallel size times the data parallel size", g.Ranks(), g.Nodes)
 	}
-	if err := g.Within.Check(); g.TP > g.Nodes && err != nil {
+	if err := g.Within.Check(); g.Ranks() > g.Nodes && err != nil {
 		return err
 	}
 	if err := g.Between.Check(); g.Nodes > 1 && err != nil {
@@ -99,12 +114,18 @@ func (g *Group) Check() error {
 	return nil
 }
 
-// slowest returns the slowest link of a ring through all ranks. A ring over several nodes crosses between them, at that
-// rate.
+// nodes returns the number of nodes that one engine's ranks span.
+func (g *Group) nodes() int {
+	node := g.Ranks() / g.Nodes
+	return (g.TP + node - 1) / node
+}
+
+// slowest returns the slowest link of a ring through an engine's ranks. A ring over several nodes crosses between them,
+// at that rate.
 func (g *Group) slowest() Fabric {
-	if g.Nodes > 1 {
+	if nodes := g.nodes(); nodes > 1 {
 		f := g.Between
-		if g.TP > g.Nodes {
+		if g.TP > nodes {
 			f.BytesPerSecond = min(f.BytesPerSecond, g.Within.BytesPerSecond)
 			f.HopNanoseconds = max(f.HopNanoseconds, g.Within.HopNanoseconds)
 		}
@@ -137,10 +158,11 @@ func (g *Group) Broadcast(bytes int64) int64 {
 	}
 	hop := func(f Fabric) int64 { return f.HopNanoseconds + machine.MulDiv(bytes, 1e9, f.BytesPerSecond) }
 	var ns int64
-	for reached := 1; reached < g.Nodes; reached *= 2 {
+	nodes := g.nodes()
+	for reached := 1; reached < nodes; reached *= 2 {
 		ns += hop(g.Between)
 	}
-	if g.TP > g.Nodes {
+	if g.TP > nodes {
 		ns += hop(g.Within)
 	}
 	return ns

@@ -11,7 +11,8 @@ import (
 type Names struct {
 	Model       string
 	Accelerator string
-	TP          int    // tensor parallel size; 0 is 1
+	TP, DP      int    // tensor and data parallel size; 0 is 1
+	EP          bool   // --enable-expert-parallel
 	Nodes       int    // 0 is 1
 	Within      string // fabric within a node; empty is the accelerator's own
 	Between     string // fabric between nodes; empty is document 003's InfiniBand
@@ -35,17 +36,17 @@ func (n Names) Resolve() (*Hardware, error) {
 	if h.Accelerator, err = AcceleratorNamed(n.Accelerator); err != nil {
 		return nil, err
 	}
-	if h.Model.Quantization != nil && n.Quantization == "" {
-		h.Weights = *h.Model.Quantization
-	} else if h.Weights, err = modelshape.ParseQuantization(n.Quantization); err != nil {
+	if h.Weights, err = h.Model.Weights(n.Quantization); err != nil {
 		return nil, err
 	}
 	if h.KV, err = modelshape.ParseDType(n.KVCacheDType); err != nil {
 		return nil, fmt.Errorf("kv-cache-dtype: %w", err)
 	}
-	h.Group = Group{TP: max(n.TP, 1), Nodes: max(n.Nodes, 1), Within: h.Accelerator.Fabric, Between: InfiniBand200}
-	if n.TP < 0 || n.Nodes < 0 {
-		return nil, fmt.Errorf("tensor parallel size %d and nodes %d must not be negative", n.TP, n.Nodes)
+	h.Group = Group{TP: max(n.TP, 1), DP: max(n.DP, 1), EP: n.EP, Nodes: max(n.Nodes, 1), Within: h.Accelerator.Fabric,
+		Between: InfiniBand200}
+	if n.TP < 0 || n.DP < 0 || n.Nodes < 0 {
+		return nil, fmt.Errorf("tensor parallel size %d, data parallel size %d and nodes %d must not be negative", n.TP,
+			n.DP, n.Nodes)
 	}
 	if n.Within != "" {
 		if h.Group.Within, err = FabricNamed(n.Within); err != nil {

@@ -78,7 +78,7 @@ func PlanMemory(c MemoryConfig) (MemoryPlan, error) {
 	m, tp := &h.Model, int64(h.Group.TP)
 	p := MemoryPlan{Total: h.Accelerator.MemoryBytes, Weights: h.WeightBytes(), Runtime: runtimeBytes}
 	p.Usable = machine.MulDiv(p.Total, int64(math.Round(c.GPUMemoryUtilization*1e6)), 1e6)
-	if tp > 1 {
+	if h.Group.Ranks() > 1 {
 		p.Runtime += ncclBytes
 	}
 	ffn := int64(m.FFN)
@@ -106,7 +106,7 @@ func (c *MemoryConfig) fits(p MemoryPlan) error {
 	oom := func(where, what string, need, have int64, remedy string) error {
 		return &OutOfMemoryError{where, p, what, need, have, remedy}
 	}
-	tp := c.Hardware.Group.TP
+	ranks := c.Hardware.Group.Ranks()
 	switch sequence := p.BlockBytes * int64((c.MaxModelLen+c.BlockSize-1)/c.BlockSize); {
 	case c.KVBytes > 0 && p.Usable+p.Graphs > p.Total:
 		return oom("accelerator", fmt.Sprintf("a KV cache of %s beside weights (%s), activations, runtime and CUDA "+
@@ -114,7 +114,7 @@ func (c *MemoryConfig) fits(p MemoryPlan) error {
 			"lower kv-cache-memory-bytes, or "+c.larger()+"quantization (awq, gptq, fp8)")
 	case p.Weights+p.Runtime > p.Usable:
 		return oom("accelerator",
-			fmt.Sprintf("the weights of %s on each of %d ranks and the runtime need", c.Hardware.Model.Name, tp),
+			fmt.Sprintf("the weights of %s on each of %d ranks and the runtime need", c.Hardware.Model.Name, ranks),
 			p.Weights+p.Runtime, p.Usable,
 			c.larger()+"quantization (awq, gptq, fp8) or a smaller model")
 	case p.KV <= 0:
@@ -143,7 +143,7 @@ func (c *MemoryConfig) fits(p MemoryPlan) error {
 
 // larger returns the smallest usual tensor parallel size at which everything fits; nothing if there is none.
 func (c *MemoryConfig) larger() string {
-	for tp := 2 * c.Hardware.Group.TP; tp <= 64; tp *= 2 {
+	for tp := 2 * c.Hardware.Group.TP; tp*c.Hardware.Group.DP <= 64; tp *= 2 {
 		h, more := *c.Hardware, *c
 		h.Group.TP, more.Hardware = tp, &h
 		if p, err := PlanMemory(more); err == nil {
@@ -177,7 +177,7 @@ func (c *MemoryConfig) fill() error {
 		{"block-size", &c.BlockSize, 16, 4096}, {"max-num-seqs", &c.MaxNumSeqs, 256, 1 << 20},
 		{"max-num-batched-tokens", &c.MaxNumBatchedTokens, 8192, 1 << 24},
 		{"max-model-len", &c.MaxModelLen, c.Hardware.Model.MaxModelLen, 1 << 30},
-		{"ranks per pod", &c.RanksPerPod, max(1, c.Hardware.Group.TP/max(1, c.Hardware.Group.Nodes)), 1024},
+		{"ranks per pod", &c.RanksPerPod, c.Hardware.Group.Ranks() / c.Hardware.Group.Nodes, 1024},
 	} {
 		if *f.value == 0 {
 			*f.value = f.standard

@@ -46,22 +46,46 @@ type Quantization struct {
 	Compute DType
 	// MilliBits is thousandths of a bit per weight, scales included.
 	MilliBits int64
+	// Unquantized are the parts of the model that stay in 16 bits.
+	Unquantized Parts
+}
+
+// Parts is a set of the parts of a model whose matrices have one format.
+type Parts uint8
+
+// The parts. FeedForward has the matrices that every token visits beside attention: dense layers, shared experts and
+// routers. Embedding and output head are in no part; they have 16 bits.
+const (
+	Attention Parts = 1 << iota
+	FeedForward
+	Experts
+)
+
+// Of returns the format of one part.
+func (q Quantization) Of(part Parts) Quantization {
+	if q.Unquantized&part != 0 {
+		return quantizations[0]
+	}
+	return q
 }
 
 // The quantizations that document 003's guide and vLLM's flags name. Four-bit formats have a 16-bit scale and, if
-// asymmetric, a 4-bit zero for each group of 128 weights (AWQ, GPTQ), or an 8-bit scale for each 32 (MXFP4).
+// asymmetric, a 4-bit zero for each group of 128 weights (AWQ, GPTQ), a 16-bit scale for each 32 (INT4, as
+// compressed-tensors packs it), or an 8-bit scale for each 32 (MXFP4) or 16 (NVFP4).
 var quantizations = []Quantization{
-	{"", BF16, 16_000},
-	{"fp8", FP8, 8_000},
-	{"int8", INT8, 8_000},
-	{"awq", BF16, 4_156},
-	{"gptq", BF16, 4_156},
-	{"mxfp4", BF16, 4_250},
+	{Compute: BF16, MilliBits: 16_000},
+	{Name: "fp8", Compute: FP8, MilliBits: 8_000},
+	{Name: "int8", Compute: INT8, MilliBits: 8_000},
+	{Name: "awq", Compute: BF16, MilliBits: 4_156},
+	{Name: "gptq", Compute: BF16, MilliBits: 4_156},
+	{Name: "int4", Compute: BF16, MilliBits: 4_500},
+	{Name: "mxfp4", Compute: BF16, MilliBits: 4_250},
+	{Name: "nvfp4", Compute: FP4, MilliBits: 4_500},
 }
 
 var quantizationAliases = map[string]string{
-	"none": "", "auto": "", "awq_marlin": "awq", "gptq_marlin": "gptq", "compressed-tensors": "int8",
-	"fbgemm_fp8": "fp8", "modelopt": "fp8",
+	"none": "", "auto": "", "bf16": "", "awq_marlin": "awq", "gptq_marlin": "gptq", "compressed-tensors": "int8",
+	"fbgemm_fp8": "fp8", "modelopt": "fp8", "modelopt_fp4": "nvfp4", "fp4": "nvfp4",
 }
 
 // ParseQuantization parses the values of vLLM's --quantization.
@@ -75,7 +99,26 @@ func ParseQuantization(name string) (Quantization, error) {
 			return q, nil
 		}
 	}
-	return Quantization{}, fmt.Errorf("quantization %q is unknown; expected none, fp8, int8, awq, gptq or mxfp4", name)
+	return Quantization{}, fmt.Errorf("quantization %q is unknown; expected none, fp8, int8, awq, gptq, int4, mxfp4 or "+
+		"nvfp4", name)
+}
+
+// Weights returns the format of the model's weights with a value of vLLM's --quantization. The empty text and
+// compressed-tensors, which holds any format, are the published one. Another format leaves out the same parts as the
+// model's published versions in that format.
+func (s *Shape) Weights(quantization string) (Quantization, error) {
+	name := strings.ToLower(quantization)
+	if s.Quantization != nil && (name == "" || name == "compressed-tensors") {
+		return *s.Quantization, nil
+	}
+	q, err := ParseQuantization(name)
+	switch {
+	case s.Quantization != nil && s.Quantization.Name == q.Name:
+		return *s.Quantization, err
+	case q.MilliBits < 8_000:
+		q.Unquantized = s.FourBitKeeps
+	}
+	return q, err
 }
 
 // Bytes returns the size of n weights.

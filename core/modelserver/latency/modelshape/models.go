@@ -6,11 +6,14 @@ import (
 	"strings"
 )
 
-var mxfp4 = &Quantization{"mxfp4", BF16, 4_250}
-var fp8 = &Quantization{"fp8", FP8, 8_000}
+var (
+	fp8   = &Quantization{Name: "fp8", Compute: FP8, MilliBits: 8_000}
+	int4  = &Quantization{Name: "int4", Compute: BF16, MilliBits: 4_500, Unquantized: Attention | FeedForward}
+	mxfp4 = &Quantization{Name: "mxfp4", Compute: BF16, MilliBits: 4_250, Unquantized: Attention | FeedForward}
+)
 
 // The catalogue. Every row holds the figures of the model's public config.json on the Hugging Face hub, under the given
-// name. DeepSeek's attention size is computed from the ranks of its low-rank projections there.
+// name.
 var models = []Shape{
 	// meta-llama: Llama 2 paper (arXiv 2307.09288), Llama 3 paper (2407.21783).
 	{Name: "meta-llama/Llama-2-7b-hf", Layers: 32, Hidden: 4096, Heads: 32, KVHeads: 32, HeadDim: 128, FFN: 11008,
@@ -71,10 +74,10 @@ var models = []Shape{
 	// 128 tokens, experts are stored in MXFP4.
 	{Name: "openai/gpt-oss-20b", Layers: 24, Hidden: 2880, Heads: 64, KVHeads: 8, HeadDim: 64, Vocab: 201088,
 		MaxModelLen: 131072, Experts: 32, ActiveExperts: 4, ExpertFFN: 2880, WindowLayers: 12, Window: 128,
-		Quantization: mxfp4},
+		Quantization: mxfp4, FourBitKeeps: Attention | FeedForward},
 	{Name: "openai/gpt-oss-120b", Layers: 36, Hidden: 2880, Heads: 64, KVHeads: 8, HeadDim: 64, Vocab: 201088,
 		MaxModelLen: 131072, Experts: 128, ActiveExperts: 4, ExpertFFN: 2880, WindowLayers: 18, Window: 128,
-		Quantization: mxfp4},
+		Quantization: mxfp4, FourBitKeeps: Attention | FeedForward},
 	// mistralai: Mistral 7B (2310.06825), Mixtral (2401.04088).
 	{Name: "mistralai/Mistral-7B-v0.3", Layers: 32, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 14336,
 		Vocab: 32768, MaxModelLen: 32768},
@@ -83,13 +86,23 @@ var models = []Shape{
 	{Name: "mistralai/Mixtral-8x7B-v0.1", Layers: 32, Hidden: 4096, Heads: 32, KVHeads: 8, HeadDim: 128, Vocab: 32000,
 		MaxModelLen: 32768, Experts: 8, ActiveExperts: 2, ExpertFFN: 14336},
 	// deepseek-ai: DeepSeek-V3 report (2412.19437): latent of 512 and a rotary
-	// key of 64 per token and layer; three dense layers, one shared expert.
+	// key of 64 per token and layer; three dense layers, one shared expert. Kimi-K2.5 has the text model of Kimi-K2.
 	{Name: "deepseek-ai/DeepSeek-V3", Layers: 61, Hidden: 7168, Heads: 128, KVHeads: 128, HeadDim: 128, FFN: 18432,
 		Vocab: 129280, MaxModelLen: 163840, Experts: 256, ActiveExperts: 8, ExpertFFN: 2048, SharedFFN: 2048,
-		DenseLayers: 3, KVElements: 576, AttentionParams: 187_105_280, Quantization: fp8},
+		DenseLayers: 3, MLA: deepseekMLA, Quantization: fp8, FourBitKeeps: Attention},
+	{Name: "deepseek-ai/DeepSeek-R1", Layers: 61, Hidden: 7168, Heads: 128, KVHeads: 128, HeadDim: 128, FFN: 18432,
+		Vocab: 129280, MaxModelLen: 163840, Experts: 256, ActiveExperts: 8, ExpertFFN: 2048, SharedFFN: 2048,
+		DenseLayers: 3, MLA: deepseekMLA, Quantization: fp8, FourBitKeeps: Attention},
 	{Name: "moonshotai/Kimi-K2-Instruct", Layers: 61, Hidden: 7168, Heads: 64, KVHeads: 64, HeadDim: 128, FFN: 18432,
 		Vocab: 163840, MaxModelLen: 131072, Experts: 384, ActiveExperts: 8, ExpertFFN: 2048, SharedFFN: 2048,
-		DenseLayers: 1, KVElements: 576, AttentionParams: 101_122_048, Quantization: fp8},
+		DenseLayers: 1, MLA: deepseekMLA, Quantization: fp8, FourBitKeeps: Attention},
+	{Name: "moonshotai/Kimi-K2.5", Layers: 61, Hidden: 7168, Heads: 64, KVHeads: 64, HeadDim: 128, FFN: 18432,
+		Vocab: 163840, MaxModelLen: 262144, Experts: 384, ActiveExperts: 8, ExpertFFN: 2048, SharedFFN: 2048,
+		DenseLayers: 1, MLA: deepseekMLA, Quantization: int4, FourBitKeeps: Attention},
+	// MiniMaxAI: model card of MiniMax-M2.
+	{Name: "MiniMaxAI/MiniMax-M2.5", Layers: 62, Hidden: 3072, Heads: 48, KVHeads: 8, HeadDim: 128, Vocab: 200064,
+		MaxModelLen: 196608, Experts: 256, ActiveExperts: 8, ExpertFFN: 1536, Quantization: fp8,
+		FourBitKeeps: Attention | FeedForward},
 	// Others: Gemma 3 (2503.19786; five of six layers attend to 1,024 tokens),
 	// Phi-4 (2412.08905), IBM Granite 3.1.
 	{Name: "google/gemma-3-27b-it", Layers: 62, Hidden: 5376, Heads: 32, KVHeads: 16, HeadDim: 128, FFN: 21504,
@@ -100,6 +113,8 @@ var models = []Shape{
 		FFN: 12800, Vocab: 49155, Tied: true, MaxModelLen: 131072},
 }
 
+var deepseekMLA = MLA{QueryLatent: 1536, Latent: 512, Rope: 64, Nope: 128, Value: 128}
+
 // aliases are other names of the same shapes.
 var aliases = map[string]string{
 	"llama-7b": "llama-2-7b-hf", "llama-13b": "llama-2-13b-hf", "llama-70b": "llama-2-70b-hf",
@@ -107,7 +122,8 @@ var aliases = map[string]string{
 	"meta-llama-3.1-8b": "llama-3.1-8b", "meta-llama-3.1-70b": "llama-3.1-70b", "meta-llama-3.1-405b": "llama-3.1-405b",
 	"meta-llama-3-8b": "llama-3.1-8b", "meta-llama-3-70b": "llama-3.1-70b", "llama-3-8b": "llama-3.1-8b",
 	"llama-3-70b":   "llama-3.1-70b",
-	"llama-3.3-70b": "llama-3.3-70b-instruct", "deepseek-r1": "deepseek-v3", "deepseek-v3.1": "deepseek-v3",
+	"llama-3.3-70b": "llama-3.3-70b-instruct", "deepseek-v3.1": "deepseek-v3", "deepseek-v3-0324": "deepseek-v3",
+	"deepseek-r1-0528": "deepseek-r1", "minimax-m2": "minimax-m2.5",
 	"llama-2-7b": "llama-2-7b-hf", "llama-2-13b": "llama-2-13b-hf", "llama-2-70b": "llama-2-70b-hf",
 	"gemma-3-27b": "gemma-3-27b-it", "granite-3.1-8b": "granite-3.1-8b-instruct",
 	"mistral-small-24b": "mistral-small-24b-instruct-2501",
@@ -127,8 +143,10 @@ func Named(name string) (Shape, error) {
 		}
 		for _, m := range models {
 			if modelKey(m.Name) == try {
-				if quantization != nil {
-					m.Quantization = quantization
+				if quantization != "" {
+					q, err := m.Weights(quantization)
+					m.Quantization = &q
+					return m, err
 				}
 				return m, nil
 			}
@@ -161,19 +179,17 @@ func trimSuffixes(s string, suffixes ...string) string {
 }
 
 // quantizedSuffix removes the quantization from a name as publishers write it.
-func quantizedSuffix(key string) (string, *Quantization) {
+func quantizedSuffix(key string) (rest, quantization string) {
 	for _, s := range []struct{ suffix, quantization string }{
 		{"-fp8-dynamic", "fp8"}, {"-fp8", "fp8"}, {"-quantized.w8a8", "int8"}, {"-quantized.w4a16", "gptq"},
 		{"-awq-int4", "awq"}, {"-awq", "awq"}, {"-gptq-int4", "gptq"}, {"-gptq", "gptq"},
+		{"-nvfp4", "nvfp4"}, {"-fp4", "nvfp4"},
 	} {
-		if rest, ok := strings.CutSuffix(key, s.suffix); ok {
-			q, err := ParseQuantization(s.quantization)
-			if err == nil {
-				return rest, &q
-			}
+		if before, ok := strings.CutSuffix(key, s.suffix); ok {
+			return before, s.quantization
 		}
 	}
-	return key, nil
+	return key, ""
 }
 
 func modelKey(name string) string {
@@ -200,7 +216,9 @@ var architectures = [][2]string{{"meta-llama/Llama-4", "Llama4ForConditionalGene
 	{"Qwen/Qwen3-30B-A3B", "Qwen3MoeForCausalLM"}, {"Qwen/Qwen3-235B-A22B", "Qwen3MoeForCausalLM"},
 	{"Qwen/Qwen3", "Qwen3ForCausalLM"}, {"openai/gpt-oss", "GptOssForCausalLM"},
 	{"mistralai/Mixtral", "MixtralForCausalLM"}, {"mistralai/", "MistralForCausalLM"},
-	{"deepseek-ai/DeepSeek-V3", "DeepseekV3ForCausalLM"}, {"moonshotai/Kimi-K2", "DeepseekV3ForCausalLM"},
+	{"deepseek-ai/DeepSeek", "DeepseekV3ForCausalLM"},
+	{"moonshotai/Kimi-K2.5", "KimiK25ForConditionalGeneration"}, {"moonshotai/Kimi-K2", "DeepseekV3ForCausalLM"},
+	{"MiniMaxAI/MiniMax-M2", "MiniMaxM2ForCausalLM"},
 	{"google/gemma-3", "Gemma3ForConditionalGeneration"}, {"microsoft/phi-4", "Phi3ForCausalLM"},
 	{"ibm-granite/granite-3", "GraniteForCausalLM"}}
 

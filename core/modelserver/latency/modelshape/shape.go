@@ -26,22 +26,47 @@ type Shape struct {
 	// not grow with the context.
 	WindowLayers, Window int
 
-	// KVElements, if set, is the number of cached elements per token and layer of an attention that is not
-	// grouped-query (576 in DeepSeek's MLA). Every tensor parallel rank keeps all of them. AttentionParams is then the
-	// number of parameters of one attention layer.
-	KVElements      int
-	AttentionParams int64
+	// MLA, if its Latent is set, replaces grouped-query attention.
+	MLA MLA
 
 	// Quantization is the storage format of the published weights; nil is bfloat16.
 	Quantization *Quantization
+	// FourBitKeeps are the parts that four-bit versions of the model leave in 16 bits.
+	FourBitKeeps Parts
 }
 
-func (s *Shape) attentionParams() int64 {
-	if s.AttentionParams > 0 {
-		return s.AttentionParams
+// MLA holds the dimensions of DeepSeek's multi-head latent attention (2405.04434). The KV cache has one latent and one
+// rotary key per token and layer, for all heads. Every tensor parallel rank keeps all of it.
+type MLA struct {
+	QueryLatent int // rank of the query's projection; 0 is a projection without latent
+	Latent      int // elements of the cached latent, kv_lora_rank
+	Rope        int // elements of the rotary key and of its part of a query
+	Nope, Value int // elements of one head's other key part and of its value, decompressed
+}
+
+// AttentionParams returns the number of parameters of attention's matrices, over all layers.
+func (s *Shape) AttentionParams() int64 {
+	hidden, heads, layers := int64(s.Hidden), int64(s.Heads), int64(s.Layers)
+	if m := s.MLA; m.Latent > 0 {
+		query := heads * int64(m.Nope+m.Rope)
+		n := hidden*int64(m.Latent+m.Rope) + int64(m.Latent)*heads*int64(m.Nope+m.Value) + heads*int64(m.Value)*hidden
+		if m.QueryLatent > 0 {
+			return layers * (n + int64(m.QueryLatent)*(hidden+query))
+		}
+		return layers * (n + hidden*query)
 	}
-	q, kv := int64(s.Heads*s.HeadDim), int64(s.KVHeads*s.HeadDim)
-	return int64(s.Hidden) * (2*q + 2*kv)
+	return layers * hidden * 2 * (heads + int64(s.KVHeads)) * int64(s.HeadDim)
+}
+
+// FeedForwardParams returns the number of matrix parameters beside attention that every token visits, over all layers:
+// dense layers, shared experts and routers.
+func (s *Shape) FeedForwardParams() int64 {
+	matrix := 3 * int64(s.Hidden)
+	if s.Experts == 0 {
+		return int64(s.Layers) * matrix * int64(s.FFN)
+	}
+	return int64(s.DenseLayers)*matrix*int64(s.FFN) +
+		s.ExpertLayers()*(matrix*int64(s.SharedFFN)+int64(s.Hidden)*int64(s.Experts))
 }
 
 // ExpertParams returns the number of matrix parameters of one expert of one layer.
@@ -49,15 +74,7 @@ func (s *Shape) ExpertParams() int64 { return 3 * int64(s.Hidden) * int64(s.Expe
 
 // DenseParams returns the number of matrix parameters that every token visits, over all layers, without embedding and
 // output head.
-func (s *Shape) DenseParams() int64 {
-	n := int64(s.Layers) * s.attentionParams()
-	matrix := 3 * int64(s.Hidden)
-	if s.Experts == 0 {
-		return n + int64(s.Layers)*matrix*int64(s.FFN)
-	}
-	n += int64(s.DenseLayers) * matrix * int64(s.FFN)
-	return n + s.ExpertLayers()*(matrix*int64(s.SharedFFN)+int64(s.Hidden)*int64(s.Experts))
-}
+func (s *Shape) DenseParams() int64 { return s.AttentionParams() + s.FeedForwardParams() }
 
 // ExpertLayers returns the number of layers with experts.
 func (s *Shape) ExpertLayers() int64 {
@@ -86,25 +103,39 @@ func (s *Shape) TokenParams() int64 {
 	return s.DenseParams() + s.ExpertLayers()*int64(s.ActiveExperts)*s.ExpertParams()
 }
 
-// PairFLOP returns the arithmetic of attention for one query token and one key token, over all layers: a multiply and
-// an add for the score, and the same for the value. It leaves out windowed layers, whose part does not grow.
+// PairFLOP returns the arithmetic of attention for one query token of a prompt and one key token, over all layers: a
+// multiply and an add for the score, and the same for the value. It leaves out windowed layers, whose part does not
+// grow. MLA computes prompts with decompressed keys and values.
 func (s *Shape) PairFLOP() int64 {
-	return 4 * int64(s.Layers-s.WindowLayers) * int64(s.Heads*s.HeadDim)
+	each := 2 * s.HeadDim
+	if s.MLA.Latent > 0 {
+		each = s.MLA.Nope + s.MLA.Rope + s.MLA.Value
+	}
+	return 2 * int64(s.Layers-s.WindowLayers) * int64(s.Heads*each)
+}
+
+// DecodePairFLOP is PairFLOP for the query of a decoded token. MLA multiplies every head's query with the latents,
+// whose projections are absorbed into the query's and the output's.
+func (s *Shape) DecodePairFLOP() int64 {
+	if s.MLA.Latent > 0 {
+		return 2 * int64(s.Layers-s.WindowLayers) * int64(s.Heads*(2*s.MLA.Latent+s.MLA.Rope))
+	}
+	return s.PairFLOP()
 }
 
 // KVBytesPerToken returns the size of one token in the KV cache over all ranks together, keys and values of all layers:
 // 320 KiB for a 70B Llama in 16 bits, so 640 MiB for 2,048 tokens.
 func (s *Shape) KVBytesPerToken(kv DType) int64 {
 	layers := int64(s.Layers - s.WindowLayers)
-	if s.KVElements > 0 {
-		return layers * int64(s.KVElements) * int64(kv.Bits()) / 8
+	if s.MLA.Latent > 0 {
+		return layers * int64(s.MLA.Latent+s.MLA.Rope) * int64(kv.Bits()) / 8
 	}
 	return layers * 2 * int64(s.KVHeads*s.HeadDim) * int64(kv.Bits()) / 8
 }
 
 // KVBytesPerTokenRank returns one rank's share of KVBytesPerToken. Ranks beyond the number of KV heads hold copies.
 func (s *Shape) KVBytesPerTokenRank(kv DType, tp int) int64 {
-	if s.KVElements > 0 {
+	if s.MLA.Latent > 0 {
 		return s.KVBytesPerToken(kv)
 	}
 	heads := max(1, (s.KVHeads+tp-1)/tp)
@@ -126,7 +157,9 @@ func (s *Shape) Check() error {
 		{"expertFFN", s.ExpertFFN, 0, 1 << 20},
 		{"sharedFFN", s.SharedFFN, 0, 1 << 20}, {"denseLayers", s.DenseLayers, 0, s.Layers},
 		{"windowLayers", s.WindowLayers, 0, s.Layers},
-		{"window", s.Window, 0, 1 << 30}, {"kvElements", s.KVElements, 0, 1 << 20},
+		{"window", s.Window, 0, 1 << 30}, {"mla.queryLatent", s.MLA.QueryLatent, 0, 1 << 17},
+		{"mla.latent", s.MLA.Latent, 0, 1 << 17}, {"mla.rope", s.MLA.Rope, 0, 4096},
+		{"mla.nope", s.MLA.Nope, 0, 4096}, {"mla.value", s.MLA.Value, 0, 4096},
 	}
 	for _, f := range fields {
 		if f.value < f.low || f.value > f.high {
