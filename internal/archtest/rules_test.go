@@ -123,8 +123,9 @@ var CoreAllowed = map[string]string{
 
 // CorePackageExceptions allow one package of the core one import. The key is "package import".
 var CorePackageExceptions = map[string]string{
-	"core/modelserver/latency sync":          "sync.OnceValue reads the embedded tables once; no lock is held while deciding",
-	"core/modelserver/latency/measured sync": "sync.OnceValue reads the embedded table once; no lock is held while deciding",
+	"core/modelserver/latency sync": "sync.OnceValue reads the embedded tables once; no lock is held while deciding",
+	"core/modelserver/latency/measured sync": "sync.OnceValue reads the embedded table once; no lock is held " +
+		"while deciding",
 	"core/kv/kvindex sync/atomic": "kvindex.View looks the index up without a lock while its owner takes " +
 		"events; the owner needs none either",
 	"core/wire/metrics unsafe": "names in a metrics page are looked up without copying them; the view does " +

@@ -51,8 +51,8 @@ func TestCompare(t *testing.T) {
 		}
 		return out
 	}
-	if got, want := names(c.Configurations), []string{"Llama-3.1-8B fp8, H100, TP 1 1", "Llama-3.1-8B fp8, H100, TP 2 1",
-		"Llama-3.1-8B fp8, H200, TP 1 1", "Llama-3.1-8B fp8, H200, TP 4 1"}; !reflect.DeepEqual(got, want) {
+	if got, want := names(c.Configurations), []string{"Llama-3.1-8B fp8, H100, TP 1 1",
+		"Llama-3.1-8B fp8, H100, TP 2 1", "Llama-3.1-8B fp8, H200, TP 1 1", "Llama-3.1-8B fp8, H200, TP 4 1"}; !reflect.DeepEqual(got, want) {
 		t.Error(got)
 	}
 	if got, want := names(c.Loads), []string{"4 to 7 in flight 4"}; !reflect.DeepEqual(got, want) {
@@ -61,7 +61,7 @@ func TestCompare(t *testing.T) {
 	if got, want := names(c.Lengths), []string{"about 128 + 8 tokens 4"}; !reflect.DeepEqual(got, want) {
 		t.Error(got)
 	}
-	// The pairs that can be told apart are 220 and 157, and 232 and 157. The prediction, 209.5, 186.4 and 187.2, ranks both.
+	// The pairs that differ enough are 220 and 157, and 232 and 157. The prediction, 209.5, 186.4 and 187.2, ranks both.
 	if c.Pairs != 2 || c.Ranked != 2 {
 		t.Errorf("%d of %d pairs ranked, expected 2 of 2", c.Ranked, c.Pairs)
 	}

@@ -19,8 +19,8 @@ func ErrorTable(all, leftModel, leftAccelerator []Compared) (list []measured.Lin
 func linesOf(left measured.Left, rows []Compared) (list []measured.Line) {
 	by := map[measured.Line][]Compared{}
 	for _, c := range rows {
-		l := measured.Line{Left: left, Model: c.Model, Precision: c.Precision, Accelerator: c.Accelerator, GPUs: c.GPUs(),
-			Batch: c.batch()}
+		l := measured.Line{Left: left, Model: c.Model, Precision: c.Precision, Accelerator: c.Accelerator,
+			GPUs: c.GPUs(), Batch: c.batch()}
 		by[l] = append(by[l], c)
 	}
 	for l, rows := range by {

@@ -36,9 +36,9 @@ type Row struct {
 	Model       string `json:"model"`
 	Accelerator string `json:"accelerator"`
 	Precision   string `json:"precision"`
-	// The parallel sizes have vLLM's meaning: the server has TensorParallel × DataParallel GPUs, and attention is split
-	// over TensorParallel of them. ExpertParallel is the number of GPUs that whole experts are spread over; 1 splits
-	// the experts' matrices over all.
+	// The parallel sizes have vLLM's meaning: the server has TensorParallel times DataParallel GPUs, and attention is
+	// split over TensorParallel of them. ExpertParallel is the number of GPUs that whole experts are spread over; 1
+	// splits the experts' matrices over all.
 	TensorParallel int `json:"tensorParallel"`
 	DataParallel   int `json:"dataParallel"`
 	ExpertParallel int `json:"expertParallel"`
@@ -59,16 +59,17 @@ type Row struct {
 // Precisions returns the precisions of weights: fp4 is NVFP4 or MXFP4, int4 has 16-bit activations.
 func Precisions() []string { return []string{"bf16", "fp8", "fp4", "int4"} }
 
-// quantizations maps precisions to vLLM's quantizations.
-var quantizations = map[string]string{"bf16": "none", "fp8": "fp8", "fp4": "mxfp4", "int4": "gptq"}
-
 // GPUs returns the number of GPUs of the server.
 func (r *Row) GPUs() int { return r.TensorParallel * r.DataParallel }
 
-// Hardware returns the row's model on its GPUs.
+// Hardware returns the row's model on its GPUs, with a KV cache in 16 bits.
 func (r *Row) Hardware() (*hardware.Hardware, error) {
-	return hardware.Names{Model: r.Model, Accelerator: r.Accelerator, TP: r.GPUs(),
-		Quantization: quantizations[r.Precision]}.Resolve()
+	n := hardware.Names{Model: r.Model, Accelerator: r.Accelerator, TP: r.TensorParallel, DP: r.DataParallel,
+		EP: r.ExpertParallel > 1, Quantization: r.Precision}
+	if model, err := modelshape.Named(r.Model); err == nil && measured.PrecisionOf(model.Quantization) == r.Precision {
+		n.Quantization = "" // MXFP4 of gpt-oss is fp4, too
+	}
+	return n.Resolve()
 }
 
 // TokensPerGPU returns the output tokens per second and GPU at a TTFT and a TPOT in milliseconds: of a closed loop
@@ -158,7 +159,7 @@ func (r *Row) checkUnits() error {
 	if err != nil {
 		return r.bad("model", r.Model+" on "+r.Accelerator, err.Error())
 	}
-	floor := h.Floor(hardware.DecodeStep(1, int64(max(1, float64(r.InputTokens)*r.Low))))
+	floor := h.Floor(hardware.DecodeStep(1, 1))
 	least := float64(floor.Nanoseconds) / 1e6
 	for _, f := range []struct {
 		name string

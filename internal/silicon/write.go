@@ -77,7 +77,8 @@ func (c *Comparison) WriteText(to io.Writer) error {
 func (c *Comparison) WriteMarkdown(to io.Writer) error {
 	var b bytes.Buffer
 	for _, t := range tables {
-		fmt.Fprintf(&b, "| %s | %s |\n|---|%s\n", t.title, strings.Join(heads, " | "), strings.Repeat("--:|", len(heads)))
+		fmt.Fprintf(&b, "| %s | %s |\n|---|%s\n", t.title, strings.Join(heads, " | "),
+			strings.Repeat("--:|", len(heads)))
 		for _, g := range append(t.of(c), c.All) {
 			fmt.Fprintf(&b, "| %s | %s |\n", g.Name, strings.Join(g.cells(), " | "))
 		}

@@ -70,8 +70,8 @@ func Parse(file, text string) (list []Line, err error) {
 		line, _ := r.FieldPos(0)
 		if first {
 			if !slices.Equal(record, header) {
-				return nil, fmt.Errorf("%s:%d: the header is %.200q; expected %q", file, line, strings.Join(record, ","),
-					strings.Join(header, ","))
+				return nil, fmt.Errorf("%s:%d: the header is %.200q; expected %q", file, line,
+					strings.Join(record, ","), strings.Join(header, ","))
 			}
 			continue
 		}
@@ -118,8 +118,8 @@ func Format(list []Line) string {
 	var b strings.Builder
 	b.WriteString(strings.Join(header, ",") + "\n")
 	for _, l := range list {
-		fmt.Fprintf(&b, "%s,%s,%s,%s,%d,%d,%d,%.4f,%.4f\n", l.Left, l.Model, l.Precision, l.Accelerator, l.GPUs, l.Batch,
-			l.Rows, l.TTFT, l.TPOT)
+		fmt.Fprintf(&b, "%s,%s,%s,%s,%d,%d,%d,%.4f,%.4f\n", l.Left, l.Model, l.Precision, l.Accelerator, l.GPUs,
+			l.Batch, l.Rows, l.TTFT, l.TPOT)
 	}
 	return b.String()
 }
@@ -153,7 +153,8 @@ type Error struct {
 // String returns the error in words.
 func (e Error) String() string {
 	if e.Rows > 0 {
-		return fmt.Sprintf("TPOT ±%s on %d measured configurations; TTFT ±%s", percent(e.TPOT), e.Rows, percent(e.TTFT))
+		return fmt.Sprintf("TPOT ±%s on %d measured configurations; TTFT ±%s", percent(e.TPOT), e.Rows,
+			percent(e.TTFT))
 	}
 	return fmt.Sprintf("no measurement within reach: from %s and physics alone, TPOT ±%s; TTFT ±%s", e.From,
 		percent(e.TPOT), percent(e.TTFT))
@@ -161,8 +162,8 @@ func (e Error) String() string {
 
 func percent(share float64) string { return fmt.Sprintf("%.0f %%", max(1, 100*share)) }
 
-// Of returns the expected error of the built-in step times at a number of requests in flight on each engine. ok is false
-// if nothing is measured.
+// Of returns the expected error of the built-in step times at a number of requests in flight on each engine. ok is
+// false if nothing is measured.
 func Of(h *hardware.Hardware, batch int64) (e Error, ok bool) { return Expect(builtin(), h, batch) }
 
 //go:embed data/errors.csv
@@ -185,9 +186,9 @@ func Expect(list []Line, h *hardware.Hardware, batch int64) (e Error, ok bool) {
 	var near pool
 	for _, narrow := range []func(*Line) bool{
 		func(l *Line) bool {
-			return l.GPUs == h.Group.TP && int64(l.Batch) <= reach*batch && batch <= reach*int64(l.Batch)
+			return l.GPUs == h.Group.Ranks() && int64(l.Batch) <= reach*batch && batch <= reach*int64(l.Batch)
 		},
-		func(l *Line) bool { return l.GPUs == h.Group.TP },
+		func(l *Line) bool { return l.GPUs == h.Group.Ranks() },
 		func(*Line) bool { return true },
 	} {
 		for i := range list {
@@ -221,9 +222,9 @@ func (p *pool) mean() (ttft, tpot float64) {
 	return p.ttft / float64(p.rows), p.tpot / float64(p.rows)
 }
 
-// unseen returns the error of configurations without a measurement: that of models or accelerators of the same kind
-// (dense, or a mixture of experts) which a fit had not seen. Where neither model nor accelerator is measured, the larger
-// error counts.
+// unseen returns the error of configurations without a measurement: the mean error on models or accelerators that a fit
+// had not seen, of the same kind (dense, or a mixture of experts). Where neither model nor accelerator is measured, the
+// larger error counts.
 func unseen(list []Line, h *hardware.Hardware) (e Error, ok bool) {
 	var nearest *Line
 	least := math.Inf(1)
@@ -244,7 +245,8 @@ func unseen(list []Line, h *hardware.Hardware) (e Error, ok bool) {
 		default:
 			knowsModel = knowsModel || l.Model == h.Model.Name
 			knowsAccelerator = knowsAccelerator || part.Name == h.Accelerator.Name
-			off := distance(shape.Params(), h.Model.Params()) + distance(part.BandwidthBytes, h.Accelerator.BandwidthBytes)
+			off := distance(shape.Params(), h.Model.Params()) +
+				distance(part.BandwidthBytes, h.Accelerator.BandwidthBytes)
 			if off < least {
 				least, nearest = off, l
 			}
