@@ -8,8 +8,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/measured"
 )
 
-// ErrorTable returns the lines of core/modelserver/latency/measured/data/errors.csv. The predictions for all come of a
-// fit to all rows, those for leftModel and leftAccelerator of fits without the row's model or accelerator.
+// ErrorTable returns the lines of core/modelserver/latency/measured/data/errors.csv: of predictions by a fit to all
+// rows, and of predictions for each row by a fit without all rows of its model, or of its accelerator.
 func ErrorTable(all, leftModel, leftAccelerator []Compared) (list []measured.Line) {
 	list = append(list, linesOf(measured.LeftNothing, all)...)
 	list = append(list, linesOf(measured.LeftModel, leftModel)...)

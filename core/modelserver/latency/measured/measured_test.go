@@ -36,7 +36,7 @@ func TestExpect(t *testing.T) {
 			"TPOT ±14 % on 48 measured configurations; TTFT ±21 %"},
 		{hardware.Names{Model: "Llama-3.1-70B", Accelerator: "H200", TP: 2, Quantization: "fp8"}, 16,
 			"TPOT ±15 % on 50 measured configurations; TTFT ±21 %"},
-		// Another precision, accelerator or model is none of the measured ones.
+		// Another precision, accelerator or model has no measurement.
 		{hardware.Names{Model: "Llama-3.1-70B", Accelerator: "H200", TP: 4}, 16,
 			"no measurement within reach: from Llama-3.1-70B on H200 and physics alone, TPOT ±25 %; TTFT ±20 %"},
 		{hardware.Names{Model: "Llama-3.1-70B", Accelerator: "A100-80GB", TP: 4, Quantization: "fp8"}, 16,
