@@ -148,7 +148,7 @@ func (r *reader) csv(v *value) Row {
 	}
 	x.InputTokens, x.OutputTokens = r.whole(v.at("input_tokens")), r.whole(v.at("output_tokens"))
 	if low, ok := strings.CutSuffix(v.at("lengths").text, "..1"); ok {
-		x.Low = r.number(&value{line: v.line, path: "lengths", text: low})
+		x.Low = r.number(&value{line: v.line, up: v, name: "lengths", text: low})
 	} else if low != "" && low != "fixed" {
 		r.fail(v.at("lengths"), fmt.Sprintf("%.40q", low), "fixed, or 0.8..1 for 80 to 100 %")
 	}

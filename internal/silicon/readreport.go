@@ -29,7 +29,7 @@ func (r *reader) report01(v *value) Row {
 	case kind == "concurrent":
 		concurrency = args.first("spec.profile.streams."+stage, "spec.profile.rate."+stage, "rate."+stage)
 	case kind == "synchronous":
-		concurrency = &value{line: profile.line, path: profile.path, text: "1"}
+		concurrency = &value{line: profile.line, text: "1"}
 	case kind != "":
 		rate = args.first("spec.profile.rate."+stage, "rate."+stage)
 	}

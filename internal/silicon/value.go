@@ -17,8 +17,8 @@ import (
 
 // Limits of files from outside.
 const (
-	maxJSON   = 256 << 20 // bytes
-	maxYAML   = 8 << 20
+	maxJSON   = 128 << 20 // bytes
+	maxYAML   = 4 << 20
 	maxDepth  = 64
 	maxValues = 1 << 20
 	maxRows   = 10_000
@@ -26,10 +26,11 @@ const (
 	maxItems = 100
 )
 
-// value is a value of a file with its line and path. A missing value is a scalar without text.
+// value is a value of a file with its line and its name in the one above. A missing value is a scalar without text.
 type value struct {
 	line   int
-	path   string
+	up     *value
+	name   string
 	text   string // of a scalar
 	fields map[string]*value
 	items  []*value
@@ -45,11 +46,27 @@ func (v *value) at(path string) *value {
 			next = v.items[i]
 		}
 		if next == nil {
-			next = &value{line: v.line, path: strings.TrimPrefix(v.path+"."+name, ".")}
+			next = &value{line: v.line, up: v, name: name}
 		}
 		v = next
 	}
 	return v
+}
+
+// path returns the names from the top, with a colon and a space; "" for the top itself.
+func (v *value) path() string {
+	text := ""
+	for ; v.up != nil; v = v.up {
+		if v.up.up != nil && !strings.HasPrefix(v.name, "[") {
+			text = "." + v.name + text
+		} else {
+			text = v.name + text
+		}
+	}
+	if text != "" {
+		text += ": "
+	}
+	return text
 }
 
 // first returns the first given field of several.
@@ -64,11 +81,7 @@ func (v *value) first(paths ...string) *value {
 
 // bad returns an error about a value.
 func (v *value) bad(file, found, expected string) error {
-	path := v.path
-	if path != "" {
-		path += ": "
-	}
-	return fmt.Errorf("%s:%d: %sfound %s; expected %s", file, v.line, path, found, expected)
+	return fmt.Errorf("%s:%d: %sfound %s; expected %s", file, v.line, v.path(), found, expected)
 }
 
 // builder makes values within the limits.
@@ -76,12 +89,12 @@ type builder struct {
 	values int
 }
 
-func (b *builder) make(line int, path string, depth int) (*value, error) {
+func (b *builder) make(line int, up *value, name string, depth int) (*value, error) {
 	if b.values++; b.values > maxValues || depth > maxDepth {
-		return nil, fmt.Errorf("%s: found more than %d values or %d levels; expected results without the details of "+
-			"requests", path, maxValues, maxDepth)
+		return nil, fmt.Errorf("found more than %d values or %d levels; expected results without the details of "+
+			"requests", maxValues, maxDepth)
 	}
-	return &value{line: line, path: path}, nil
+	return &value{line: line, up: up, name: name}, nil
 }
 
 // parse returns the documents of a file: JSON values one after the other, YAML documents, or the lines of a CSV file
@@ -140,7 +153,7 @@ func parseJSON(data []byte) (all []*value, err error) {
 		}
 		var v *value
 		if err == nil {
-			v, err = j.value(token, "", 0)
+			v, err = j.value(token, nil, "", 0)
 		}
 		if err != nil {
 			if errors.Is(err, io.EOF) {
@@ -155,8 +168,8 @@ func parseJSON(data []byte) (all []*value, err error) {
 }
 
 // value reads the rest of the value that begins with a token.
-func (j *jsonReader) value(token json.Token, path string, depth int) (*value, error) {
-	v, err := j.make(j.at(), path, depth)
+func (j *jsonReader) value(token json.Token, up *value, name string, depth int) (*value, error) {
+	v, err := j.make(j.at(), up, name, depth)
 	if err != nil {
 		return nil, err
 	}
@@ -172,19 +185,20 @@ func (j *jsonReader) value(token json.Token, path string, depth int) (*value, er
 		return v, nil
 	}
 	for j.More() {
+		n := len(v.items)
+		if n >= maxItems && (n > maxRows || depth > 1 || v.items[0].fields == nil) {
+			var skipped json.RawMessage
+			if err := j.Decode(&skipped); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		token, err := j.Token()
 		if err != nil {
 			return nil, err
 		}
 		if v.fields == nil {
-			n := len(v.items)
-			if n >= maxItems && (depth > 1 || token != json.Delim('{') || n > maxRows) {
-				if err := j.skip(token); err != nil {
-					return nil, err
-				}
-				continue
-			}
-			item, err := j.value(token, fmt.Sprintf("%s[%d]", path, n), depth+1)
+			item, err := j.value(token, v, fmt.Sprintf("[%d]", n), depth+1)
 			if err != nil {
 				return nil, err
 			}
@@ -195,28 +209,12 @@ func (j *jsonReader) value(token json.Token, path string, depth int) (*value, er
 		if token, err = j.Token(); err != nil {
 			return nil, err
 		}
-		if v.fields[name], err = j.value(token, strings.TrimPrefix(path+"."+name, "."), depth+1); err != nil {
+		if v.fields[name], err = j.value(token, v, name, depth+1); err != nil {
 			return nil, err
 		}
 	}
 	_, err = j.Token()
 	return v, err
-}
-
-// skip reads the rest of the value that begins with a token.
-func (j *jsonReader) skip(token json.Token) (err error) {
-	for open := 0; err == nil; token, err = j.Token() {
-		switch token {
-		case json.Delim('{'), json.Delim('['):
-			open++
-		case json.Delim('}'), json.Delim(']'):
-			open--
-		}
-		if open == 0 {
-			return nil
-		}
-	}
-	return err
 }
 
 func parseYAML(data []byte) (all []*value, err error) {
@@ -229,7 +227,7 @@ func parseYAML(data []byte) (all []*value, err error) {
 		} else if err != nil {
 			return nil, fmt.Errorf(" %w; expected %s", err, formats)
 		}
-		v, err := b.yaml(&n, "", 0)
+		v, err := b.yaml(&n, nil, "", 0)
 		if err != nil {
 			return nil, fmt.Errorf("%d: %w", n.Line, err)
 		}
@@ -239,21 +237,21 @@ func parseYAML(data []byte) (all []*value, err error) {
 	}
 }
 
-func (b *builder) yaml(n *yaml.Node, path string, depth int) (*value, error) {
-	v, err := b.make(n.Line, path, depth)
+func (b *builder) yaml(n *yaml.Node, up *value, name string, depth int) (*value, error) {
+	v, err := b.make(n.Line, up, name, depth)
 	if err != nil {
 		return nil, err
 	}
 	switch n.Kind {
 	case yaml.DocumentNode:
-		return b.yaml(n.Content[0], path, depth+1)
+		return b.yaml(n.Content[0], up, name, depth+1)
 	case yaml.AliasNode:
-		return b.yaml(n.Alias, path, depth+1)
+		return b.yaml(n.Alias, up, name, depth+1)
 	case yaml.MappingNode:
 		v.fields = map[string]*value{}
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			name := n.Content[i].Value
-			v.fields[name], err = b.yaml(n.Content[i+1], strings.TrimPrefix(path+"."+name, "."), depth+1)
+			v.fields[name], err = b.yaml(n.Content[i+1], v, name, depth+1)
 			if err != nil {
 				return nil, err
 			}
@@ -261,7 +259,7 @@ func (b *builder) yaml(n *yaml.Node, path string, depth int) (*value, error) {
 	case yaml.SequenceNode:
 		v.items = []*value{}
 		for i, item := range n.Content {
-			next, err := b.yaml(item, fmt.Sprintf("%s[%d]", path, i), depth+1)
+			next, err := b.yaml(item, v, fmt.Sprintf("[%d]", i), depth+1)
 			if err != nil {
 				return nil, err
 			}
@@ -310,7 +308,7 @@ func parseCSV(data []byte) (all []*value, err error) {
 		}
 		v := &value{line: line, fields: map[string]*value{}}
 		for i, text := range record {
-			v.fields[header[i]] = &value{line: line, path: header[i], text: strings.TrimSpace(text)}
+			v.fields[header[i]] = &value{line: line, up: v, name: header[i], text: strings.TrimSpace(text)}
 		}
 		if all = append(all, v); len(all) > maxRows {
 			return nil, fmt.Errorf("%d: found more than %d results; expected fewer", line, maxRows)
