@@ -99,8 +99,8 @@ func ParseQuantization(name string) (Quantization, error) {
 			return q, nil
 		}
 	}
-	return Quantization{}, fmt.Errorf("quantization %q is unknown; expected none, fp8, int8, awq, gptq, int4, mxfp4 or "+
-		"nvfp4", name)
+	return Quantization{}, fmt.Errorf("quantization %q is unknown; expected none, fp8, int8, awq, gptq, int4, mxfp4 "+
+		"or nvfp4", name)
 }
 
 // Weights returns the format of the model's weights with a value of vLLM's --quantization. The empty text and
