@@ -45,7 +45,7 @@ func TestFormats(t *testing.T) {
 		})},
 		"stage_0_lifecycle_metrics.json": {stage},
 		"stage_1_lifecycle_metrics.json": {with(stage, func(r *Row) {
-			r.Concurrency, r.RequestRate, r.Requests, r.TTFT, r.TPOT = 0, 2, 120, Time{250, 0}, Time{9, 0}
+			r.Concurrency, r.RequestRate, r.Requests, r.TTFT, r.TPOT = 0, 2, 120, Time{250, 0}, Time{18, 0}
 		})},
 		"aiperf.json": {with(llama, func(r *Row) {
 			r.TensorParallel, r.InputTokens, r.OutputTokens, r.Concurrency, r.Requests = 4, 1000, 150, 4, 40
@@ -60,7 +60,7 @@ func TestFormats(t *testing.T) {
 		"report-0.2.yaml": {with(qwen, func(r *Row) {
 			r.Line, r.Accelerator, r.Precision, r.TensorParallel, r.Version = 1, "H200", "bf16", 2, "0.3.1"
 			r.InputTokens, r.OutputTokens, r.Concurrency, r.RequestRate, r.Requests = 2262, 900, 0, 3.5, 210
-			r.TTFT, r.TPOT = Time{350, 300}, Time{20, 19}
+			r.TTFT, r.TPOT = Time{350, 300}, Time{20, 0}
 		})},
 		"results.csv": {with(deepseek, func(r *Row) {
 			r.Line, r.Accelerator, r.InputTokens, r.OutputTokens = 3, "H200", 1000, 500

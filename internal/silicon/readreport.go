@@ -90,5 +90,8 @@ func (r *reader) report(v *value, all []engine, tool string, concurrency, rate, 
 	}
 	x.TTFT = r.statistics(latency.at("time_to_first_token"), "units", "mean")
 	x.TPOT = r.statistics(tpot, "units", "mean")
+	if whole := latency.at("request_latency"); tool == "inference-perf" && whole.given() {
+		x.countOnce(r.statistics(whole, "units", "mean").Mean)
+	}
 	return x
 }
