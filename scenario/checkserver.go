@@ -47,7 +47,7 @@ func (s *checker) checkHardware(p *Pool, k *kind) {
 		name string
 		used bool
 	}{{"prefill or interTokenLatency", m.constant}, {"coefficients", m.Coefficients != Coefficients{}},
-		{"stepTimes", m.StepTimes != ""}, {"source", m.Source != MeasuredSource}} {
+		{"stepTimes", m.StepTimes != ""}, {"source", m.Source != VLLMSource}} {
 		if way.used {
 			given = append(given, way.name)
 		}
@@ -68,9 +68,12 @@ func (s *checker) checkHardware(p *Pool, k *kind) {
 		refuse([]string{"accelerator"}, "given beside prefill or interTokenLatency",
 			"one or the other: both say how long a step takes")
 	}
-	if m.constant || len(given) > 0 && m.StepTimes == "" && m.Source == MeasuredSource && m.Accelerator == "" {
+	if m.constant || len(given) > 0 && m.StepTimes == "" && m.Source == VLLMSource && m.Accelerator == "" {
 		refuse(needHardware, "given beside "+given[0]+", where no accelerator is simulated",
 			"step times that come from an accelerator, or none of this")
+	}
+	if m.Calibration != "" && (len(given) > 0 || m.constant) {
+		bad("calibration", "given beside "+given[0], "source: vllm, whose parameters it replaces")
 	}
 	if m.NumCPUBlocks > 0 && m.SwapSpace > 0 {
 		bad("swapSpace", "given beside numCPUBlocks", "one of them")

@@ -204,6 +204,7 @@ type StepSource string
 
 // The sources.
 const (
+	VLLMSource         StepSource = "vllm"
 	MeasuredSource     StepSource = "measured"
 	RooflineSource     StepSource = "roofline"
 	InferenceSimSource StepSource = "inference-sim"
@@ -211,5 +212,5 @@ const (
 )
 
 func (StepSource) Values() []string {
-	return []string{"measured", "roofline", "inference-sim", "document-003"}
+	return []string{"vllm", "measured", "roofline", "inference-sim", "document-003"}
 }

@@ -17,12 +17,13 @@ import (
 // pooledHardware is the hardware of a pool's model servers. It is resolved once for all replicas, since a large pool
 // has thousands.
 type pooledHardware struct {
-	measured []latency.Measured // from stepTimes
-	ready    bool
-	timer    *latency.Timer
-	model    *hardware.Hardware // nil where step times were given without an accelerator
-	plan     hardware.MemoryPlan
-	oom      *hardware.OutOfMemoryError // only with oom: restart
+	measured    []latency.Measured       // from stepTimes
+	calibration *latency.CalibrationFile // from calibration
+	ready       bool
+	timer       *latency.Timer
+	model       *hardware.Hardware // nil where step times were given without an accelerator
+	plan        hardware.MemoryPlan
+	oom         *hardware.OutOfMemoryError // only with oom: restart
 }
 
 // defaultAccelerator is the accelerator of a batching model server whose scenario names none.
@@ -106,9 +107,10 @@ func (s *Scenario) prepare(p *Pool, m *ModelServer) error {
 		config.Kind = latency.KindTable
 		config.Points, h.model, err = p.measured(m)
 	default:
-		if m.Source != MeasuredSource {
-			config.Kind = latency.Kind(m.Source)
+		if config.Kind = latency.Kind(m.Source); m.Source == MeasuredSource {
+			config.Kind = latency.KindAuto
 		}
+		config.Calibration = h.calibration
 		h.model, err = p.names(m).Resolve()
 	}
 	if err != nil {
@@ -220,9 +222,20 @@ func sameAccelerator(a, b string) bool {
 	return strings.EqualFold(a, b) || err1 == nil && err2 == nil && x.Name == y.Name
 }
 
-// readStepTimes reads the file of stepTimes.
+// readStepTimes reads the files of stepTimes and calibration.
 func (s *checker) readStepTimes(k *kind, dir string) {
 	m := k.m
+	if m.Calibration != "" {
+		file := beside(dir, m.Calibration)
+		text, err := files.Read(file, MaxFileBytes)
+		if err == nil {
+			s.read = append(s.read, file)
+			m.hardware.calibration, err = latency.ParseCalibration(file, text)
+		}
+		if err != nil {
+			s.bad(k.at(s, "calibration"), err.Error(), "")
+		}
+	}
 	if m.StepTimes == "" {
 		return
 	}

@@ -179,6 +179,9 @@ type ModelServer struct {
 	// Step times as a CSV file with the header model,system,backend,tp,phase,batch,context_tokens,ms, instead of the
 	// accelerator's. The path is relative to the scenario's own directory.
 	StepTimes string `json:"stepTimes"`
+	// Parameters of the step times and of the API server, as windtunnel calibrate --results writes them, instead of those
+	// that come with windtunnel. The path is relative to the scenario's own directory.
+	Calibration string `json:"calibration"`
 	// The variation of the steps' times.
 	Jitter Jitter `json:"jitter"`
 
@@ -223,7 +226,7 @@ func (m *ModelServer) defaults() {
 	m.LoRALoadTime = engine.DefaultLoRALoadTime.Duration()
 	m.LoRAActivateTime = engine.DefaultLoRAActivateTime.Duration()
 	m.EngineSteps = NoSteps
-	m.Source = MeasuredSource
+	m.Source = VLLMSource
 }
 
 // EPP is the behaviour of the pool's endpoint picker.

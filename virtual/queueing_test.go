@@ -230,11 +230,11 @@ func meanAndDeviation(list []float64) (mean, sd float64) {
 func TestLittlesLaw(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, server, load string }{
-		{"room for all", "batching: continuous, outputTokens: 20..200", "rate: 20"},
-		{"queues", "batching: continuous, maxNumSeqs: 4, outputTokens: 20..200", "rate: 12"},
-		{"too little memory", "batching: continuous, numGPUBlocks: 300, maxModelLen: 4096, outputTokens: 200..900",
+		{"room for all", "batching: continuous, source: measured, outputTokens: 20..200", "rate: 20"},
+		{"queues", "batching: continuous, source: measured, maxNumSeqs: 4, outputTokens: 20..200", "rate: 12"},
+		{"too little memory", "batching: continuous, source: measured, numGPUBlocks: 300, maxModelLen: 4096, outputTokens: 200..900",
 			"concurrency: 40"},
-		{"static", "batching: static, maxNumSeqs: 8, outputTokens: 20..200", "concurrency: 40"},
+		{"static", "batching: static, source: measured, maxNumSeqs: 8, outputTokens: 20..200", "concurrency: 40"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -51,21 +51,29 @@ func (c *CalibrateOptions) check() error {
 	if c.TP < 1 || c.TP > 64 {
 		return exit.Errorf(exit.Usage, "--tensor-parallel-size: found %d; expected 1 to 64", c.TP)
 	}
-	if _, err := os.Stat(c.File); err == nil && !c.Force {
-		return exit.Hint(exit.Usage, fmt.Errorf("%s exists already", c.File),
-			"choose another file with --file, or overwrite it with --force")
-	}
-	// Measuring takes minutes, so check first that the file can be written. A failure must not leave an empty file.
-	probe, err := os.CreateTemp(filepath.Dir(c.File), ".windtunnel-*")
-	if err != nil {
-		return exit.Errorf(exit.Input, "--file %s cannot be written: %w", c.File, err)
-	}
-	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
-		return exit.Errorf(exit.Input, "--file: %w", err)
+	if err := checkWritable(c.File, c.Force); err != nil {
+		return err
 	}
 	if scheme, _, given := strings.Cut(c.Endpoint, "://"); given && scheme != "http" && scheme != "https" {
 		return exit.Errorf(exit.Usage, "--endpoint: found %q; expected an address such as 127.0.0.1:8000, or a URL "+
 			"that begins with http:// or https://", c.Endpoint)
+	}
+	return nil
+}
+
+// checkWritable returns an error if a file cannot be written, or would be overwritten without force. Measuring and
+// fitting take minutes, so this is checked first. A failure must not leave an empty file.
+func checkWritable(file string, force bool) error {
+	if _, err := os.Stat(file); err == nil && !force {
+		return exit.Hint(exit.Usage, fmt.Errorf("%s exists already", file),
+			"choose another file with --file, or overwrite it with --force")
+	}
+	probe, err := os.CreateTemp(filepath.Dir(file), ".windtunnel-*")
+	if err != nil {
+		return exit.Errorf(exit.Input, "--file %s cannot be written: %w", file, err)
+	}
+	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
+		return exit.Errorf(exit.Input, "--file: %w", err)
 	}
 	return nil
 }

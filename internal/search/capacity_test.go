@@ -76,7 +76,7 @@ func TestCapacityOfARegularTrace(t *testing.T) {
 	file := filepath.Join(dir, "mine.yaml")
 	for name, text := range map[string]string{"trace.jsonl": trace.String(), "mine.yaml": `apiVersion: windtunnel/v1alpha1
 kind: Scenario
-pools: [{name: default, flow: plain, replicas: 1, modelServer: {batching: continuous, accelerator: H100, model: llama-3.1-8b}}]
+pools: [{name: default, flow: plain, replicas: 1, modelServer: {batching: continuous, accelerator: H100, source: measured, model: llama-3.1-8b}}]
 workload: {trace: {file: trace.jsonl, format: mooncake}}`} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -1,6 +1,7 @@
 package silicon
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -160,7 +161,34 @@ func (r *reader) csv(v *value) Row {
 	}
 	x.TTFT = Time{r.need(v.at("ttft_ms"), "milliseconds"), r.number(v.at("median_ttft_ms"))}
 	x.TPOT = Time{r.need(v.at("tpot_ms"), "milliseconds"), r.number(v.at("median_tpot_ms"))}
+	x.KVCacheDType, x.Batched = v.at("kv_cache_dtype").text, r.whole(v.at("max_num_batched_tokens"))
+	r.assume(&x)
 	return x
+}
+
+// assume sets what the columns of silicon.csv do not say about the servers of that sample, but their times do
+// (docs/silicon.md).
+func (r *reader) assume(x *Row) {
+	a, err := hardware.AcceleratorNamed(x.Accelerator)
+	if err == nil && a.FP4TFLOPS > 0 && x.KVCacheDType == "" {
+		x.KVCacheDType = "fp8"
+	}
+	if x.Bench = x.Low > 0; !x.Bench && x.TTFT.Median == 0 {
+		x.TTFT, x.TPOT = Time{Median: x.TTFT.Mean}, Time{Median: x.TPOT.Mean}
+		x.Batched = cmp.Or(x.Batched, 2048)
+	}
+	if x.DataParallel > 0 {
+		return
+	}
+	// Where the weights fill the GPUs, the sample has the tensor parallel size of attention alone.
+	for ranks := 1; ranks <= 8; ranks *= 2 {
+		y := *x
+		y.DataParallel = ranks
+		if _, err := NewServer(&y); err == nil {
+			x.DataParallel = ranks
+			return
+		}
+	}
 }
 
 // vllm reads what vllm bench serve writes (github.com/vllm-project/vllm, vllm/benchmarks/serve.py at 009e6d4). Its
@@ -169,7 +197,7 @@ func (r *reader) vllm(v *value) Row {
 	x := r.row(v)
 	x.Model, x.Accelerator, x.Precision = v.at("model_id").text, v.at("accelerator").text, v.at("precision").text
 	x.TensorParallel, x.DataParallel = r.whole(v.at("tensor_parallel_size")), r.whole(v.at("data_parallel_size"))
-	x.Version = v.at("vllm_version").text
+	x.Version, x.Bench = v.at("vllm_version").text, true
 	x.Requests = r.whole(v.at("num_prompts"))
 	r.load(&x, v.at("max_concurrency"), v.at("request_rate"))
 	completed := r.need(v.at("completed"), "the number of completed requests")

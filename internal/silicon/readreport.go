@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// engine holds the fields of a model server that llm-d-benchmark's reports 0.1 and 0.2 have under different names.
-type engine struct{ role, model, accelerator, parallelism, version *value }
+// servedBy holds the fields of a model server that llm-d-benchmark's reports 0.1 and 0.2 have under different names.
+type servedBy struct{ role, model, accelerator, parallelism, version *value }
 
 // report01 reads llm-d-benchmark's report 0.1 (github.com/llm-d/llm-d-benchmark, schema_v0_1.py at 8bc9f1d). It has the
 // load as the arguments of the harness.
 func (r *reader) report01(v *value) Row {
 	s := v.at("scenario")
-	var all []engine
+	var all []servedBy
 	for i := range max(1, len(s.at("host.type").items)) {
 		n := strconv.Itoa(i)
 		a := s.at("host.accelerator." + n)
-		all = append(all, engine{s.at("host.type." + n), s.at("model.name"), a.at("model"), a.at("parallelism"),
+		all = append(all, servedBy{s.at("host.type." + n), s.at("model.name"), a.at("model"), a.at("parallelism"),
 			s.at("platform.engine." + n + ".version")})
 	}
 	args := s.at("load.args")
@@ -38,7 +38,7 @@ func (r *reader) report01(v *value) Row {
 
 // report02 reads llm-d-benchmark's report 0.2 and 0.2.1 (schema_v0_2.py at 8bc9f1d).
 func (r *reader) report02(v *value) Row {
-	var all []engine
+	var all []servedBy
 	for _, c := range v.at("scenario.stack").items {
 		s := c.at("standardized")
 		if s.at("kind").text != "inference_engine" {
@@ -48,7 +48,7 @@ func (r *reader) report02(v *value) Row {
 			r.fail(s.at("replicas"), fmt.Sprint(n), "1: windtunnel compares single servers")
 		}
 		a := s.at("accelerator")
-		all = append(all, engine{s.at("role"), s.at("model.name"), a.at("model"), a.at("parallelism"),
+		all = append(all, servedBy{s.at("role"), s.at("model.name"), a.at("model"), a.at("parallelism"),
 			s.at("tool_version")})
 	}
 	load := v.at("scenario.load.standardized")
@@ -56,7 +56,7 @@ func (r *reader) report02(v *value) Row {
 		v.at("results.request_performance.aggregate"))
 }
 
-func (r *reader) report(v *value, all []engine, tool string, concurrency, rate, results *value) Row {
+func (r *reader) report(v *value, all []servedBy, tool string, concurrency, rate, results *value) Row {
 	x := r.row(v)
 	if len(all) > 1 || len(all) == 1 && all[0].role.given() && all[0].role.text != "replica" {
 		r.fail(all[0].role, fmt.Sprintf("%d servers, the first of role %.40q", len(all), all[0].role.text),

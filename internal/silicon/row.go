@@ -52,8 +52,13 @@ type Row struct {
 	RequestRate float64 `json:"requestRate,omitempty"`
 	Requests    int     `json:"requests"` // 0: ten for each in flight
 	Version     string  `json:"version,omitempty"`
-	TTFT        Time    `json:"ttft"`
-	TPOT        Time    `json:"tpot"` // of tokens after the first
+	// Bench reports that vllm bench serve, or a client like it, sent the load from one Python process.
+	Bench bool `json:"bench,omitempty"`
+	// KVCacheDType and Batched are vLLM's --kv-cache-dtype and --max-num-batched-tokens; empty and 0 are the defaults.
+	KVCacheDType string `json:"kvCacheDType,omitempty"`
+	Batched      int    `json:"maxNumBatchedTokens,omitempty"`
+	TTFT         Time   `json:"ttft"`
+	TPOT         Time   `json:"tpot"` // of tokens after the first
 }
 
 // Precisions returns the precisions of weights: fp4 is NVFP4 or MXFP4, int4 has 16-bit activations.
@@ -62,10 +67,10 @@ func Precisions() []string { return []string{"bf16", "fp8", "fp4", "int4"} }
 // GPUs returns the number of GPUs of the server.
 func (r *Row) GPUs() int { return r.TensorParallel * r.DataParallel }
 
-// Hardware returns the row's model on its GPUs, with a KV cache in 16 bits.
+// Hardware returns the row's model on its GPUs.
 func (r *Row) Hardware() (*hardware.Hardware, error) {
 	n := hardware.Names{Model: r.Model, Accelerator: r.Accelerator, TP: r.TensorParallel, DP: r.DataParallel,
-		EP: r.ExpertParallel > 1, Quantization: r.Precision}
+		EP: r.ExpertParallel > 1, Quantization: r.Precision, KVCacheDType: r.KVCacheDType}
 	if model, err := modelshape.Named(r.Model); err == nil && measured.PrecisionOf(model.Quantization) == r.Precision {
 		n.Quantization = "" // MXFP4 of gpt-oss is fp4, too
 	}
@@ -131,7 +136,7 @@ func (r *Row) Check() error {
 		{"output tokens", float64(r.OutputTokens), 2, maxTokens},
 		{"shortest length as a share of the longest", r.Low, 0.01, 1},
 		{"concurrency", float64(r.Concurrency), 0, maxInFlight}, {"request rate", r.RequestRate, 0, maxInFlight},
-		{"requests", float64(r.Requests), 0, maxTokens},
+		{"requests", float64(r.Requests), 0, maxTokens}, {"max num batched tokens", float64(r.Batched), 0, maxTokens},
 		{"TTFT in ms", r.TTFT.Value(), 0.001, maxTTFT}, {"TPOT in ms", r.TPOT.Value(), 0.001, maxTPOT},
 		{"median TTFT in ms", r.TTFT.Median, 0, maxTTFT}, {"median TPOT in ms", r.TPOT.Median, 0, maxTPOT},
 	} {
@@ -181,14 +186,7 @@ var builtin []byte
 
 // Builtin returns the rows of data/silicon.csv, which data/NOTICE.md describes.
 func Builtin() ([]Row, error) {
-	rows, err := Read("silicon.csv", builtin, Defaults{})
-	for i := range rows {
-		// The weights fill one H200 twice: the source has the tensor parallel size of attention alone.
-		if r := &rows[i]; r.Model == "Qwen/Qwen3-235B-A22B" && r.GPUs() == 1 {
-			r.DataParallel = 2
-		}
-	}
-	return rows, err
+	return Read("silicon.csv", builtin, Defaults{})
 }
 
 // rounded returns a mean length as whole tokens.

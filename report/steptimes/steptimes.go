@@ -119,8 +119,7 @@ func (s *Summary) String() string {
 	text := s.Name
 	if s.Expected != nil {
 		text += "; " + s.Expected.String()
-	}
-	if len(words) > 0 {
+	} else if len(words) > 0 {
 		text += "; with other sources " + strings.Join(words, ", ")
 	}
 	return terminal.Printable(text)

@@ -15,9 +15,9 @@ func TestPredictorOfTheEnvironment(t *testing.T) {
 	}{
 		{nil, "<nil>"},
 		{map[string]string{"PREDICTION_SERVER_URL": "http://a:1/, http://b:2", "TRAINING_SERVER_URL": "http://c:3"},
-			"&{Prediction:[http://a:1 http://b:2] Training:http://c:3 Together:0.001s Poll:60s}"},
+			"&{Prediction:[http://a:1 http://b:2] Training:http://c:3 Together:0.001s Poll:60s Timeout:0s}"},
 		{map[string]string{"PREDICTION_SERVER_URL": "http://a:1", "LATENCY_COALESCE_WINDOW_MS": "0",
-			"LATENCY_METRICS_INTERVAL_SEC": "5"}, "&{Prediction:[http://a:1] Training: Together:0s Poll:5s}"},
+			"LATENCY_METRICS_INTERVAL_SEC": "5"}, "&{Prediction:[http://a:1] Training: Together:0s Poll:5s Timeout:0s}"},
 		{map[string]string{"PREDICTION_SERVER_URL": "http://a:1", "LATENCY_COALESCE_WINDOW_MS": "-1"},
 			"expected a whole number from 0"},
 		{map[string]string{"PREDICTION_SERVER_URL": "http://a:1", "LATENCY_METRICS_INTERVAL_SEC": "0"},

@@ -4,6 +4,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/machine/bounded"
+	"github.com/windtunnel/windtunnel/core/modelserver/apiserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 )
@@ -58,6 +59,8 @@ type Core struct {
 	timers  machine.Heap[timer]
 	timings uint64 // number of timers set so far
 
+	api apiserver.Queue
+
 	life
 }
 
@@ -65,6 +68,7 @@ type Core struct {
 type timer struct {
 	call    *call
 	inquiry *inquiry
+	seq     *Sequence // in the API server
 }
 
 // maxKnown is the number of servers whose answers the Core remembers.
@@ -83,7 +87,11 @@ func New(c Config) (*Core, error) {
 	cfg := eng.Config()
 	counts := stats.New(&cfg)
 	counts.SampleBlocks(c.SampleBlocks)
-	return &Core{c: c, cfg: cfg, eng: eng, stats: counts,
+	var api apiserver.Costs
+	if t, ok := cfg.Timer.(interface{ APICosts() apiserver.Costs }); ok {
+		api = t.APICosts()
+	}
+	return &Core{api: apiserver.New(api), c: c, cfg: cfg, eng: eng, stats: counts,
 		holds: map[uint64]*Hold{}, byBlock: map[int]*Hold{}, named: map[string]*Hold{},
 		inquiries: map[Inquiry]*inquiry{}, waiting: map[string][]*inquiry{},
 		calls: map[Call]*call{}, known: bounded.New[string, struct{}](bounded.Limits{Entries: maxKnown}, nil)}, nil
@@ -183,12 +191,16 @@ func (s *Core) advance(now machine.Time) {
 }
 
 func (s *Core) due(t timer) {
-	if t.call != nil {
+	switch {
+	case t.call != nil:
 		t.call.timer = 0
 		s.late(t.call)
-	} else {
+	case t.inquiry != nil:
 		t.inquiry.timer = 0
 		s.inVain(t.inquiry)
+	default:
+		t.seq.reads = 0
+		s.enter(t.seq)
 	}
 }
 

@@ -3,6 +3,7 @@ package enginecore
 import (
 	"cmp"
 
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
@@ -38,9 +39,11 @@ type Sequence struct {
 	Hold *Hold
 
 	state   sequenceState
-	entered bool  // the engine has received it
-	fetches *call // the call that it waits for before it enters the engine, or its fetch
-	stores  bool  // the Core writes its blocks to the external cache
+	entered bool           // the engine has received it
+	fetches *call          // the call that it waits for before it enters the engine, or its fetch
+	stores  bool           // the Core writes its blocks to the external cache
+	reads   machine.Handle // the timer until it leaves the API server
+	leaves  machine.Key    // the timer's key
 }
 
 type sequenceState uint8
@@ -48,6 +51,7 @@ type sequenceState uint8
 const (
 	unknown  sequenceState = iota
 	arriving               // a call is open before the engine gets it
+	reading                // in the API server
 	inEngine
 	ended
 )
@@ -116,15 +120,29 @@ func (s *Core) prefix(q *Sequence) []uint64 {
 	return list[:min(blocks, len(list))]
 }
 
-// begin gives a completion to the engine.
+// begin gives a completion to the engine, after the API server.
 func (s *Core) begin(q *Sequence) {
+	q.Counted.Arrived = s.now
+	if s.api.Free() {
+		s.enter(q)
+		return
+	}
+	wait := s.api.Enter(s.now, q.Submit.PromptTokens, s.eng.Stats().GenerationTokens)
+	s.timings++
+	q.state = reading
+	q.leaves = machine.Key{First: int64(s.now.Add(wait)), Second: s.timings}
+	s.timers.Put(&q.reads, q.leaves, timer{seq: q})
+}
+
+// enter gives a completion to the engine.
+func (s *Core) enter(q *Sequence) {
 	// Ids depend on request ids. Two requests in flight with the same id must still get different ones.
 	for s.has(q.Submit.ID) || s.holds[uint64(q.Submit.ID)] != nil {
 		q.Submit.ID++
 	}
 	q.Submit.Remote.Handle = uint64(q.Submit.ID)
 	s.sequences.Set(q.Submit.ID, q)
-	q.state, q.entered, q.Counted.Arrived = inEngine, true, s.now
+	q.state, q.entered, q.Counted.Queued = inEngine, true, s.now
 	if s.stats.SamplesBlocks() {
 		q.Counted.Blocks = q.Submit.Hashes
 	}
@@ -138,6 +156,11 @@ func (s *Core) Replace(q, by *Sequence) {
 	by.Owner = owner
 	if was, _ := s.sequences.Get(q.Submit.ID); was == q {
 		s.sequences.Set(q.Submit.ID, by)
+	}
+	if by.state == reading {
+		s.timers.Remove(&q.reads)
+		by.reads = 0
+		s.timers.Put(&by.reads, by.leaves, timer{seq: by})
 	}
 	if c := q.fetches; c != nil {
 		if c.seq == q {
@@ -175,6 +198,9 @@ func (s *Core) abort(q *Sequence) {
 	case arriving:
 		s.leave(q)
 		s.end(q, engine.Aborted, engine.ReasonNone)
+	case reading:
+		s.timers.Remove(&q.reads)
+		s.end(q, engine.Aborted, engine.ReasonNone)
 	case inEngine:
 		s.input(engine.Abort{ID: q.Submit.ID})
 	}
@@ -182,7 +208,7 @@ func (s *Core) abort(q *Sequence) {
 
 func (s *Core) resume(q *Sequence) {
 	switch q.state {
-	case arriving:
+	case arriving, reading:
 		q.Submit.HoldAfterFirst = false
 	case inEngine:
 		s.input(engine.Resume{ID: q.Submit.ID})

@@ -137,3 +137,17 @@ func (r *Roofline) expertsTouched(tokens int64) int64 {
 	}
 	return max(min(active, experts), (experts*(one-missed)+one/2)>>30)
 }
+
+// betweenNodes returns the further time of a step whose collectives cross nodes. Tables and calibrations are of one
+// node.
+func betweenNodes(h *hardware.Hardware) func(tokens, sampled int64) engine.Fixed {
+	if h.Group.Nodes < 2 {
+		return func(int64, int64) engine.Fixed { return 0 }
+	}
+	one := h.Group
+	one.Nodes, one.Within = 1, h.Accelerator.Fabric
+	return func(tokens, sampled int64) engine.Fixed {
+		return engine.Fixed(max(0, communication(h, &h.Group, tokens, sampled)-
+			communication(h, &one, tokens, sampled))) << engine.FixedShift
+	}
+}

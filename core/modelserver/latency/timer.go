@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/apiserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
@@ -15,6 +16,7 @@ type Kind string
 // The values of Kind. Auto is the built-in table of the hardware if there is one, else its roofline.
 const (
 	KindAuto         Kind = ""
+	KindVLLM         Kind = "vllm"
 	KindConstant     Kind = "constant"
 	KindPerToken     Kind = "per-token"
 	KindTable        Kind = "table"
@@ -32,6 +34,10 @@ type Config struct {
 	// Hardware is required by table, roofline and auto. With other kinds it is optional, and New checks their figures
 	// against it.
 	Hardware *hardware.Hardware
+	// Calibration, for KindVLLM, is the serving stack's; nil is the built-in one. Release is the vLLM release's
+	// properties.
+	Calibration *CalibrationFile
+	Release     Release
 
 	Jitter Jitter
 	// Seed and Component key the draws of the jitter.
@@ -60,6 +66,7 @@ func isZero(d dist.Dist) bool { return d.IsConstant() && d.Quantile(0) == 0 }
 type Timer struct {
 	inner    engine.StepTimer
 	hardware *hardware.Hardware
+	api      apiserver.Costs
 	source   string
 	jitter   *Jitter
 	doubt    string
@@ -70,13 +77,13 @@ type Timer struct {
 
 // New returns a timer, or an error that names the figure that is missing, malformed or faster than the hardware.
 func New(c Config) (*Timer, error) {
-	t := &Timer{hardware: c.Hardware, seed: c.Seed, name: c.Component, auto: c.Kind == KindAuto && c.Points == nil}
+	t := &Timer{hardware: c.Hardware, seed: c.Seed, name: c.Component, auto: c.Kind == KindVLLM && c.Calibration == nil}
 	if c.Hardware != nil {
 		if err := c.Hardware.Check(); err != nil {
 			return nil, fmt.Errorf("latency: %w", err)
 		}
 	} else if c.Kind == KindAuto || c.Kind == KindTable && c.Points == nil || c.Kind == KindRoofline ||
-		c.Kind == KindInferenceSim {
+		c.Kind == KindInferenceSim || c.Kind == KindVLLM {
 		return nil, fmt.Errorf("latency: kind %q needs a model and an accelerator; name them, or use kind %s or %s",
 			c.Kind, KindConstant, KindPerToken)
 	}
@@ -110,6 +117,17 @@ func (t *Timer) choose(c Config) (err error) {
 	case KindPerToken:
 		t.inner, t.source = c.PerToken, "per-token coefficients"
 		return c.PerToken.check(h)
+	case KindVLLM:
+		t.source = fmt.Sprintf("vLLM with %s on %s, TP %d", h.Model.Name, h.Accelerator.Name, h.Group.TP)
+		calibration := c.Calibration
+		if calibration == nil {
+			calibration = builtinCalibration
+		} else {
+			t.source += calibration.String()
+		}
+		t.api = calibration.Parameters.APICosts()
+		t.inner, err = NewServing(h, &calibration.Parameters, c.Release)
+		return err
 	case KindRoofline:
 		return t.roofline()
 	case KindInferenceSim:
@@ -136,15 +154,8 @@ func (t *Timer) choose(c Config) (err error) {
 		if err != nil {
 			return err
 		}
-		if h != nil && h.Group.Nodes > 1 {
-			// Tables are of one node. Add the extra time of communication over several nodes.
-			one := h.Group
-			one.Nodes, one.Within = 1, h.Accelerator.Fabric
-			table.extra = func(tokens, sampled int64) engine.Fixed {
-				return engine.Fixed(max(0,
-					communication(h, &h.Group, tokens, sampled)-communication(h, &one, tokens,
-						sampled))) << engine.FixedShift
-			}
+		if h != nil {
+			table.extra = betweenNodes(h)
 		}
 		t.inner, t.source = table, source
 		return nil
@@ -181,6 +192,9 @@ func (t *Timer) Source() string { return t.source }
 // Default reports whether the figures are those that windtunnel chooses for the hardware, whose expected error
 // package measured knows.
 func (t *Timer) Default() bool { return t.auto }
+
+// APICosts returns the times of the API server; zero except with KindVLLM.
+func (t *Timer) APICosts() apiserver.Costs { return t.api }
 
 // Doubt returns the reason not to trust the figures, or "".
 func (t *Timer) Doubt() string { return t.doubt }

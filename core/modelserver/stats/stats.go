@@ -90,8 +90,8 @@ type Sequence struct {
 	Adapter string
 	// Blocks are the prompt's block hashes, needed if a sample of blocks is followed.
 	Blocks []uint64
-	// Arrived is the time at which the engine received the completion.
-	Arrived machine.Time
+	// Arrived is the time at which the API server received the completion, and Queued that at which the engine did.
+	Arrived, Queued machine.Time
 
 	scheduled, firstAt, lastAt machine.Time
 	begun, first               bool // scheduled and firstAt are known
@@ -266,10 +266,10 @@ func (s *Stats) ended(q *Sequence, f *engine.Effect, reason int) {
 		s.paramMaxTokens.observe(float64(q.MaxTokens))
 	}
 	if !q.begun {
-		s.queue.observe((f.At - q.Arrived).Seconds())
+		s.queue.observe((f.At - q.Queued).Seconds())
 		return
 	}
-	s.queue.observe((q.scheduled - q.Arrived).Seconds())
+	s.queue.observe((q.scheduled - q.Queued).Seconds())
 	s.inference.observe((f.At - q.scheduled).Seconds())
 	if !q.first {
 		s.prefill.observe((f.At - q.scheduled).Seconds())

@@ -28,7 +28,7 @@ func newBench(t testing.TB, c engine.Config) *bench {
 }
 
 func (b *bench) submit(now machine.Time, m *engine.Submit, q *Sequence) {
-	q.PromptTokens, q.MaxTokens, q.Arrived = m.PromptTokens, m.MaxTokens, now
+	q.PromptTokens, q.MaxTokens, q.Arrived, q.Queued = m.PromptTokens, m.MaxTokens, now, now
 	if q.EveryToken {
 		m.Interest = engine.EveryToken
 	}

@@ -61,7 +61,7 @@ func (r *Result) steps(so *modelserver.ServerOptions) error {
 			return err
 		}
 	case hw != nil:
-		config.Hardware = hw
+		config.Kind, config.Hardware = latency.KindVLLM, hw
 	default:
 		config.Kind, config.Constant = latency.KindConstant,
 			latency.Constant{TimeToFirstToken: defaultTTFT, InterTokenLatency: defaultITL}

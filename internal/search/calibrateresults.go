@@ -1,0 +1,93 @@
+package search
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/windtunnel/windtunnel/core/modelserver/latency"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/internal/silicon"
+)
+
+// maxResultBytes limits the size of a file of benchmark results, which may have the times of each token.
+const maxResultBytes = 256 << 20
+
+// CalibrateResultsOptions say which benchmark results a calibration is fitted to, and where it is written.
+type CalibrateResultsOptions struct {
+	// Results are files of benchmark results. Defaults are what these do not say.
+	Results  []string
+	Defaults silicon.Defaults
+	// File is the calibration file. Force overwrites it.
+	File  string
+	Force bool
+	// Guesses makes the fit begin at guesses, and not at the parameters that come with windtunnel.
+	Guesses  bool
+	Progress func(percent int, what string)
+}
+
+// CalibratedResults is the result of CalibrateResults.
+type CalibratedResults struct {
+	fit  *silicon.Calibrated
+	file string
+}
+
+// CalibrateResults fits the parameters of the step times and of the API server to benchmark results, and writes them to
+// a file.
+func CalibrateResults(ctx context.Context, c CalibrateResultsOptions) (*CalibratedResults, error) {
+	if err := checkWritable(c.File, c.Force); err != nil {
+		return nil, err
+	}
+	rows, err := ReadResults(c.Results, c.Defaults)
+	if err != nil {
+		return nil, err
+	}
+	prior := latency.BuiltinCalibration()
+	if c.Guesses {
+		prior = latency.PriorCalibration()
+	}
+	fit, err := silicon.Calibrate(ctx, rows, &prior, c.Progress)
+	switch {
+	case ctx.Err() != nil:
+		return nil, exit.Told(exit.Interrupted, ctx.Err())
+	case err != nil:
+		return nil, exit.With(exit.Input, err)
+	}
+	out, err := os.Create(c.File)
+	if err == nil {
+		err = errors.Join(fit.WriteFile(out), out.Close())
+	}
+	if err != nil {
+		return nil, exit.Errorf(exit.Input, "--file: %w", err)
+	}
+	return &CalibratedResults{fit, c.File}, nil
+}
+
+// ReadResults reads files of benchmark results. Errors name file, line and field.
+func ReadResults(names []string, d silicon.Defaults) (rows []silicon.Row, err error) {
+	for _, name := range names {
+		text, err := files.Read(name, maxResultBytes)
+		if err != nil {
+			return nil, exit.With(exit.Input, err)
+		}
+		some, err := silicon.Read(name, text, d)
+		if err != nil {
+			return nil, exit.With(exit.Input, err)
+		}
+		rows = append(rows, some...)
+	}
+	return rows, nil
+}
+
+// Write prints the errors and the parameters for people.
+func (x *CalibratedResults) Write(to io.Writer) error {
+	if err := x.fit.WriteText(to); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(to, "written to %s; a scenario takes it with pools[].modelServer.calibration: %s\n", x.file,
+		x.file)
+	return err
+}

@@ -1,0 +1,279 @@
+package silicon
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+
+	"gonum.org/v1/gonum/mat"
+
+	"github.com/windtunnel/windtunnel/core/modelserver/latency"
+)
+
+// parameters is the number of parameters of a calibration.
+const parameters = len(latency.Calibration{})
+
+// Predict plays servers with a calibration, on all processors, and returns the predictions in the servers' order.
+func Predict(ctx context.Context, servers []*Server, c *latency.Calibration) ([]Compared, error) {
+	out := make([]Compared, len(servers))
+	errs := make([]error, len(servers))
+	next := make(chan int, len(servers))
+	for i := range servers {
+		next <- i
+	}
+	close(next)
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for i := range next {
+				if ctx.Err() != nil {
+					return
+				}
+				out[i].Row = *servers[i].row
+				out[i].TTFT, out[i].TPOT, errs[i] = servers[i].Play(c)
+			}
+		})
+	}
+	wg.Wait()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+		return nil, errs[i]
+	}
+	return out, nil
+}
+
+// Fitter fits calibrations to results: a robust least squares (Huber) of the logarithms of predicted over measured
+// times, by Levenberg and Marquardt's method, with the parameters as logarithms, each within its bounds.
+type Fitter struct {
+	servers []*Server
+	prior   latency.Calibration
+	// The slopes of each residual by each parameter, from an earlier fit.
+	slopes [][]float64
+}
+
+// Fitted is a fitted calibration.
+type Fitted struct {
+	Calibration latency.Calibration
+	// Spread is, of each parameter, the standard deviation of its logarithm that the results leave. The parameter is
+	// not determined if that is about priorSpread.
+	Spread [parameters]float64
+}
+
+// priorSpread is the standard deviation of a parameter's logarithm around the prior. It keeps parameters that the
+// results do not determine.
+const priorSpread = 0.7
+
+// NewFitter returns a Fitter of all servers. Parameters that the results do not determine stay near the prior.
+func NewFitter(servers []*Server, prior *latency.Calibration) *Fitter {
+	return &Fitter{servers: servers, prior: *prior}
+}
+
+// Fit fits to all results in at most that many steps, from a beginning, and reports each step and its cost.
+func (f *Fitter) Fit(ctx context.Context, from *latency.Calibration, steps int, report func(step int, cost float64)) (
+	*Fitted, error) {
+	p := problem{f, f.servers, nil, *from, nil, 0, 1e-3}
+	err := p.begin(ctx)
+	for step := 0; err == nil && step < steps; step++ {
+		report(step, p.cost)
+		if p.slopes, err = f.slopesAt(ctx, &p.at, p.residuals); err != nil {
+			break
+		}
+		was := p.cost
+		if err = p.step(ctx); was-p.cost < was/500 {
+			break
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	report(steps, p.cost)
+	f.slopes = p.slopes
+	return &Fitted{p.at, p.spread()}, nil
+}
+
+// Without fits to the results of all servers but some, and returns what that fit predicts for these. It begins at the
+// fit to all, and takes the slopes from there.
+func (f *Fitter) Without(ctx context.Context, all *Fitted, leave func(*Row) bool) ([]Compared, error) {
+	var left []*Server
+	p := problem{Fitter: f, at: all.Calibration, damping: 1e-3}
+	for i, s := range f.servers {
+		if leave(s.row) {
+			left = append(left, s)
+			continue
+		}
+		p.servers = append(p.servers, s)
+		p.slopes = append(p.slopes, f.slopes[2*i], f.slopes[2*i+1])
+	}
+	if err := p.begin(ctx); err != nil {
+		return nil, err
+	}
+	for range 4 {
+		was := p.cost
+		if err := p.step(ctx); err != nil {
+			return nil, err
+		}
+		if was-p.cost < was/500 {
+			break
+		}
+	}
+	return Predict(ctx, left, &p.at)
+}
+
+// slopesAt returns the slopes of the residuals of all servers by each parameter's logarithm.
+func (f *Fitter) slopesAt(ctx context.Context, c *latency.Calibration, at []float64) ([][]float64, error) {
+	slopes := make([][]float64, len(at))
+	for i := range slopes {
+		slopes[i] = make([]float64, parameters)
+	}
+	const by = 1.04
+	for p := range parameters {
+		moved := *c
+		if moved[p] *= by; moved[p] > latency.Parameters[p].High {
+			moved[p] = c[p] / by
+		}
+		there, err := residuals(ctx, f.servers, &moved)
+		if err != nil {
+			return nil, err
+		}
+		for i := range at {
+			slopes[i][p] = (there[i] - at[i]) / math.Log(moved[p]/c[p])
+		}
+	}
+	return slopes, nil
+}
+
+// problem is a fit under way.
+type problem struct {
+	*Fitter
+	servers   []*Server
+	slopes    [][]float64
+	at        latency.Calibration
+	residuals []float64
+	cost      float64
+	damping   float64
+}
+
+func (p *problem) begin(ctx context.Context) (err error) {
+	p.residuals, err = residuals(ctx, p.servers, &p.at)
+	p.cost = p.costOf(p.residuals, &p.at)
+	return err
+}
+
+func (p *problem) costOf(residuals []float64, c *latency.Calibration) float64 {
+	sum := huber(residuals)
+	for i := range c {
+		d := math.Log(c[i]/p.prior[i]) / priorSpread
+		sum += d * d / 2
+	}
+	return sum
+}
+
+// normal returns the normal equations: the matrix, and the right side.
+func (p *problem) normal() (*mat.SymDense, *mat.VecDense) {
+	matrix, right := mat.NewSymDense(parameters, nil), mat.NewVecDense(parameters, nil)
+	for a := range parameters {
+		const stiff = 1 / (priorSpread * priorSpread)
+		sum := -stiff * math.Log(p.at[a]/p.prior[a])
+		for i, r := range p.residuals {
+			sum -= weight(i, r) * p.slopes[i][a] * r
+		}
+		right.SetVec(a, sum)
+		for b := a; b < parameters; b++ {
+			sum := 0.0
+			for i, r := range p.residuals {
+				sum += weight(i, r) * p.slopes[i][a] * p.slopes[i][b]
+			}
+			if a == b {
+				sum += stiff
+			}
+			matrix.SetSym(a, b, sum)
+		}
+	}
+	return matrix, right
+}
+
+// step takes a step that lowers the cost, if it finds one.
+func (p *problem) step(ctx context.Context) error {
+	matrix, right := p.normal()
+	for range 6 {
+		damped := mat.NewSymDense(parameters, nil)
+		damped.CopySym(matrix)
+		for i := range parameters {
+			damped.SetSym(i, i, matrix.At(i, i)*(1+p.damping))
+		}
+		var solver mat.Cholesky
+		var move mat.VecDense
+		if solver.Factorize(damped) && solver.SolveVecTo(&move, right) == nil {
+			moved := p.at
+			for i := range moved {
+				moved[i] *= math.Exp(max(-0.7, min(0.7, move.AtVec(i))))
+			}
+			moved.Clamp()
+			there, err := residuals(ctx, p.servers, &moved)
+			if err != nil {
+				return err
+			}
+			if cost := p.costOf(there, &moved); cost < p.cost {
+				p.at, p.residuals, p.cost = moved, there, cost
+				p.damping = max(p.damping/5, 1e-6)
+				return nil
+			}
+		}
+		p.damping = p.damping*10 + 1e-4
+	}
+	return nil
+}
+
+// spread returns the standard deviations of the parameters' logarithms.
+func (p *problem) spread() (out [parameters]float64) {
+	matrix, _ := p.normal()
+	var solver mat.Cholesky
+	var covariance mat.SymDense
+	if solver.Factorize(matrix) && solver.InverseTo(&covariance) == nil {
+		for i := range out {
+			out[i] = math.Sqrt(covariance.At(i, i))
+		}
+	}
+	return out
+}
+
+// residuals returns the logarithms of predicted over measured times: TPOT and TTFT of each server in turn.
+func residuals(ctx context.Context, servers []*Server, c *latency.Calibration) ([]float64, error) {
+	all, err := Predict(ctx, servers, c)
+	out := make([]float64, 0, 2*len(all))
+	for i := range all {
+		x := &all[i]
+		out = append(out, math.Log(x.TPOT/x.Row.TPOT.Value()), math.Log(x.TTFT/x.Row.TTFT.Value()))
+	}
+	return out, err
+}
+
+// scales are the sizes of residuals above which they count linearly and no longer squared, of TPOT and TTFT: some
+// results are of servers that no model explains.
+var scales = [2]float64{0.05, 0.1}
+
+// weight is the weight of a residual in the least squares. A TTFT counts less than a TPOT.
+func weight(i int, r float64) float64 {
+	base := 1 / (scales[0] * scales[0])
+	if i%2 == 1 {
+		base /= 2.5
+	}
+	return base * min(1, scales[i%2]/math.Abs(r))
+}
+
+// huber is the cost of residuals.
+func huber(all []float64) (sum float64) {
+	for i, r := range all {
+		scale, base := scales[i%2], weight(i, 0)
+		if r = math.Abs(r); r < scale {
+			sum += base * r * r / 2
+		} else {
+			sum += base * scale * (r - scale/2)
+		}
+	}
+	return sum
+}
