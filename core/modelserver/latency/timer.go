@@ -155,8 +155,8 @@ func (t *Timer) choose(c Config) (err error) {
 func (t *Timer) roofline() error {
 	r, err := NewRoofline(*t.hardware)
 	t.inner = r
-	t.source = fmt.Sprintf("roofline of %s on %s, TP %d", t.hardware.Model.Name, t.hardware.Accelerator.Name,
-		t.hardware.Group.TP)
+	t.source = fmt.Sprintf("roofline of %s on %s, %s", t.hardware.Model.Name, t.hardware.Accelerator.Name,
+		t.hardware.Group.String())
 	return err
 }
 
