@@ -136,6 +136,12 @@ bench-peers: ## Hold virtual time against DynoSim on the same work (PEERS="-requ
 soak: ## Run whole stacks 10 minutes under ordinary and 10 under hostile load, and look at what grows (SOAK=1m for less)
 	$(GO) test ./bench/soak -v -run 'TestOrdinary|TestHostile' -timeout 2h -soak $(or $(SOAK),10m)
 
+.PHONY: silicon
+silicon: build ## Fit the parameters of step times to the measured GPUs of internal/silicon/data again, and renew docs/silicon.md
+	$(BIN) calibrate --results internal/silicon/data/silicon.csv --guesses --force --file core/modelserver/latency/data/calibration.json
+	WINDTUNNEL_SILICON=write $(GO) test ./internal/silicon -run TestPage -v -count 1 -timeout 30m
+	$(GO) test ./internal/silicon -count 1
+
 .PHONY: size
 size: ## Count the production lines: those with code, of Go files that are neither tests nor generated (DIR=core for a part)
 	@$(GO) run scripts/size.go $(DIR)

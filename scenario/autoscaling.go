@@ -225,6 +225,7 @@ func (p *Pool) Deployments() (out []Deployment) {
 		case d.Prefills:
 			d.Name += "-prefill"
 		}
+		d.Replicas *= d.server.ranks()
 		d.Places = d.Replicas
 		if d.group != nil || !d.Prefills {
 			d.Places += p.joins(d.Group)
@@ -375,11 +376,17 @@ func (s *checker) checkLifecycles(p *Pool, path string) {
 	for i := range p.Groups {
 		s.checkAutoscaling(p, &p.Groups[i].Autoscaling, fmt.Sprintf("%s.groups[%d].autoscaling", path, i))
 	}
+	for _, d := range p.Deployments() {
+		if d.Autoscaling != nil && d.server.ranks() > 1 {
+			s.bad(path, fmt.Sprintf("autoscaling of replicas with %d data-parallel ranks", d.server.ranks()),
+				"modelServer.dataParallelSize: 1, or a fixed number of replicas: servers start and end one by one")
+		}
+	}
 	if l := &p.Lifecycle; l.PreStop >= l.GracePeriod && s.written(path+".lifecycle") {
 		s.bad(path+".lifecycle.preStop", fmt.Sprintf("%v, with gracePeriod %v", l.PreStop, l.GracePeriod),
 			"less than gracePeriod, which includes it")
 	}
-	if n := p.Servers(); n > mostServers && p.Lives() {
+	if n := p.Servers(); n > mostServers {
 		s.bad(path, fmt.Sprintf("there may be %d servers at once, those that leave included", n),
 			fmt.Sprintf("up to %d", mostServers))
 	}

@@ -14,13 +14,15 @@ import (
 // Fields of a model server that need others.
 var (
 	// needBatching are fields that need requests to share steps.
-	needBatching = []string{"model", "accelerator", "tensorParallelSize", "nodes", "interconnect", "quantization",
+	needBatching = []string{"model", "modelConfig", "accelerator", "version", "tensorParallelSize", "dataParallelSize",
+		"dataParallelSizeLocal", "enableExpertParallel", "nodes", "interconnect", "quantization",
 		"kvCacheDType", "coefficients", "stepTimes", "source", "jitter", "profile", "chunkedPrefill",
 		"longPrefillTokenThreshold", "maxNumPartialPrefills", "maxLongPartialPrefills", "schedulingPolicy",
 		"numCPUBlocks", "swapSpace", "gpuMemoryUtilization", "kvCacheMemory", "enforceEager", "memoryLimit", "oom",
 		"engineSteps", "maxLoras", "maxCPULoras", "loraLoadTime", "loraActivateTime"}
 	// needHardware are fields that need a simulated accelerator.
-	needHardware = []string{"nodes", "interconnect", "quantization", "kvCacheDType", "swapSpace",
+	needHardware = []string{"modelConfig", "dataParallelSize", "enableExpertParallel", "nodes",
+		"interconnect", "quantization", "kvCacheDType", "swapSpace",
 		"gpuMemoryUtilization", "kvCacheMemory", "enforceEager", "memoryLimit", "oom"}
 )
 
@@ -75,6 +77,10 @@ func (s *checker) checkHardware(p *Pool, k *kind) {
 	if m.Calibration != "" && (len(given) > 0 || m.constant) {
 		bad("calibration", "given beside "+given[0], "source: vllm, whose parameters it replaces")
 	}
+	if m.DataParallelSizeLocal > max(1, m.DataParallelSize) {
+		bad("dataParallelSizeLocal", fmt.Sprintf("found %d", m.DataParallelSizeLocal),
+			fmt.Sprintf("at most dataParallelSize, %d", max(1, m.DataParallelSize)))
+	}
 	if m.NumCPUBlocks > 0 && m.SwapSpace > 0 {
 		bad("swapSpace", "given beside numCPUBlocks", "one of them")
 	}
@@ -98,6 +104,7 @@ func (s *checker) checkNames(p *Pool, k *kind) {
 	ok = known(s, k, "interconnect.between", m.Interconnect.Between, hardware.FabricNamed) && ok
 	ok = known(s, k, "quantization", m.Quantization, modelshape.ParseQuantization) && ok
 	ok = known(s, k, "kvCacheDType", m.KVCacheDType, modelshape.ParseDType) && ok
+	ok = known(s, k, "version", m.Version, new(hardware.Accelerator).VLLM) && ok
 	if m.Interconnect.Between != "" && m.Nodes < 2 {
 		s.bad(k.at(s, "interconnect.between"), "given for a server on one node", "nodes: 2 or more beside it")
 		ok = false
@@ -105,9 +112,17 @@ func (s *checker) checkNames(p *Pool, k *kind) {
 	if m.constant || m.StepTimes != "" || m.Coefficients != (Coefficients{}) && m.Accelerator == "" {
 		return // the file of stepTimes has names of its own, and is not read yet
 	}
+	if m.ModelConfig != "" { // not read yet, either
+		known(s, k, "accelerator", m.acceleratorName(), hardware.AcceleratorNamed)
+		return
+	}
 	if known(s, k, "accelerator", m.acceleratorName(), hardware.AcceleratorNamed) &&
 		known(s, k, "model", p.modelName(m), modelshape.Named) && ok {
-		known(s, k, "nodes", "nodes", func(string) (*hardware.Hardware, error) { return p.names(m).Resolve() })
+		field := "nodes"
+		if m.EnableExpertParallel && !k.written(s, field) {
+			field = "enableExpertParallel"
+		}
+		known(s, k, field, field, func(string) (*hardware.Hardware, error) { return p.names(m).Resolve() })
 	}
 }
 

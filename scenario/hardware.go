@@ -19,6 +19,7 @@ import (
 type pooledHardware struct {
 	measured    []latency.Measured       // from stepTimes
 	calibration *latency.CalibrationFile // from calibration
+	shape       *modelshape.Shape        // from modelConfig; nil without one
 	ready       bool
 	timer       *latency.Timer
 	model       *hardware.Hardware // nil where step times were given without an accelerator
@@ -62,10 +63,9 @@ func (m *ModelServer) schedulerDefaults(c *engine.Config) {
 	h := m.hardware.model
 	if m.Profile == VLLMProfile {
 		a, err := hardware.AcceleratorNamed(m.acceleratorName())
-		if err == nil {
-			seqs, tokens := a.VLLMDefaults()
-			c.MaxNumBatchedTokens = cmp.Or(c.MaxNumBatchedTokens, max(tokens, c.MaxNumSeqs))
-			c.MaxNumSeqs = cmp.Or(c.MaxNumSeqs, min(seqs, c.MaxNumBatchedTokens))
+		if v, bad := a.VLLM(m.Version); err == nil && bad == nil { // otherwise the names were refused
+			c.MaxNumBatchedTokens = cmp.Or(c.MaxNumBatchedTokens, max(v.MaxNumBatchedTokens, c.MaxNumSeqs))
+			c.MaxNumSeqs = cmp.Or(c.MaxNumSeqs, min(v.MaxNumSeqs, c.MaxNumBatchedTokens))
 		}
 	}
 	if h != nil && c.MaxModelLen == 0 {
@@ -173,9 +173,9 @@ func (p *Pool) modelName(m *ModelServer) string { return cmp.Or(m.Model, p.Model
 // names returns the names of the hardware.
 func (p *Pool) names(m *ModelServer) hardware.Names {
 	return hardware.Names{Model: p.modelName(m), Accelerator: m.acceleratorName(), TP: m.TensorParallelSize,
-		Nodes:  m.Nodes,
+		DP: m.DataParallelSize, EP: m.EnableExpertParallel, Version: m.Version, Nodes: m.Nodes,
 		Within: m.Interconnect.Within, Between: m.Interconnect.Between, Quantization: m.Quantization,
-		KVCacheDType: m.KVCacheDType}
+		KVCacheDType: m.KVCacheDType, Shape: m.hardware.shape}
 }
 
 // measured finds a server's points in the file of stepTimes: those of its model, accelerator and tensor parallel size,
@@ -222,6 +222,27 @@ func sameAccelerator(a, b string) bool {
 	return strings.EqualFold(a, b) || err1 == nil && err2 == nil && x.Name == y.Name
 }
 
+// readModelConfig reads the file of modelConfig.
+func (s *checker) readModelConfig(p *Pool, k *kind, dir string) {
+	m := k.m
+	if m.ModelConfig == "" {
+		return
+	}
+	file := beside(dir, m.ModelConfig)
+	text, err := files.Read(file, modelshape.MaxConfigBytes)
+	if err == nil {
+		s.read = append(s.read, file)
+		var shape modelshape.Shape
+		if shape, err = modelshape.ParseConfig(file, text); err == nil {
+			shape.Name = p.modelName(m)
+			m.hardware.shape = &shape
+		}
+	}
+	if err != nil {
+		s.bad(k.at(s, "modelConfig"), err.Error(), "")
+	}
+}
+
 // readStepTimes reads the files of stepTimes and calibration.
 func (s *checker) readStepTimes(k *kind, dir string) {
 	m := k.m
@@ -252,3 +273,6 @@ func (s *checker) readStepTimes(k *kind, dir string) {
 		s.bad(k.at(s, "stepTimes"), err.Error(), "")
 	}
 }
+
+// ranks returns how many servers each replica has: its data-parallel ranks.
+func (m *ModelServer) ranks() int { return max(1, cmp.Or(m.DataParallelSizeLocal, m.DataParallelSize)) }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
 	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/scaling/autoscaler"
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
@@ -314,7 +315,8 @@ func (m *fromManifests) fill() {
 	}
 	if ours {
 		for _, w := range all {
-			for range w.Replicas {
+			c, _ := w.Serves()
+			for range w.Replicas * commandline.Ranks(c) {
 				p.labels = append(p.labels, w.Pods)
 			}
 		}
@@ -428,6 +430,9 @@ func (m *fromManifests) server(c *gateway.Container, field string, to *ModelServ
 	}
 	if !c.Simulator() {
 		values["batching"], values["profile"] = string(Continuous), string(VLLMProfile)
+		if version := hardware.ImageVersion(c.Image); version != "" {
+			values["version"] = version
+		}
 	}
 	if e := c.KVEvents(); e != nil {
 		format, events := MsgpackKV, map[string]any{}

@@ -55,6 +55,33 @@ func withManifests(t *testing.T, manifests, rest string) (*Scenario, error) {
 	return Parse(filepath.Join(dir, "s.yaml"), []byte(manifestHead+rest))
 }
 
+// A container with several data-parallel ranks is as many servers, and its image says whose defaults apply.
+func TestDataParallelManifests(t *testing.T) {
+	t.Parallel()
+	all := strings.ReplaceAll(strings.ReplaceAll(served, "--max-num-seqs=17", "--data-parallel-size=8, "+
+		"--data-parallel-size-local=4, --tensor-parallel-size=2, --enable-expert-parallel"),
+		"meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen3-30B-A3B")
+	all = strings.ReplaceAll(all, "vllm/vllm-openai", "docker.io/vllm/vllm-openai:v0.28.1@sha256:0")
+	s, err := withManifests(t, all,
+		"pools: [{name: one, modelServer: {accelerator: B200}}]\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &s.Pools[0]
+	_, gpus, _ := p.Cost(&p.Deployments()[0])
+	if p.Servers() != 12 || gpus != 2 || p.Labels(11)["tier"] != "fast" || p.Labels(12)["tier"] != "" {
+		t.Errorf("%d servers with %d GPUs each, the last with labels %v", p.Servers(), gpus, p.Labels(11))
+	}
+	h := p.ModelServer.hardware.model
+	if h.Group.Ranks() != 16 || !h.Group.EP || h.VLLM.Version != "0.28.1" {
+		t.Errorf("%+v, vLLM %s", h.Group, h.VLLM.Version)
+	}
+	c, err := s.engine(p, p.DeploymentOf(11), 11)
+	if err != nil || c.MaxNumBatchedTokens != 16384 {
+		t.Errorf("%d tokens in a step, %v", c.MaxNumBatchedTokens, err)
+	}
+}
+
 // Manifests say the pools, and what the scenario says of one counts before them.
 func TestManifests(t *testing.T) {
 	t.Parallel()

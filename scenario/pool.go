@@ -94,10 +94,12 @@ type ModelServer struct {
 	// How many tokens an answer has, unless the request asks for fewer.
 	OutputTokens dist.Dist `json:"outputTokens" unit:"count" min:"1" max:"1000000"`
 
-	// The defaults of a server that batches: document (003: 256 sequences and 8192 tokens in a step) or vllm (1024 and
-	// 8192 on an accelerator of 70 GiB or more other than A100, otherwise 256 and 2048; and the model's longest
-	// context).
+	// The defaults of a server that batches: document (003: 256 sequences and 8192 tokens in a step) or vllm (of its
+	// version: 1024 and 8192 on an accelerator of 70 GiB or more other than A100, otherwise 256 and 2048; and the
+	// model's longest context).
 	Profile Profile `json:"profile"`
+	// The release of vLLM whose defaults apply, from 0.8.0 on. Left out: 0.19.0.
+	Version string `json:"version"`
 	// The most sequences in one step (vLLM's --max-num-seqs).
 	MaxNumSeqs int `json:"maxNumSeqs" min:"1" max:"65536"`
 	// The most tokens in one step (vLLM's --max-num-batched-tokens).
@@ -133,6 +135,7 @@ type ModelServer struct {
 	// The same as numCPUBlocks, in bytes per accelerator (document 003's --swap-space).
 	SwapSpace size.Bytes `json:"swapSpace" min:"1" max:"1024GiB"`
 	// The part of the accelerator's memory that the server may use (vLLM's --gpu-memory-utilization).
+	// Left out: 0.9, and 0.92 from vLLM 0.20 on.
 	GPUMemoryUtilization float64 `json:"gpuMemoryUtilization" min:"0.01" max:"1"`
 	// The size of the KV cache on each accelerator (vLLM's --kv-cache-memory-bytes).
 	KVCacheMemory size.Bytes `json:"kvCacheMemory" min:"1" max:"16384GiB"`
@@ -146,6 +149,9 @@ type ModelServer struct {
 
 	// The model for the step times of a server that batches. Left out: the pool's.
 	Model string `json:"model"`
+	// The file of that model's config.json, as Hugging Face writes it, for a model that is not in the catalogue. The
+	// path is relative to the scenario's own directory.
+	ModelConfig string `json:"modelConfig"`
 	// The directory of the model's tokenizer: tokenizer.json and, if they exist, tokenizer_config.json and
 	// chat_template.jinja, as transformers saves them (vLLM's --tokenizer). The path is relative to the scenario's own
 	// directory. Left out: four bytes are one token.
@@ -158,12 +164,21 @@ type ModelServer struct {
 	Accelerator string `json:"accelerator"`
 	// The number of accelerators over which each layer is split (vLLM's --tensor-parallel-size).
 	TensorParallelSize int `json:"tensorParallelSize" min:"1" max:"64"`
+	// The number of engines of each replica, every one with that many accelerators and an endpoint with its own port
+	// (vLLM's --data-parallel-size). They share the experts of a mixture, and each has all other weights.
+	DataParallelSize int `json:"dataParallelSize" min:"1" max:"1024"`
+	// How many of these engines one replica has, if they are spread over several (vLLM's --data-parallel-size-local).
+	// Left out: all.
+	DataParallelSizeLocal int `json:"dataParallelSizeLocal" min:"1" max:"64"`
+	// Whether each accelerator has whole experts of a mixture instead of a slice of each (vLLM's
+	// --enable-expert-parallel).
+	EnableExpertParallel bool `json:"enableExpertParallel"`
 	// The number of nodes over which these accelerators are spread evenly (document 003's LocalModel).
 	Nodes int `json:"nodes" min:"1" max:"64"`
 	// The links between the accelerators of one server.
 	Interconnect Interconnect `json:"interconnect"`
-	// How weights are stored: none, fp8, int8, awq, gptq or mxfp4 (vLLM's --quantization). Left out: as the model is
-	// published.
+	// How weights are stored: none, fp8, int8, awq, gptq, int4, mxfp4 or nvfp4 (vLLM's --quantization). Left out: as
+	// the model is published.
 	Quantization string `json:"quantization"`
 	// The number type of the KV cache: auto, bfloat16, fp8 or int8 (vLLM's --kv-cache-dtype).
 	KVCacheDType string `json:"kvCacheDType"`
@@ -221,7 +236,6 @@ func (m *ModelServer) defaults() {
 	m.ChunkedPrefill = true
 	m.PrefixCaching = true
 	m.SchedulingPolicy = FCFS
-	m.GPUMemoryUtilization = 0.9
 	m.OOM = OOMRefuse
 	m.LoRALoadTime = engine.DefaultLoRALoadTime.Duration()
 	m.LoRAActivateTime = engine.DefaultLoRAActivateTime.Duration()

@@ -180,6 +180,7 @@ func (s *checker) readFiles(dir string) {
 		p, path := &s.Pools[i], fmt.Sprintf("pools[%d]", i)
 		for _, k := range p.kinds(path) {
 			s.readStepTimes(&k, dir)
+			s.readModelConfig(p, &k, dir)
 		}
 		s.readTokenizer(p, path+".modelServer", dir)
 		s.readPredictor(&p.Predictor, path+".predictor", dir)

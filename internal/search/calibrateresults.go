@@ -91,3 +91,42 @@ func (x *CalibratedResults) Write(to io.Writer) error {
 		x.file)
 	return err
 }
+
+// Measured is the comparison of predicted with measured times.
+type Measured struct {
+	silicon.Comparison
+	Rows []silicon.Compared `json:"rows"`
+}
+
+// CompareMeasured plays the load of each result of a file and compares the times. Without a file they are the results
+// that windtunnel's parameters are fitted to, and without a calibration file these parameters predict.
+func CompareMeasured(ctx context.Context, file, calibration string) (*Measured, error) {
+	rows, err := silicon.Builtin()
+	if file != "" {
+		rows, err = ReadResults([]string{file}, silicon.Defaults{})
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := latency.BuiltinCalibration()
+	if calibration != "" {
+		text, err := files.Read(calibration, maxResultBytes)
+		if err != nil {
+			return nil, exit.With(exit.Input, err)
+		}
+		f, err := latency.ParseCalibration(calibration, text)
+		if err != nil {
+			return nil, exit.With(exit.Input, err)
+		}
+		c = f.Parameters
+	}
+	servers, err := silicon.Servers(rows)
+	if err != nil {
+		return nil, exit.With(exit.Input, err)
+	}
+	all, err := silicon.Predict(ctx, servers, &c)
+	if err != nil {
+		return nil, exit.With(exit.Input, err)
+	}
+	return &Measured{silicon.Compare(all), all}, nil
+}

@@ -1,7 +1,8 @@
 package silicon
 
 import (
-	"fmt"
+	"cmp"
+	"math"
 	"sort"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -11,15 +12,14 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
 )
 
-// defaultWaves is the number of requests for each in flight where a result names no number.
-const defaultWaves = 10
+// Where a result names no number of requests, there are defaultWaves for each in flight, or defaultArrivals.
+const defaultWaves, defaultArrivals = 10, 1000
 
 // Server is the model server of a row: its hardware and its memory, resolved once for all calibrations.
 type Server struct {
-	row     *Row
-	config  engine.Config
-	hard    *hardware.Hardware
-	release latency.Release
+	row    *Row
+	config engine.Config
+	hard   *hardware.Hardware
 }
 
 // NewServer resolves the server of a row.
@@ -28,38 +28,23 @@ func NewServer(r *Row) (*Server, error) {
 	if err != nil {
 		return nil, r.bad("server", err.Error(), "a server of the catalogue")
 	}
-	seqs, tokens := h.Accelerator.VLLMDefaults()
-	if r.Batched > 0 {
-		tokens = r.Batched
-	}
+	seqs, tokens := h.VLLM.MaxNumSeqs, cmp.Or(r.Batched, h.VLLM.MaxNumBatchedTokens)
 	longest := r.InputTokens + r.OutputTokens
 	plan, err := hardware.PlanMemory(hardware.MemoryConfig{Hardware: h, MaxNumSeqs: seqs, MaxNumBatchedTokens: tokens,
 		MaxModelLen: longest})
 	if err != nil {
 		return nil, r.bad("server", err.Error(), "a server that fits its accelerators")
 	}
-	s := &Server{row: r, hard: h, release: releaseOf(r.Version), config: engine.Config{MaxNumSeqs: min(seqs, tokens),
+	s := &Server{row: r, hard: h, config: engine.Config{MaxNumSeqs: min(seqs, tokens),
 		MaxNumBatchedTokens: tokens, MaxModelLen: longest, NumGPUBlocks: plan.NumGPUBlocks, DisablePrefixCaching: true}}
 	return s, nil
-}
-
-// releaseOf returns the properties of a vLLM version, such as 0.12.0; an unknown one is of autumn 2025.
-func releaseOf(version string) latency.Release {
-	var major, minor int
-	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
-		if version != "" && version[0] == 'n' { // a nightly build
-			return latency.Release{Async: true}
-		}
-		return latency.Release{SlowPrefill: true}
-	}
-	return latency.Release{Async: major > 0 || minor >= 14, SlowPrefill: major == 0 && minor < 12}
 }
 
 // Play plays the load of the row on its server, and returns the predicted times in milliseconds: the mean or the
 // median of TTFT and of TPOT, as the row has them.
 func (s *Server) Play(c *latency.Calibration) (ttft, tpot float64, err error) {
-	timer, err := latency.New(latency.Config{Kind: latency.KindVLLM, Hardware: s.hard, Calibration: &latency.CalibrationFile{Parameters: *c},
-		Release: s.release})
+	timer, err := latency.New(latency.Config{Kind: latency.KindVLLM, Hardware: s.hard,
+		Calibration: &latency.CalibrationFile{Parameters: *c}})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -73,12 +58,14 @@ func (s *Server) Play(c *latency.Calibration) (ttft, tpot float64, err error) {
 	if s.row.Bench {
 		l.busy = machine.Time(c.SI(latency.BenchRequest) * 1e9)
 	}
-	l.requests = s.row.Requests
-	if l.requests == 0 {
-		l.requests = defaultWaves * s.row.Concurrency
-	}
+	l.requests = cmp.Or(s.row.Requests, defaultWaves*s.row.Concurrency, defaultArrivals)
 	for range min(s.row.Concurrency, l.requests) {
 		l.send(0)
+	}
+	if s.row.RequestRate > 0 { // Poisson arrivals
+		for at := 0.0; l.sent < l.requests; at -= math.Log(1-l.draw.Float64()) / s.row.RequestRate {
+			l.send(machine.Time(at * 1e9))
+		}
 	}
 	for l.done < l.requests {
 		at, ok := core.Next()

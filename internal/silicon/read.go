@@ -156,9 +156,7 @@ func (r *reader) csv(v *value) Row {
 	}
 	x.Requests = r.whole(v.at("requests"))
 	r.load(&x, v.at("concurrency"), v.at("request_rate"))
-	if x.Version = v.at("vllm_versions").text; x.Version == "?" {
-		x.Version = ""
-	}
+	x.Version = v.at("vllm_versions").text
 	x.TTFT = Time{r.need(v.at("ttft_ms"), "milliseconds"), r.number(v.at("median_ttft_ms"))}
 	x.TPOT = Time{r.need(v.at("tpot_ms"), "milliseconds"), r.number(v.at("median_tpot_ms"))}
 	x.KVCacheDType, x.Batched = v.at("kv_cache_dtype").text, r.whole(v.at("max_num_batched_tokens"))
@@ -173,11 +171,14 @@ func (r *reader) assume(x *Row) {
 	if err == nil && a.FP4TFLOPS > 0 && x.KVCacheDType == "" {
 		x.KVCacheDType = "fp8"
 	}
+	if x.Version == "?" {
+		x.Version = "0.11.0"
+	}
 	if x.Bench = x.Low > 0; !x.Bench && x.TTFT.Median == 0 {
 		x.TTFT, x.TPOT = Time{Median: x.TTFT.Mean}, Time{Median: x.TPOT.Mean}
 		x.Batched = cmp.Or(x.Batched, 2048)
 	}
-	if x.DataParallel > 0 {
+	if x.DataParallel > 1 {
 		return
 	}
 	// Where the weights fill the GPUs, the sample has the tensor parallel size of attention alone.
@@ -307,7 +308,7 @@ func (r *reader) statistics(v *value, unit, mean string) Time {
 // uniform from 80 to 100 %.
 func (r *reader) inferenceX(v *value) Row {
 	x := r.row(v)
-	x.Model, x.Precision, x.Low = v.at("model").text, strings.ToLower(v.at("precision").text), 0.8
+	x.Model, x.Precision, x.Low, x.Bench = v.at("model").text, strings.ToLower(v.at("precision").text), 0.8, true
 	x.Accelerator = v.first("hw", "hardware").text
 	if _, err := hardware.AcceleratorNamed(x.Accelerator); err != nil {
 		x.Accelerator, _, _ = strings.Cut(x.Accelerator, "-") // the runner: h200-nb

@@ -65,6 +65,7 @@ func TestFormats(t *testing.T) {
 		"results.csv": {with(deepseek, func(r *Row) {
 			r.Line, r.Accelerator, r.InputTokens, r.OutputTokens = 3, "H200", 1000, 500
 			r.Concurrency, r.RequestRate, r.TTFT, r.TPOT = 0, 3.5, Time{800.5, 0}, Time{32, 0}
+			r.Version = "0.11.0"
 		})},
 	}
 	files, err := filepath.Glob("testdata/results/*")
@@ -79,6 +80,7 @@ func TestFormats(t *testing.T) {
 		got, err := Read(name, data, defaults)
 		for i := range rows {
 			rows[i].File = name
+			rows[i].Bench = name == "vllm.json" || name == "results.csv" || strings.HasPrefix(name, "inferencex")
 		}
 		if err != nil || !reflect.DeepEqual(got, rows) {
 			t.Errorf("%s: found\n%+v (%v); expected\n%+v", name, got, err, rows)

@@ -70,11 +70,22 @@ func (r *Row) GPUs() int { return r.TensorParallel * r.DataParallel }
 // Hardware returns the row's model on its GPUs.
 func (r *Row) Hardware() (*hardware.Hardware, error) {
 	n := hardware.Names{Model: r.Model, Accelerator: r.Accelerator, TP: r.TensorParallel, DP: r.DataParallel,
-		EP: r.ExpertParallel > 1, Quantization: r.Precision, KVCacheDType: r.KVCacheDType}
+		EP: r.ExpertParallel > 1, Quantization: r.Precision, KVCacheDType: r.KVCacheDType, Version: r.release()}
 	if model, err := modelshape.Named(r.Model); err == nil && measured.PrecisionOf(model.Quantization) == r.Precision {
 		n.Quantization = "" // MXFP4 of gpt-oss is fp4, too
 	}
 	return n.Resolve()
+}
+
+// release returns the release among the row's versions; a build between releases is the default one.
+func (r *Row) release() string {
+	first, _, _ := strings.Cut(r.Version, "|")
+	if a, err := hardware.AcceleratorNamed(r.Accelerator); err != nil {
+		return ""
+	} else if _, err := a.VLLM(first); err != nil {
+		return ""
+	}
+	return first
 }
 
 // TokensPerGPU returns the output tokens per second and GPU at a TTFT and a TPOT in milliseconds: of a closed loop

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/live/modelserver/dropin"
@@ -158,6 +159,9 @@ func (u *Up) parseServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.
 	args = append(args, "--host", p.ip.String())
 	if c.Simulator() {
 		args = append(args, "--profile", string(dropin.ProfileSim))
+	}
+	if version := hardware.ImageVersion(c.Image); version != "" {
+		args = append(args, "--vllm-version", version)
 	}
 	r, err := dropin.ParseIn(args, env.lookup, func(path string, most int64) ([]byte, string, error) {
 		text, from, found := s.Mounted(p.workload, c, path)

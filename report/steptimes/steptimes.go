@@ -86,7 +86,8 @@ func (c Counts) Summaries(prefill, decode bool) (out []Summary) {
 		}
 		mean := func(sum float64) int64 { return int64(math.Round(sum / float64(x.end))) }
 		s := Summary{Source: x.timer.Source(), Expected: expected,
-			Name: sources.NameOf(x.timer, all) + " on " + x.timer.Hardware().Accelerator.Name}
+			Name: sources.NameOf(x.timer, all) + " on " + x.timer.Hardware().Accelerator.Name +
+				", vLLM " + x.timer.Hardware().VLLM.Version}
 		if prefill {
 			s.Prompt = max(1, mean(float64(x.prompts)-float64(min(x.cached, x.prompts))))
 			if r, ok := sources.RangeOf(x.timer, all, hardware.PrefillStep(s.Prompt)); ok {

@@ -22,9 +22,11 @@ var serverFlags = map[string]string{
 	"gpu-memory-utilization": "gpuMemoryUtilization", "kv-cache-memory-bytes": "kvCacheMemory",
 	"memory-limit": "memoryLimit", "nnodes": "nodes",
 	"enforce-eager": "enforceEager", "tensor-parallel-size": "tensorParallelSize",
-	"quantization":   "quantization",
-	"kv-cache-dtype": "kvCacheDType",
-	"lora-modules":   "loraAdapters",
+	"data-parallel-size": "dataParallelSize", "data-parallel-size-local": "dataParallelSizeLocal",
+	"enable-expert-parallel": "enableExpertParallel",
+	"quantization":           "quantization",
+	"kv-cache-dtype":         "kvCacheDType",
+	"lora-modules":           "loraAdapters",
 }
 
 // simFlags maps llm-d-inference-sim's flags for times to a scenario's fields.
@@ -162,4 +164,15 @@ func adapterNames(c *gateway.Container) (out []string) {
 		}
 	}
 	return out
+}
+
+// Ranks returns how many data-parallel ranks a container runs.
+func Ranks(c *gateway.Container) int {
+	for _, name := range []string{"data-parallel-size-local", "data-parallel-size"} {
+		text, _ := c.Flag(name)
+		if n, err := strconv.Atoi(text); err == nil && n > 0 && !c.Simulator() {
+			return min(n, 1024)
+		}
+	}
+	return 1
 }

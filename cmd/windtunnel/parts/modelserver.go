@@ -52,6 +52,8 @@ With --oom restart the server answers 503 between its restarts.
 Flags after -- that are windtunnel's own:
 
   --accelerator NAME
+  --model-config FILE                             the config.json of a model that is not listed
+  --vllm-version VERSION                          whose defaults apply: 0.8.0 or later, such as 0.19.0
   --batching continuous|static|none|independent
   --output-tokens DISTRIBUTION
   --profile document|vllm|sglang|sim              whose defaults apply

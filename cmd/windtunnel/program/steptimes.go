@@ -1,20 +1,27 @@
 package program
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/modelserver/latency"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/sources"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/internal/search"
+	"github.com/windtunnel/windtunnel/internal/silicon"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
 type stepTimesCmd struct {
 	textOrJSON
-	File string `arg:"" optional:"" name:"step-times.csv" help:"A file for a scenario's stepTimes, else windtunnel's tables."`
+	File        string `arg:"" optional:"" name:"file" help:"A file for a scenario's stepTimes, else windtunnel's tables; with --measured benchmark results, else those that windtunnel is fitted to."`
+	Measured    bool   `help:"Compare predicted with measured times of real GPUs."`
+	Calibration string `placeholder:"FILE" help:"With --measured: parameters from windtunnel calibrate --results."`
+	Plot        string `placeholder:"FILE" help:"With --measured: write a plot of predicted against measured times (SVG)."`
 }
 
 func (c *stepTimesCmd) Help() string {
@@ -23,12 +30,24 @@ comes closest to the hardware's peak (a table that is faster than the peak is re
 sources differ at the same points, in time to first token (TTFT) and in time per output token (TPOT). That
 difference is how far any of the sources can be trusted.
 
+With --measured it plays the load of each benchmark result in virtual time, and reports the errors of TTFT, of TPOT
+and of output tokens per second and GPU: by model, precision, accelerator and parallelism, by the requests in
+flight, and by length. It reads the formats of windtunnel calibrate --results.
+
 Examples:
   windtunnel steptimes
+  windtunnel steptimes --measured
+  windtunnel steptimes --measured bench.json --calibration calibration.json
   windtunnel steptimes step-times.csv   # such as windtunnel calibrate writes`
 }
 
 func (c *stepTimesCmd) Run(o *outside) error {
+	if c.Measured {
+		return c.measured(o)
+	}
+	if c.Calibration != "" || c.Plot != "" {
+		return exit.Errorf(exit.Usage, "--calibration and --plot: expected --measured beside them")
+	}
 	all := latency.Builtin()
 	if c.File != "" {
 		text, err := files.Read(c.File, scenario.MaxFileBytes)
@@ -84,4 +103,27 @@ func offWords(x sources.Off) string {
 		text += ", " + x.Worst
 	}
 	return text
+}
+
+// measured compares predicted with measured times.
+func (c *stepTimesCmd) measured(o *outside) error {
+	ctx, stop := o.Context()
+	defer stop()
+	x, err := search.CompareMeasured(ctx, c.File, c.Calibration)
+	if err != nil {
+		return err
+	}
+	if c.Plot != "" {
+		var b bytes.Buffer
+		if err := silicon.WriteSVG(&b, x.Rows); err != nil {
+			return err
+		}
+		if err := os.WriteFile(c.Plot, b.Bytes(), 0o644); err != nil { //nolint:gosec // for whoever looks at it
+			return exit.Errorf(exit.Input, "--plot: %w", err)
+		}
+	}
+	if c.json() {
+		return writeJSON(o.Stdout, x)
+	}
+	return x.WriteText(o.Stdout)
 }

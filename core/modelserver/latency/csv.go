@@ -117,7 +117,7 @@ var Builtin = sync.OnceValue(func() []Measured {
 
 // builtinPoints returns the built-in table of a hardware, if there is one. The points were measured in bfloat16.
 func builtinPoints(h *hardware.Hardware) ([]Point, string, bool) {
-	if h.Weights.Name != "" || h.KV != modelshape.BF16 {
+	if h.Weights.Name != "" || h.KV != modelshape.BF16 || h.Group.DP > 1 || h.Group.EP {
 		return nil, "", false
 	}
 	for _, m := range Builtin() {

@@ -19,6 +19,7 @@ type Serving struct {
 	tokenBeside    engine.Fixed // memory-bound kernels and collectives of a token
 	step, prefill  engine.Fixed // every step, and every step with a prompt
 	sequence       engine.Fixed
+	release        hardware.VLLM
 	between        func(tokens, sampled int64) engine.Fixed // the further time of collectives between nodes
 }
 
@@ -34,16 +35,8 @@ type experts struct {
 	imbalance     int64        // in thousandths
 }
 
-// Release holds the properties of a vLLM release that decide the time of steps.
-type Release struct {
-	// Async is asynchronous scheduling: the host prepares a step while the accelerator computes the one before.
-	Async bool
-	// SlowPrefill is the launch of a prompt's kernels as before 0.12.
-	SlowPrefill bool
-}
-
 // NewServing computes the rates of a model on an accelerator.
-func NewServing(h *hardware.Hardware, c *Calibration, release Release) (*Serving, error) {
+func NewServing(h *hardware.Hardware, c *Calibration) (*Serving, error) {
 	if err := h.Check(); err != nil {
 		return nil, err
 	}
@@ -83,13 +76,13 @@ func NewServing(h *hardware.Hardware, c *Calibration, release Release) (*Serving
 			(1 << pairShift)),
 		prefill:  seconds(layers * c.SI(PrefillLayer)),
 		sequence: seconds(c.SI(HostSequence)),
-		between:  betweenNodes(h),
+		between:  betweenNodes(h), release: h.VLLM,
 	}
-	if release.SlowPrefill {
+	if h.VLLM.SlowPrefill {
 		s.prefill = seconds(layers * c.SI(PrefillLayerOld))
 	}
 	host := c.SI(Host)
-	if release.Async {
+	if h.VLLM.AsyncScheduling {
 		host *= c.SI(HostAsync)
 		s.sequence = seconds(c.SI(HostSequence) * c.SI(HostAsync))
 	}
@@ -122,7 +115,8 @@ func newExperts(h *hardware.Hardware, c *Calibration, rate func(modelshape.Quant
 	flops := rate(q) * choose(ExpertMatrix, ExpertMatrixBlackwell)
 	if q.MilliBits < 8000 && (q.Compute != modelshape.FP4 || a.FP4TFLOPS == 0) {
 		flops = rate(modelshape.Quantization{}) * c.SI(ExpertMatrixWeightOnly)
-		read = max(read, bytes/c.SI(Dequantize))
+		read = max(bytes/(float64(a.BandwidthBytes)*choose(ReadWeights, ReadWeightsBlackwell)),
+			bytes/c.SI(Dequantize))
 	}
 	touch := layers * c.SI(TouchExpert)
 	e := experts{count: int64(m.Experts), active: int64(m.ActiveExperts), ranks: int64(g.DP),
@@ -137,20 +131,6 @@ func newExperts(h *hardware.Hardware, c *Calibration, rate func(modelshape.Quant
 }
 
 func seconds(s float64) engine.Fixed { return engine.FixedNanos(s * 1e9) }
-
-// graphSize returns the number of tokens that a step of decoding computes: the size of the next CUDA graph, as vLLM
-// captures them (1, 2, 4, multiples of 8 up to 256, multiples of 16 up to 512).
-func graphSize(tokens int64) int64 {
-	switch {
-	case tokens <= 2 || tokens > 512:
-		return tokens
-	case tokens <= 4:
-		return 4
-	case tokens <= 256:
-		return (tokens + 7) &^ 7
-	}
-	return (tokens + 15) &^ 15
-}
 
 // StepTime implements engine.StepTimer.
 func (s *Serving) StepTime(x *engine.Step) engine.Fixed {
@@ -170,7 +150,11 @@ func (s *Serving) DecodeLine(batch int, context int64) (engine.Line, bool) {
 }
 
 func (s *Serving) decode(batch int64) engine.Fixed {
-	return s.batch(graphSize(batch), 0, batch) + s.sequence*engine.Fixed(batch)
+	t := s.sequence * engine.Fixed(batch)
+	if size := s.release.GraphSize(int(batch)); size > 0 {
+		return t + s.batch(int64(size), 0, batch)
+	}
+	return t + s.batch(batch, 0, batch) + s.prefill // as a prompt, without a CUDA graph
 }
 
 // batch returns the time of everything but attention.

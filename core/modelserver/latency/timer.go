@@ -34,10 +34,8 @@ type Config struct {
 	// Hardware is required by table, roofline and auto. With other kinds it is optional, and New checks their figures
 	// against it.
 	Hardware *hardware.Hardware
-	// Calibration, for KindVLLM, is the serving stack's; nil is the built-in one. Release is the vLLM release's
-	// properties.
+	// Calibration, for KindVLLM, is the serving stack's; nil is the built-in one.
 	Calibration *CalibrationFile
-	Release     Release
 
 	Jitter Jitter
 	// Seed and Component key the draws of the jitter.
@@ -126,7 +124,7 @@ func (t *Timer) choose(c Config) (err error) {
 			t.source += calibration.String()
 		}
 		t.api = calibration.Parameters.APICosts()
-		t.inner, err = NewServing(h, &calibration.Parameters, c.Release)
+		t.inner, err = NewServing(h, &calibration.Parameters)
 		return err
 	case KindRoofline:
 		return t.roofline()
@@ -167,8 +165,8 @@ func (t *Timer) choose(c Config) (err error) {
 func (t *Timer) roofline() error {
 	r, err := NewRoofline(*t.hardware)
 	t.inner = r
-	t.source = fmt.Sprintf("roofline of %s on %s, TP %d", t.hardware.Model.Name, t.hardware.Accelerator.Name,
-		t.hardware.Group.TP)
+	t.source = fmt.Sprintf("roofline of %s on %s, %s", t.hardware.Model.Name, t.hardware.Accelerator.Name,
+		t.hardware.Group.String())
 	return err
 }
 

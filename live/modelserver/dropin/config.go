@@ -62,6 +62,8 @@ type Config struct {
 	Seed                      *uint64
 
 	TensorParallel, PipelineParallel, DataParallel, DataParallelRank, Nodes int
+	// ExpertParallel spreads the experts of all data-parallel ranks over them.
+	ExpertParallel bool
 	// DataParallelLocal is how many of the ranks run here; 0 is all.
 	DataParallelLocal int
 	SpeculativeTokens int
@@ -70,6 +72,8 @@ type Config struct {
 	KVCacheMetricsSample float64
 
 	Accelerator, Quantization, KVCacheDType string
+	VLLMVersion                             string // whose defaults apply
+	ModelConfig                             string // a config.json that replaces the catalogue's model
 	// TimeToFirstToken and InterTokenLatency are distributions. If they are given, the times do not come from an
 	// accelerator.
 	TimeToFirstToken, InterTokenLatency  Timing

@@ -51,7 +51,7 @@ func TestScripts(t *testing.T) {
 				if err != nil {
 					return "error: " + strings.ReplaceAll(err.Error(), dir, "DIR") + "\n"
 				}
-				return describe(t, r)
+				return strings.ReplaceAll(describe(t, r), dir, "DIR")
 			}
 			return "unknown command"
 		})

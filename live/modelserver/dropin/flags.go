@@ -185,6 +185,7 @@ var flags = map[string]flag{
 	"data-parallel-size":           number(func(c *Config) *int { return &c.DataParallel }, 1, 4096),
 	"data-parallel-rank":           number(func(c *Config) *int { return &c.DataParallelRank }, -1, 4095),
 	"data-parallel-start-rank":     number(func(c *Config) *int { return &c.DataParallelRank }, 0, 4095),
+	"enable-expert-parallel":       on(func(c *Config) *bool { return &c.ExpertParallel }),
 	"data-parallel-size-local":     number(func(c *Config) *int { return &c.DataParallelLocal }, 0, 64),
 	"max-num-queued-reqs":          {set: setMaxQueued},
 	"speculative-config":           {set: setSpeculation},
@@ -218,6 +219,8 @@ var flags = map[string]flag{
 		ProfileSGLang, ProfileSim),
 	"batching":      text(func(c *Config) *string { return &c.Batching }),
 	"accelerator":   text(func(c *Config) *string { return &c.Accelerator }),
+	"vllm-version":  text(func(c *Config) *string { return &c.VLLMVersion }),
+	"model-config":  text(func(c *Config) *string { return &c.ModelConfig }),
 	"output-tokens": text(func(c *Config) *string { return &c.OutputTokens }),
 
 	"timing-headers":  on(func(c *Config) *bool { return &c.TimingHeaders }),

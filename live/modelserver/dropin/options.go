@@ -37,6 +37,14 @@ func (r *Result) fill(simFlags bool) error {
 			*v = d
 		}
 	}
+	a, err := hardware.AcceleratorNamed(r.Accelerator)
+	if err != nil { // no model is named, or none that is known: a later check returns that error
+		a, _ = hardware.AcceleratorNamed(defaultAccelerator)
+	}
+	v, err := a.VLLM(r.VLLMVersion)
+	if err != nil {
+		return fmt.Errorf("--vllm-version: %w", err)
+	}
 	port := defaultPort
 	switch r.Profile {
 	case ProfileSim:
@@ -54,13 +62,8 @@ func (r *Result) fill(simFlags bool) error {
 			r.InterTokenLatency.Mean = "0"
 		}
 	case ProfileVLLM:
-		a, err := hardware.AcceleratorNamed(r.Accelerator)
-		if err != nil { // no model is named, or none that is known: a later check returns that error
-			a, _ = hardware.AcceleratorNamed(defaultAccelerator)
-		}
-		seqs, batched := a.VLLMDefaults()
-		def(&r.MaxNumBatchedTokens, max(batched, r.MaxNumSeqs))
-		def(&r.MaxNumSeqs, min(seqs, r.MaxNumBatchedTokens))
+		def(&r.MaxNumBatchedTokens, max(v.MaxNumBatchedTokens, r.MaxNumSeqs))
+		def(&r.MaxNumSeqs, min(v.MaxNumSeqs, r.MaxNumBatchedTokens))
 	case ProfileSGLang:
 		r.fillSGLang(def)
 		port = sglangPort
@@ -74,15 +77,9 @@ func (r *Result) fill(simFlags bool) error {
 	def(&r.DataParallel, 1)
 	def(&r.TensorParallel, 1)
 	r.DataParallelRank = max(r.DataParallelRank, 0)
-	if n := r.DataParallelLocal; n > 0 {
-		r.DataParallel = min(r.DataParallel, n)
-	}
-	if r.DataParallel > maxRanks {
+	if r.ranks() > maxRanks {
 		return fmt.Errorf("--data-parallel-size: expected at most %d ranks in one process, got %d; say how many are "+
-			"here with --data-parallel-size-local", maxRanks, r.DataParallel)
-	}
-	if r.GPUMemoryUtilization == 0 {
-		r.GPUMemoryUtilization = 0.9
+			"here with --data-parallel-size-local", maxRanks, r.ranks())
 	}
 	if r.Host == "" {
 		r.Host = "127.0.0.1"
@@ -118,7 +115,7 @@ func (r *Result) fill(simFlags bool) error {
 	if r.OtherGeneration {
 		r.Notes = append(r.Notes, "--override-generation-config: max_new_tokens alone acts; no token is sampled")
 	}
-	if r.DataParallel > 1 {
+	if r.ranks() > 1 {
 		r.Notes = append(r.Notes, "--data-parallel-size: every rank is a server with a port of its own, from --port on")
 	}
 	if r.KVEvents != nil && !r.KVEvents.Enabled {
@@ -135,6 +132,9 @@ func (r *Result) fill(simFlags bool) error {
 
 // maxRanks limits the servers of one command line.
 const maxRanks = 64
+
+// ranks returns how many data-parallel ranks run here.
+func (r *Result) ranks() int { return min(r.DataParallel, cmp.Or(r.DataParallelLocal, r.DataParallel)) }
 
 // Fleet returns the model servers' options for the command line: one server for each data-parallel rank, on consecutive
 // ports.
@@ -154,7 +154,7 @@ func (r *Result) Fleet() (modelserver.Options, error) {
 	if o.Transfer, err = r.transfer(); err != nil {
 		return o, err
 	}
-	for rank := range r.DataParallel {
+	for rank := range r.ranks() {
 		x := so
 		port := r.Port
 		if port != 0 {

@@ -18,7 +18,7 @@ import (
 var booleans = strings.Fields(`
 	trust-remote-code disable-log-requests disable-log-stats enable-log-requests enable-auto-tool-choice
 	enable-lora-bias fully-sharded-loras disable-custom-all-reduce
-	enable-expert-parallel enable-eplb enable-dbo async-scheduling disable-sliding-window
+	enable-eplb enable-dbo async-scheduling disable-sliding-window
 	skip-tokenizer-init enable-prompt-embeds disable-cascade-attn disable-hybrid-kv-cache-manager
 	enable-server-load-tracking enable-force-include-usage enable-tokenizer-info-endpoint
 	disable-fastapi-docs disable-uvicorn-access-log return-tokens-as-token-ids allow-credentials

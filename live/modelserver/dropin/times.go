@@ -1,6 +1,7 @@
 package dropin
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -135,10 +136,21 @@ func (r *Result) context(so *modelserver.ServerOptions, h *hardware.Hardware, pl
 // hardware returns the model on its accelerator. It returns nil if the command line names no accelerator and the model
 // is not in the catalogue.
 func (r *Result) hardware() (*hardware.Hardware, error) {
-	n := hardware.Names{Model: r.Model, Accelerator: r.Accelerator, TP: r.TensorParallel, Nodes: r.Nodes,
-		Quantization: r.Quantization,
+	n := hardware.Names{Model: r.Model, Accelerator: r.Accelerator, TP: r.TensorParallel,
+		DP: r.DataParallel, EP: r.ExpertParallel, Nodes: r.Nodes, Version: r.VLLMVersion, Quantization: r.Quantization,
 		KVCacheDType: strings.TrimPrefix(r.KVCacheDType, "auto"), NCCLIBDisable: r.NCCLIBDisable}
-	if r.Accelerator == "" {
+	if r.ModelConfig != "" {
+		text, err := r.file(r.ModelConfig, modelshape.MaxConfigBytes)
+		if err != nil {
+			return nil, fmt.Errorf("--model-config: %w", err)
+		}
+		shape, err := modelshape.ParseConfig(r.ModelConfig, text)
+		if err != nil {
+			return nil, fmt.Errorf("--model-config: %w", err)
+		}
+		shape.Name, n.Shape = r.Model, &shape
+		n.Accelerator = cmp.Or(r.Accelerator, defaultAccelerator)
+	} else if r.Accelerator == "" {
 		if _, err := modelshape.Named(r.Model); err != nil || r.Profile == ProfileSim {
 			return nil, nil
 		}

@@ -17,6 +17,7 @@ type Hardware struct {
 	Group       Group
 	Weights     modelshape.Quantization
 	KV          modelshape.DType
+	VLLM        VLLM
 }
 
 // Check returns an error if any part is invalid.

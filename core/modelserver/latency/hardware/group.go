@@ -88,6 +88,18 @@ type Group struct {
 // Ranks returns the number of accelerators, TP times DP.
 func (g *Group) Ranks() int { return g.TP * g.DP }
 
+// String returns the sizes, such as "TP 1, DP 4, EP".
+func (g *Group) String() string {
+	text := fmt.Sprintf("TP %d", g.TP)
+	if g.DP > 1 {
+		text += fmt.Sprintf(", DP %d", g.DP)
+	}
+	if g.EP {
+		text += ", EP"
+	}
+	return text
+}
+
 // Whole returns the group over which experts are spread: all ranks, as if they were one engine's.
 func (g Group) Whole() Group {
 	g.TP, g.DP = g.Ranks(), 1

@@ -20,6 +20,8 @@ type Names struct {
 	NCCLIBDisable bool
 	Quantization  string // --quantization; empty is how the weights are published
 	KVCacheDType  string // --kv-cache-dtype
+	// Version is the release of vLLM; empty is DefaultVLLM.
+	Version string
 	// Shape, if set, replaces the lookup of Model.
 	Shape *modelshape.Shape
 }
@@ -34,6 +36,9 @@ func (n Names) Resolve() (*Hardware, error) {
 		return nil, err
 	}
 	if h.Accelerator, err = AcceleratorNamed(n.Accelerator); err != nil {
+		return nil, err
+	}
+	if h.VLLM, err = h.Accelerator.VLLM(n.Version); err != nil {
 		return nil, err
 	}
 	if h.Weights, err = h.Model.Weights(n.Quantization); err != nil {

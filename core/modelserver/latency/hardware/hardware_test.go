@@ -148,3 +148,88 @@ func TestGroupsOverNodes(t *testing.T) {
 		t.Error("6 ranks on 4 nodes")
 	}
 }
+
+// The defaults of vLLM's API server by release and accelerator.
+func TestVLLMDefaults(t *testing.T) {
+	for _, c := range []struct {
+		version, accelerator string
+		sequences, tokens    int
+		utilization          float64
+		async, full          bool
+	}{
+		{"0.8.0", "H200", 1024, 8192, .9, false, false},
+		{"0.8.4", "B200", 1024, 2048, .9, false, false},
+		{"v0.8.5.post1", "B200", 1024, 8192, .9, false, false},
+		{"0.8.5", "A100", 1024, 8192, .9, false, false},
+		{"0.9.0", "A100", 256, 2048, .9, false, false},
+		{"0.11.0", "MI300X", 1024, 8192, .9, false, true},
+		{"0.13", "L40S", 256, 2048, .9, false, true},
+		{"", "H100", 1024, 8192, .9, true, true},
+		{"0.20.1rc0", "H100", 1024, 8192, .92, true, true},
+		{"0.27.1", "B300", 1024, 8192, .92, true, true},
+		{"0.28.0", "H200", 1024, 8192, .92, true, true},
+		{"1.2.3", "B300", 1024, 16384, .92, true, true},
+	} {
+		a, err := hardware.AcceleratorNamed(c.accelerator)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := a.VLLM(c.version)
+		if err != nil || v.MaxNumSeqs != c.sequences || v.MaxNumBatchedTokens != c.tokens ||
+			v.GPUMemoryUtilization != c.utilization || v.AsyncScheduling != c.async || v.FullGraphs != c.full {
+			t.Errorf("%s on %s: %+v, %v", c.version, c.accelerator, v, err)
+		}
+	}
+	for _, version := range []string{"0.7.3", "8", "latest", "0.x.1", "0..1", "0.99999.0", "-1.0.0", "0.19-rc", "v"} {
+		if v, err := new(hardware.Accelerator).VLLM(version); err == nil {
+			t.Errorf("%q is %+v", version, v)
+		}
+	}
+}
+
+func TestGraphSizes(t *testing.T) {
+	for version, want := range map[string]map[int]int{
+		"0.10.0": {1: 1, 2: 2, 3: 4, 5: 8, 200: 200, 201: 208, 256: 256, 257: 264, 512: 512, 513: 0},
+		"0.19.0": {249: 256, 257: 272, 512: 512, 513: 0}, "0.28.0": {513: 528, 1024: 1024, 1025: 0},
+	} {
+		a, _ := hardware.AcceleratorNamed("B200")
+		v, err := a.VLLM(version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for sequences, size := range want {
+			if got := v.GraphSize(sequences); got != size {
+				t.Errorf("%s: %d sequences run in a graph of %d, expected %d", version, sequences, got, size)
+			}
+		}
+	}
+}
+
+// From 0.20 on, vLLM takes the memory of CUDA graphs from the KV cache.
+func TestGraphMemory(t *testing.T) {
+	plan := func(version string) hardware.MemoryPlan {
+		h, err := hardware.Names{Model: "Llama-3.1-8B", Accelerator: "H100", Version: version}.Resolve()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := hardware.PlanMemory(hardware.MemoryConfig{Hardware: h, GPUMemoryUtilization: .9})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	before, after := plan("0.19.0"), plan("0.20.0")
+	if after.Graphs != 0 || before.Graphs == 0 || before.KV-after.KV != before.Graphs {
+		t.Errorf("KV cache of %d bytes beside graphs of %d, then %d", before.KV, before.Graphs, after.KV)
+	}
+}
+
+func TestImageVersion(t *testing.T) {
+	for image, want := range map[string]string{"vllm/vllm-openai:v0.11.2": "0.11.2", "vllm-openai": "",
+		"a.example/vllm/vllm-openai:v0.20.0@sha256:1": "0.20.0", "vllm/vllm-openai:v0.6.3": "",
+		"vllm/vllm-openai:latest": "", "ghcr.io/llm-d/llm-d-cuda:v0.9.0": "", "": ""} {
+		if got := hardware.ImageVersion(image); got != want {
+			t.Errorf("%s: %q, expected %q", image, got, want)
+		}
+	}
+}

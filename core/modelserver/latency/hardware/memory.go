@@ -3,6 +3,7 @@ package hardware
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 )
@@ -12,7 +13,7 @@ import (
 type MemoryConfig struct {
 	Hardware             *Hardware
 	BlockSize            int     // 16 tokens
-	GPUMemoryUtilization float64 // 0.9
+	GPUMemoryUtilization float64 // that of the release of vLLM
 	MaxNumSeqs           int     // 256
 	MaxNumBatchedTokens  int     // 8192
 	MaxModelLen          int     // the model's longest context
@@ -33,7 +34,7 @@ type MemoryPlan struct {
 	Weights     int64
 	Activations int64 // the peak of a full batch
 	Runtime     int64 // driver context and communication buffers
-	Graphs      int64 // CUDA graphs, taken outside Usable
+	Graphs      int64 // CUDA graphs, taken outside Usable before vLLM 0.20
 	KV          int64 // the rest, for the cache
 	BlockBytes  int64 // of one KV block on this rank
 	// NumGPUBlocks is the number of whole blocks in KV, NumCPUBlocks the number in SwapSpaceBytes.
@@ -91,6 +92,9 @@ func PlanMemory(c MemoryConfig) (MemoryPlan, error) {
 	if !c.EnforceEager {
 		p.Graphs = graphBytes + int64(c.MaxNumSeqs)*int64(m.Layers)*32*1024
 	}
+	if h.VLLM.GraphsCounted {
+		p.Runtime, p.Graphs = p.Runtime+p.Graphs, 0
+	}
 	p.BlockBytes = int64(c.BlockSize) * m.KVBytesPerTokenRank(h.KV, h.Group.TP)
 	if c.KVBytes > 0 {
 		p.Usable = p.Weights + p.Activations + p.Runtime + c.KVBytes
@@ -141,16 +145,32 @@ func (c *MemoryConfig) fits(p MemoryPlan) error {
 	return nil
 }
 
-// larger returns the smallest usual tensor parallel size at which everything fits; nothing if there is none.
+// larger returns the smallest usual tensor parallel size at which everything fits and, for a mixture of experts, data
+// parallel size; nothing if there is none.
 func (c *MemoryConfig) larger() string {
-	for tp := 2 * c.Hardware.Group.TP; tp*c.Hardware.Group.DP <= 64; tp *= 2 {
+	var ways []string
+	for _, way := range []struct {
+		flag string
+		size func(g *Group) *int
+	}{{"tensor", func(g *Group) *int { return &g.TP }}, {"data", func(g *Group) *int { return &g.DP }}} {
 		h, more := *c.Hardware, *c
-		h.Group.TP, more.Hardware = tp, &h
-		if p, err := PlanMemory(more); err == nil {
-			return fmt.Sprintf("use --tensor-parallel-size %d (%s on each rank), ", tp, gib(p.Weights+p.Runtime))
+		size := way.size(&h.Group)
+		for more.Hardware = &h; h.Group.Ranks() <= 32; {
+			*size *= 2
+			if p, err := PlanMemory(more); err == nil {
+				ways = append(ways, fmt.Sprintf("--%s-parallel-size %d (%s on each rank)", way.flag, *size,
+					gib(p.Weights+p.Runtime)))
+				break
+			}
+		}
+		if h.Model.Experts == 0 {
+			break
 		}
 	}
-	return "use "
+	if len(ways) == 0 {
+		return "use "
+	}
+	return "use " + strings.Join(ways, " or ") + ", "
 }
 
 // fill sets defaults and refuses impossible values.
@@ -162,7 +182,7 @@ func (c *MemoryConfig) fill() error {
 		return fmt.Errorf("memory: %w", err)
 	}
 	if c.GPUMemoryUtilization == 0 {
-		c.GPUMemoryUtilization = 0.9
+		c.GPUMemoryUtilization = c.Hardware.VLLM.GPUMemoryUtilization
 	}
 	if !(c.GPUMemoryUtilization > 0 && c.GPUMemoryUtilization <= 1) {
 		return fmt.Errorf("memory: gpu-memory-utilization is %g; expected above 0 and at most 1",

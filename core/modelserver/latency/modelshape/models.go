@@ -153,8 +153,8 @@ func Named(name string) (Shape, error) {
 		}
 	}
 	return Shape{}, fmt.Errorf(
-		"model %q is not in the catalogue; name one that is (nearest: %s), or give its shape (layers, hidden, heads, "+
-			"kvHeads, headDim, ffn, vocab)", name, strings.Join(nearest(key), ", "))
+		"model %q is not in the catalogue; name one that is (nearest: %s), or give its config.json (modelConfig in a "+
+			"scenario, --model-config of a model server)", name, strings.Join(nearest(key), ", "))
 }
 
 // nearest returns the three models whose names have the longest common prefix with a key.

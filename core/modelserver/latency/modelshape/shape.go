@@ -156,7 +156,7 @@ func (s *Shape) Check() error {
 		{"experts", s.Experts, 0, 4096}, {"activeExperts", s.ActiveExperts, 0, s.Experts},
 		{"expertFFN", s.ExpertFFN, 0, 1 << 20},
 		{"sharedFFN", s.SharedFFN, 0, 1 << 20}, {"denseLayers", s.DenseLayers, 0, s.Layers},
-		{"windowLayers", s.WindowLayers, 0, s.Layers},
+		{"windowLayers", s.WindowLayers, 0, s.Layers - 1},
 		{"window", s.Window, 0, 1 << 30}, {"mla.queryLatent", s.MLA.QueryLatent, 0, 1 << 17},
 		{"mla.latent", s.MLA.Latent, 0, 1 << 17}, {"mla.rope", s.MLA.Rope, 0, 4096},
 		{"mla.nope", s.MLA.Nope, 0, 4096}, {"mla.value", s.MLA.Value, 0, 4096},
