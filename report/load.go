@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/report/steptimes"
@@ -55,6 +57,38 @@ type LoadSummary struct {
 	StepTimes []steptimes.Summary `json:"stepTimes,omitempty"`
 	// Each has the servers one by one, at most 1,024.
 	Each []ServerSummary `json:"each,omitempty"`
+}
+
+// StepError is the expected error of step times by their sources, in words and as the largest shares of any server.
+type StepError struct {
+	Text       string
+	TTFT, TPOT float64
+	// Sources are those of the step times. Two runs with equal sources have the same error, which cancels in their
+	// difference.
+	Sources string
+}
+
+// Most returns the larger share.
+func (e *StepError) Most() float64 { return max(e.TTFT, e.TPOT) }
+
+// StepErrorOf returns the expected error of servers' step times. The text is empty if no server has one.
+func StepErrorOf(load []LoadSummary) (e StepError) {
+	var texts, from []string
+	for i := range load {
+		for _, s := range load[i].StepTimes {
+			from = append(from, s.Source)
+			if x := s.Expected; x != nil {
+				texts = append(texts, s.Name+": "+x.String())
+				e.TTFT, e.TPOT = max(e.TTFT, x.TTFT), max(e.TPOT, x.TPOT)
+			}
+		}
+	}
+	join := func(list []string) string {
+		slices.Sort(list)
+		return strings.Join(slices.Compact(list), "; ")
+	}
+	e.Text, e.Sources = terminal.Printable(join(texts)), join(from)
+	return e
 }
 
 // BusySummary are shares of the time.

@@ -7,7 +7,7 @@ import (
 )
 
 // patience is how long a condition may take on a very slow machine.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // maxWait is the longest pause between two checks. The most common check, of Envoy's statistics, costs CPU time.
 const maxWait = 16 * time.Millisecond

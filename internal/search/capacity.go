@@ -73,6 +73,7 @@ type load struct {
 
 	look    Look
 	servers int // as the search counts them
+	steps   report.StepError
 	uses    []constraint.Use
 }
 
@@ -94,6 +95,8 @@ type Capacity struct {
 	Full       bool             `json:"full,omitempty"`
 	Uses       []constraint.Use `json:"uses,omitempty"`
 	Answer     string           `json:"answer"`
+	// StepTimes is the expected error of the step times, in words, with the answers to which it could lead.
+	StepTimes string `json:"stepTimes,omitempty"`
 	// Runs and Requests count what was played, at all loads.
 	Runs     int    `json:"runs"`
 	Requests int    `json:"requests"`
@@ -151,6 +154,9 @@ func (p *Player) Capacity(ctx context.Context, c CapacityOptions) (*Capacity, er
 	}
 	for _, l := range k.loads {
 		out.Runs, out.Requests = out.Runs+l.Runs, out.Requests+l.Runs*l.Requests
+		if l.steps.Text != "" {
+			out.doubt(&l.steps)
+		}
 	}
 	if out.Loads = k.loads; ctx.Err() != nil && len(k.loads) > 0 {
 		out.Answer = fmt.Sprintf("none: interrupted after %d loads", len(k.loads))
@@ -158,6 +164,20 @@ func (p *Player) Capacity(ctx context.Context, c CapacityOptions) (*Capacity, er
 		return nil, err
 	}
 	return out, err
+}
+
+// doubt sets StepTimes. It takes rates and servers as proportional to the step times.
+func (x *Capacity) doubt(e *report.StepError) {
+	x.StepTimes = e.Text
+	more := 1 + e.Most()
+	switch {
+	case x.Replicas > 0 && x.Find == FindReplicas:
+		least, most := math.Ceil(float64(x.Replicas)/more), math.Ceil(float64(x.Replicas)*more)
+		x.StepTimes += fmt.Sprintf("; times that far off make it about %.0f to %.0f replicas", max(1, least), most)
+	case x.Keeps > 0:
+		x.StepTimes += fmt.Sprintf("; times that far off make it about %v to %v requests/s", Significant(x.Keeps/more),
+			Significant(x.Keeps*more))
+	}
 }
 
 // Found returns an error if nothing that was tried keeps the objectives.
@@ -428,6 +448,7 @@ func (k *seeker) play(v *Variant, at Load, seeds []int) (l load, runs []Run, err
 		l.Speedup = Significant(at.Rate / k.timed)
 	}
 	runs, uses := make([]Run, len(seeds)), make([][]constraint.Use, len(seeds))
+	steps := make([]report.StepError, len(seeds))
 	var once sync.Once
 	err = Each(len(seeds), func(i int) error {
 		s, err := v.Scenario(seeds[i])
@@ -449,11 +470,12 @@ func (k *seeker) play(v *Variant, at Load, seeds []int) (l load, runs []Run, err
 				// a trace's own variation hides whether waits grow
 				runs[i].Early, runs[i].Late = 1, 1
 			}
+			steps[i] = report.StepErrorOf(x.Sample.Load)
 			uses[i] = slices.Concat(constraint.OfLoad(x.Sample.Load, x.Summary.Requests), x.Uses)
 		}
 		return err
 	})
-	l.uses = constraint.Mean(uses...)
+	l.uses, l.steps = constraint.Mean(uses...), steps[0]
 	return l, runs, err
 }
 
@@ -531,6 +553,9 @@ func (x *Capacity) Write(to io.Writer, columns int) error {
 			held += " (" + strings.Join(others, ", ") + ")"
 		}
 		lines = append(lines, held)
+	}
+	if x.StepTimes != "" {
+		lines = append(lines, "steps    "+x.StepTimes)
 	}
 	lines = append(lines, fmt.Sprintf("played   %s requests in %d runs", terminal.Thousands(x.Requests), x.Runs))
 	for _, line := range lines {

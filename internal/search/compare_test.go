@@ -8,9 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/measured"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/comparison"
+	"github.com/windtunnel/windtunnel/report/steptimes"
 	"github.com/windtunnel/windtunnel/report/terminal"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -145,6 +147,51 @@ func TestCompareFindsAPercent(t *testing.T) {
 				got, pairs, least)
 		}
 	})
+}
+
+// A difference that is smaller than the expected error of the step times is doubtful, unless both variants have the
+// same step times and therefore the same error.
+func TestStepErrorsTurnAnswers(t *testing.T) {
+	with := func(runs report.Runs, source string) report.Runs {
+		for _, x := range runs {
+			x.Load[0].StepTimes = []steptimes.Summary{{Source: source, Name: source,
+				Expected: &measured.Error{Rows: 41, TTFT: 0.05, TPOT: 0.14}}}
+		}
+		return runs
+	}
+	c := comparedScenarios[0]
+	slower := scenario.Setting{Path: "pools[0].modelServer.jitter.factor", Value: "1.1"}
+	for source, want := range map[string]string{"A": "", "B": "; the expected error of the step times could turn " +
+		"tpot mean (±14%), e2e mean (±14%)"} {
+		x := comparison.Of([]comparison.Side{{Name: "a"}, {Name: "b"}},
+			[]report.Runs{with(c.runs(t, 1), "A"), with(c.runs(t, 1, slower), source)}, record.SLO{},
+			[]string{"tpot mean", "e2e mean", "ttft mean"})
+		if got := x.Comparisons[0].Verdict; want == "" && strings.Contains(got, "could turn") ||
+			!strings.HasSuffix(got, want) || !strings.Contains(got, "worse than a: ttft mean") {
+			t.Errorf("%s: %s; expected %q at the end", source, got, want)
+		}
+		if want := "A: TPOT ±14 % on 41 measured configurations; TTFT ±5 %"; x.Variants[0].StepTimes != want {
+			t.Errorf("found %q, expected %q", x.Variants[0].StepTimes, want)
+		}
+	}
+
+	e := report.StepErrorOf(with(c.runs(t, 1), "A")[0].Load)
+	rate := Capacity{Find: FindRate, Keeps: 10, Answer: "up to 10 requests/s"}
+	replicas := Capacity{Find: FindReplicas, Replicas: 8}
+	none := Capacity{Find: FindRate}
+	for x, want := range map[*Capacity]string{&rate: "; times that far off make it about 8.772 to 11.4 requests/s",
+		&replicas: "; times that far off make it about 8 to 10 replicas", &none: ""} {
+		x.doubt(&e)
+		var b bytes.Buffer
+		if err := x.Write(&b, 0); err != nil || !strings.Contains(b.String(), "steps    "+e.Text+want+"\n") {
+			t.Errorf("%v; expected %q in\n%s", err, want, b.String())
+		}
+	}
+	var b bytes.Buffer
+	if err := (&Swept{points: []*Point{{StepTimes: "X"}, {StepTimes: "X"}, {}}}).Write(&b, "text"); err != nil ||
+		!strings.HasSuffix(b.String(), "\nstep times of X\n") || strings.Count(b.String(), "step times of") != 1 {
+		t.Error(err, b.String())
+	}
 }
 
 // The verdict is the first line, red on a terminal where something is worse and without colour elsewhere, and

@@ -2,6 +2,7 @@ package search
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/csv"
@@ -69,6 +70,8 @@ type Point struct {
 	Steady   bool              `json:"steady"`
 	WarmUp   float64           `json:"warmUpSeconds"`
 	Measures []report.Measured `json:"measures"`
+	// StepTimes is the expected error of the step times, in words.
+	StepTimes string `json:"stepTimes,omitempty"`
 }
 
 // Sweep plays a sweep. After an interruption it returns the points that were played, and an error.
@@ -304,6 +307,7 @@ func (p *Point) play(ctx context.Context, with *Player, v Variant, c *Sweep) err
 		p.Requests += x.Summary.Requests
 		p.Failed += x.Summary.Requests - x.Summary.Outcomes[record.Completed]
 		p.Steady = p.Steady && x.Sample.Steady
+		p.StepTimes = cmp.Or(p.StepTimes, report.StepErrorOf(x.Sample.Load).Text)
 		p.WarmUp = max(p.WarmUp, report.Digits(x.Sample.Cut.Seconds()))
 	}
 	p.Measures = runs.Under(c.slo).All()
@@ -397,7 +401,11 @@ func (x *Swept) writeText(to io.Writer) error {
 	}
 	fmt.Fprintln(w)
 	unsure := false
+	var steps []string
 	for _, p := range x.points {
+		if p.StepTimes != "" && !slices.Contains(steps, p.StepTimes) {
+			steps = append(steps, p.StepTimes)
+		}
 		for _, path := range x.paths {
 			fmt.Fprintf(w, "%s\t", p.Set[path])
 		}
@@ -421,11 +429,14 @@ func (x *Swept) writeText(to io.Writer) error {
 	if x.replications > 1 {
 		why = "the runs are too short for it (--output csv or json have the number of requests that each needs)"
 	}
+	var err error
 	if unsure {
-		_, err := fmt.Fprintln(to, "? has no interval: "+why)
-		return err
+		_, err = fmt.Fprintln(to, "? has no interval: "+why)
 	}
-	return nil
+	for _, text := range steps {
+		_, err = fmt.Fprintln(to, "step times of "+text)
+	}
+	return err
 }
 
 // text returns a measure with half of its interval.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -97,6 +98,23 @@ func (g *Gateway) Stop(ctx context.Context) error {
 		g.control.Stop()
 	}
 	return err
+}
+
+// ListenFree calls set with what FreePort returns. If at is any port, it calls set again, with another one, when
+// another program has taken the port before Envoy.
+func ListenFree(at netip.AddrPort, hint string, set func(address string) error) error {
+	for tries := 10; ; tries-- {
+		address, err := FreePort(at, hint)
+		if err != nil {
+			return err
+		}
+		err = set(address)
+		var rejected *xds.RejectedError
+		if at.Port() != 0 || tries == 1 || !errors.As(err, &rejected) ||
+			!strings.Contains(rejected.Reason, "Address already in use") {
+			return err
+		}
+	}
 }
 
 // raised is added to a port below 1024 that this process may not listen on.

@@ -15,7 +15,7 @@ import (
 func TestManyHeaders(t *testing.T) {
 	t.Parallel()
 	var many []string
-	for i := range 100_000 {
+	for i := range 10_000 {
 		many = append(many, fmt.Sprint("x-header-", i), "v")
 	}
 	k := picking(t, "plugins: [{type: queue-scorer}]", 1)
@@ -28,7 +28,7 @@ func TestManyHeaders(t *testing.T) {
 	}
 	s.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseHeaders{
 		ResponseHeaders: headMessage(append([]string{":status", "200"}, many...)...)}})
-	if n := len(s.next().GetResponseHeaders().GetResponse().GetHeaderMutation().GetSetHeaders()); n != 100_002 {
+	if n := len(s.next().GetResponseHeaders().GetResponse().GetHeaderMutation().GetSetHeaders()); n != 10_002 {
 		t.Errorf("%d response headers came back", n)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/epp/predictor"
 	"github.com/windtunnel/windtunnel/core/epp/stream"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/core/wire/header"
 	"github.com/windtunnel/windtunnel/internal/eventually"
@@ -51,6 +52,7 @@ type fakePredictor struct {
 	asked   []predictor.Features
 	samples []predictor.Sample
 	gone    chan struct{}
+	service picker.PredictorService // how it is asked
 }
 
 func (f *fakePredictor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -127,6 +129,19 @@ func (e *events) steps(s record.Step) (out []record.Event) {
 	return out
 }
 
+// patient is longer than predictions take on a busy machine.
+const patient = machine.Second * 300
+
+func startFakePredictor(t *testing.T) (*fakePredictor, *httptest.Server) {
+	t.Helper()
+	f := &fakePredictor{answer: text(secondBest), gone: make(chan struct{})}
+	s := httptest.NewServer(f)
+	t.Cleanup(s.Close)
+	t.Cleanup(func() { close(f.gone) })
+	f.service = picker.PredictorService{Prediction: []string{s.URL}, Timeout: patient}
+	return f, s
+}
+
 func predicting(t *testing.T, rec record.Recorder) (*Picking, *fakePredictor, *httptest.Server) {
 	t.Helper()
 	return predictingFor(t, rec, 3)
@@ -134,12 +149,9 @@ func predicting(t *testing.T, rec record.Recorder) (*Picking, *fakePredictor, *h
 
 func predictingFor(t *testing.T, rec record.Recorder, endpoints int) (*Picking, *fakePredictor, *httptest.Server) {
 	t.Helper()
-	f := &fakePredictor{answer: text(secondBest), gone: make(chan struct{})}
-	s := httptest.NewServer(f)
-	t.Cleanup(s.Close)
-	t.Cleanup(func() { close(f.gone) })
-	p := pickerOf(t, predicts,
-		picker.Options{Detail: true, Predictor: &picker.PredictorService{Prediction: []string{s.URL}, Training: s.URL}})
+	f, s := startFakePredictor(t)
+	f.service.Training = s.URL
+	p := pickerOf(t, predicts, picker.Options{Detail: true, Predictor: &f.service})
 	k := picking(t, "", endpoints, func(o *PickingOptions) { o.Picker, o.Stream.Recorder = p, rec })
 	k.waiting(1, 2, 8)
 	return k, f, s
@@ -149,28 +161,13 @@ func withSLO(id int) header.List {
 	return chatHead(fmt.Sprint(id), "x-llm-d-slo-ttft-ms", "100", "x-llm-d-slo-tpot-ms", "20")
 }
 
-// predictedInTime decides about requests until one has its predictions in time, and returns that one: a busy machine
-// may take longer than a decision waits for them. The earlier ones leave.
-func (k *Picking) predictedInTime(t *testing.T, id int) (x *asked) {
-	t.Helper()
-	until(t, "predictions come in time", func() bool {
-		x = k.testAsk(context.Background(), withSLO(id), hello)
-		if x.s.Request().Decision.Explain().Profiles[0].Endpoints[0].Predicted != nil {
-			return true
-		}
-		x.leave()
-		return false
-	})
-	return x
-}
-
 // Predictions are asked for before the decision, and the endpoint that keeps the
 // objectives is chosen.
 func TestPredictionsDecide(t *testing.T) {
 	t.Parallel()
 	rec := &events{}
 	k, f, _ := predicting(t, rec)
-	x := k.predictedInTime(t, 1)
+	x := k.testAsk(context.Background(), withSLO(1), hello)
 	if x.endpoint != "127.0.0.2:8000" {
 		t.Fatalf("got %+v, want w1, which alone is in time", x)
 	}
@@ -221,10 +218,9 @@ func TestPredictionsForManyEndpoints(t *testing.T) {
 	list[110] = `{"ttft_ms":50,"tpot_ms":9}`
 	f.say(text(`{"predictions":[` + strings.Join(list, ",") + `]}`))
 	inTime := addresses[slices.Sorted(maps.Keys(addresses))[110]]
-	// A busy machine may miss the time that a decision waits for predictions.
-	until(t, "the endpoint that is in time is chosen", func() bool {
-		return k.testAsk(context.Background(), withSLO(1), hello).endpoint == inTime
-	})
+	if x := k.testAsk(context.Background(), withSLO(1), hello); x.endpoint != inTime {
+		t.Errorf("got %s, expected %s, which alone is in time", x.endpoint, inTime)
+	}
 	if n := len(f.questions()); n != many {
 		t.Errorf("asked about %d endpoints, expected %d", n, many)
 	}
@@ -235,15 +231,12 @@ func TestPredictionsForManyEndpoints(t *testing.T) {
 func TestPredictionMetrics(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
-	f := &fakePredictor{answer: text(secondBest), gone: make(chan struct{})}
-	s := httptest.NewServer(f)
-	t.Cleanup(s.Close)
-	p := pickerOf(t, predicts,
-		picker.Options{Detail: true, Predictor: &picker.PredictorService{Prediction: []string{s.URL}}})
+	f, _ := startFakePredictor(t)
+	p := pickerOf(t, predicts, picker.Options{Detail: true, Predictor: &f.service})
 	m := NewPickMetrics(reg, "pool")
 	k := picking(t, "", 3, func(o *PickingOptions) { o.Picker, o.Metrics = p, m })
 	k.waiting(1, 2, 8)
-	x := k.predictedInTime(t, 1)
+	x := k.testAsk(context.Background(), withSLO(1), hello)
 	r := x.s.Request().Request
 	m.measured(p, r, 150*time.Millisecond, 10*time.Millisecond, m.labels.request(r))
 	x.leave()
@@ -295,6 +288,7 @@ func TestPredictorDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	for name, bad := range map[string]func(f *fakePredictor, s *httptest.Server){
 		"slow": func(f *fakePredictor, _ *httptest.Server) {
+			f.service.Timeout = machine.Millisecond
 			f.say(func(_ http.ResponseWriter, r *http.Request) {
 				select {
 				case <-r.Context().Done():
@@ -352,7 +346,8 @@ func TestPredictorDoesNotAnswer(t *testing.T) {
 				return
 			}
 			f.say(text(secondBest))
-			x = k.predictedInTime(t, 2)
+			f.service.Timeout = patient
+			x = k.testAsk(context.Background(), withSLO(2), hello)
 			if x.endpoint != "127.0.0.2:8000" {
 				t.Errorf("once it answers again: got %+v, want w1", x)
 			}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -40,9 +39,7 @@ func startWire(t *testing.T, k *Picking, more ...grpc.DialOption) *wireRig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	t.Cleanup(cancel)
-	return &wireRig{s, t, extprocv3.NewExternalProcessorClient(conn), ctx}
+	return &wireRig{s, t, extprocv3.NewExternalProcessorClient(conn), t.Context()}
 }
 
 // wireStream is the stream of one request.

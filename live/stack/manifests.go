@@ -26,9 +26,6 @@ func (s *Stack) startManifests(ctx context.Context, pools []Listening) (err erro
 	if err != nil {
 		return err
 	}
-	if s.Gateway.Addr, err = cluster.FreePort(at, "choose another port with --port"); err != nil {
-		return err
-	}
 	d := envoy.Dynamic{Program: g.Program, Pickers: map[string]envoy.Processor{}, Routers: map[string]envoy.Processor{},
 		Endpoints: map[string][]string{},
 		AccessLog: s.Gateway.AccessLog(),
@@ -51,7 +48,10 @@ func (s *Stack) startManifests(ctx context.Context, pools []Listening) (err erro
 		s.Gateway.Routers[r.Key] = router
 		d.Routers[r.Key] = envoy.Processor{Addresses: []string{router.Addr()}}
 	}
-	if err := s.Gateway.Set(ctx, d); err != nil {
+	if err := cluster.ListenFree(at, "choose another port with --port", func(address string) error {
+		s.Gateway.Addr = address
+		return s.Gateway.Set(ctx, d)
+	}); err != nil {
 		return err
 	}
 	var changing sync.Mutex

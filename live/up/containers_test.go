@@ -3,6 +3,7 @@ package up
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,10 +15,11 @@ import (
 	"github.com/windtunnel/windtunnel/internal/eventually"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/predictor"
+	"github.com/windtunnel/windtunnel/live/sidecar"
 )
 
-// A Pod that no workload makes runs: its command line has variables that are not set, its flags stand in a ConfigMap,
-// with numbers as Helm writes them, and what of them has no effect is reported once.
+// A Pod that no workload makes runs: its command line has variables that are not set, its flags and its chat template
+// stand in a ConfigMap, with numbers as Helm writes them, and what of them has no effect is reported once.
 func TestBarePod(t *testing.T) {
 	t.Parallel()
 	text := oneGateway() + leadTo("/v1", pool("a")) + strings.Split(servers("a", 1, ""), "---\napiVersion: apps")[0] + `
@@ -31,6 +33,8 @@ data:
     port: 8000
     seed: 1.001001e+08
     max-model-len: 1.2288e+04
+  chat.jinja: |
+    {%- if messages[0].content != 'hi' %}{{ raise_exception('the template takes greetings') }}{% endif %}hi
 ---
 apiVersion: v1
 kind: Pod
@@ -40,7 +44,7 @@ spec:
   containers:
   - name: vllm
     image: ghcr.io/llm-d/llm-d-inference-sim:v0.10.2
-    args: [--config=/config/config.yaml, "", --hash-salt=1]
+    args: [--config=/config/config.yaml, "", --hash-salt=1, --chat-template=/config/chat.jinja]
     volumeMounts: [{name: config, mountPath: /config}]
 `
 	r := bring(t, objectsOf(t, text))
@@ -48,13 +52,41 @@ spec:
 	if a.status != http.StatusOK || a.head.Get("x-inference-pod") != "alone" {
 		t.Errorf("%d from %q: %s", a.status, a.head.Get("x-inference-pod"), a.body)
 	}
+	a = r.post(r.url(80)+"/v1/chat/completions", `{"model":"tiny","messages":[{"role":"user","content":"bye"}]}`,
+		"Content-Type", "application/json")
+	if a.status != http.StatusBadRequest || !strings.Contains(string(a.body), "the template takes greetings") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
 	models := r.do(http.MethodGet, r.url(80)+"/v1/models", "")
 	if !strings.Contains(string(models.body), `"max_model_len":12288`) {
 		t.Errorf("%s", models.body)
 	}
-	const told = "given-a.yaml:34: Pod default/alone: container vllm: flags without effect: --hash-salt"
+	const told = "given-a.yaml:36: Pod default/alone: container vllm: flags without effect: --hash-salt"
 	if n := len(slices.DeleteFunc(slices.Clone(r.notes), func(s string) bool { return s != told })); n != 1 {
 		t.Errorf("%d notes are %q:\n%s", n, told, strings.Join(r.notes, "\n"))
+	}
+}
+
+// Empty arguments, as Helm's conditions leave them, do not reach the options of sidecars and pickers.
+func TestEmptyArguments(t *testing.T) {
+	t.Parallel()
+	text := oneGateway() + leadTo("/v1", pool("a")) + servers("a", 1, "") + pickerWith("a", rendering, "")
+	text = strings.Replace(text, "args: [--pool-name=a,", `args: ["", --pool-name=a, "", --v, "",`, 1)
+	text += strings.Replace(decodeWorkers, "args: [-port=8000,", `args: ["", -port=8000, "",`, 1)
+	got := map[string][]string{}
+	_, err := Dry(objectsOf(t, text), Options{
+		Sidecar: func(args []string, env func(string) (string, bool)) (sidecar.Options, error) {
+			got["sidecar"] = args[:len(args)-1] // the file of endpoints follows
+			return sidecarOf(args, env)
+		},
+		Picker: func(args []string, _ func(string) (string, bool)) (o epp.StandaloneOptions, err error) {
+			got["picker"] = args
+			return o, nil
+		},
+	})
+	want := map[string][]string{"sidecar": {"-port=8000", "-vllm-port=8001"}, "picker": {"--pool-name=a", "--v", ""}}
+	if err != nil || !maps.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("%v, got %q, expected %q", err, got, want)
 	}
 }
 

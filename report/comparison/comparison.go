@@ -35,6 +35,9 @@ type Side struct {
 	Requests int     `json:"requests"`
 	WarmUp   float64 `json:"warmUpSeconds"`
 	Steady   bool    `json:"steady"`
+	// StepTimes is the expected error of the step times, in words.
+	StepTimes string `json:"stepTimes,omitempty"`
+	steps     report.StepError
 }
 
 // Versus is the difference of one variant from the first.
@@ -118,11 +121,16 @@ func Of(variants []Side, runs []report.Runs, slo record.SLO, reads []string) *Co
 			s.Requests += len(x.Requests) * x.Each
 			s.WarmUp = max(s.WarmUp, x.Cut.Seconds())
 			s.Steady = s.Steady && x.Steady
+			if s.steps.Text == "" {
+				s.steps = report.StepErrorOf(x.Load)
+			}
 		}
+		s.StepTimes = s.steps.Text
 		if i > 0 {
 			v := Versus{Of: s.Name, With: variants[0].Name}
 			v.measure(runs[0], runs[i], slo)
 			v.decide(reads)
+			v.doubt(&variants[0].steps, &s.steps)
 			out.Comparisons = append(out.Comparisons, v)
 		}
 	}
@@ -223,6 +231,30 @@ func (x *Versus) decide(reads []string) {
 		}
 	}
 	x.Verdict = x.sentence()
+}
+
+// doubt adds to the verdict the measures whose difference is less than the expected error of the step times. If both
+// variants have the same step times, the error is in both and the difference stands.
+func (x *Versus) doubt(a, b *report.StepError) {
+	if a.Sources == b.Sources {
+		return
+	}
+	var names []string
+	for _, v := range x.Measures {
+		off := max(a.Most(), b.Most())
+		switch name, _, _ := strings.Cut(v.Measure, " "); name {
+		case "ttft":
+			off = max(a.TTFT, b.TTFT)
+		case "tpot", "itl":
+			off = max(a.TPOT, b.TPOT)
+		}
+		if (v.Verdict == Better || v.Verdict == Worse) && math.Abs(v.Difference) < off*math.Abs(v.A) {
+			names = append(names, fmt.Sprintf("%s (±%.0f%%)", v.Measure, 100*off))
+		}
+	}
+	if len(names) > 0 {
+		x.Verdict += "; the expected error of the step times could turn " + strings.Join(names, ", ")
+	}
 }
 
 // at returns the index of the measure with this name, or -1.
@@ -411,6 +443,9 @@ func describe(s Side, replications int) string {
 	}
 	if !s.Steady {
 		text += "; NOT STEADY: its requests in flight never settle"
+	}
+	if s.StepTimes != "" {
+		text += "; step times of " + s.StepTimes
 	}
 	return text
 }

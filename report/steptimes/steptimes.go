@@ -10,6 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/measured"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/sources"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
@@ -28,6 +29,9 @@ type Summary struct {
 	Batch   int64          `json:"batch,omitempty"`
 	Context int64          `json:"context,omitempty"`
 	TPOT    *sources.Range `json:"tpot,omitempty"`
+	// Expected is the difference from measured GPUs near this model, accelerator and batch. It is nil for a source that
+	// nobody held against measurements.
+	Expected *measured.Error `json:"expected,omitempty"`
 }
 
 // Counts are the steps of servers, by source of their step times.
@@ -65,16 +69,23 @@ func (c Counts) Add(l *engine.Load) Counts {
 	return c
 }
 
-// Summaries returns the summaries of servers that finished a request, and whose hardware has sources.
+// Summaries returns the summaries of servers that finished a request, and whose hardware has sources or measurements.
 func (c Counts) Summaries(prefill, decode bool) (out []Summary) {
 	for i := range c {
 		x := &c[i]
 		all := sources.Of(x.timer.Hardware())
-		if x.end == 0 || x.busy == 0 || len(all) == 0 {
+		if x.end == 0 || x.busy == 0 {
+			continue
+		}
+		batch := max(1, int64(math.Round(x.running/x.busy)))
+		var expected *measured.Error
+		if e, ok := measured.Of(x.timer.Hardware(), batch); ok && x.timer.Default() {
+			expected = &e
+		} else if len(all) == 0 {
 			continue
 		}
 		mean := func(sum float64) int64 { return int64(math.Round(sum / float64(x.end))) }
-		s := Summary{Source: x.timer.Source(),
+		s := Summary{Source: x.timer.Source(), Expected: expected,
 			Name: sources.NameOf(x.timer, all) + " on " + x.timer.Hardware().Accelerator.Name +
 				", vLLM " + x.timer.Hardware().VLLM.Version}
 		if prefill {
@@ -84,7 +95,7 @@ func (c Counts) Summaries(prefill, decode bool) (out []Summary) {
 			}
 		}
 		if decode && x.made > x.end {
-			s.Batch = max(1, int64(math.Round(x.running/x.busy)))
+			s.Batch = batch
 			s.Context = max(1, mean(float64(x.prompts)+float64(x.made)/2))
 			if r, ok := sources.RangeOf(x.timer, all, hardware.DecodeStep(s.Batch, s.Context)); ok {
 				s.TPOT = &r
@@ -106,7 +117,14 @@ func (s *Summary) String() string {
 		words = append(words, fmt.Sprintf("TPOT of %s × %s tokens %s", terminal.Thousands(int(s.Batch)),
 			terminal.Thousands(int(s.Context)), rangeWords(s.TPOT)))
 	}
-	return terminal.Printable(s.Name + "; with other sources " + strings.Join(words, ", "))
+	text := s.Name
+	if s.Expected != nil {
+		text += "; " + s.Expected.String()
+	}
+	if len(words) > 0 {
+		text += "; with other sources " + strings.Join(words, ", ")
+	}
+	return terminal.Printable(text)
 }
 
 func rangeWords(r *sources.Range) string {

@@ -9,6 +9,8 @@ type PredictorService struct {
 	// Together is how long a call may wait for others to be sent with it, in wall time; 0 is no wait. Poll is how often
 	// the servers' states and trees are fetched, as the real picker's client does, which uses none of them; 0 is never.
 	Together, Poll machine.Time
+	// Timeout limits how long a decision waits for its predictions; 0 is 400 ms, as in the real picker.
+	Timeout machine.Time
 }
 
 // LatencyPredictor is a plug-in that predicts latencies and sees the measured ones.

@@ -63,13 +63,14 @@ type Timer struct {
 	source   string
 	jitter   *Jitter
 	doubt    string
+	auto     bool
 	seed     uint64
 	name     string
 }
 
 // New returns a timer, or an error that names the figure that is missing, malformed or faster than the hardware.
 func New(c Config) (*Timer, error) {
-	t := &Timer{hardware: c.Hardware, seed: c.Seed, name: c.Component}
+	t := &Timer{hardware: c.Hardware, seed: c.Seed, name: c.Component, auto: c.Kind == KindAuto && c.Points == nil}
 	if c.Hardware != nil {
 		if err := c.Hardware.Check(); err != nil {
 			return nil, fmt.Errorf("latency: %w", err)
@@ -176,6 +177,10 @@ func (t *Timer) Hardware() *hardware.Hardware { return t.hardware }
 
 // Source returns the source of the figures, for reports.
 func (t *Timer) Source() string { return t.source }
+
+// Default reports whether the figures are those that windtunnel chooses for the hardware, whose expected error
+// package measured knows.
+func (t *Timer) Default() bool { return t.auto }
 
 // Doubt returns the reason not to trust the figures, or "".
 func (t *Timer) Doubt() string { return t.doubt }

@@ -56,9 +56,6 @@ func (e *RejectedError) Error() string {
 	return fmt.Sprintf("Envoy refused %s: %s", strings.Join(e.Names, ", "), e.Reason)
 }
 
-// taken limits the time that Envoy may take for a change.
-const taken = 15 * time.Second
-
 // Server is the control plane of one Envoy.
 type Server struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
@@ -70,7 +67,8 @@ type Server struct {
 	done     chan struct{}
 	caches   map[string]*cache.LinearCache
 
-	setting sync.Mutex // one change at a time
+	setting sync.Mutex    // one change at a time
+	most    time.Duration // that Envoy may take for a change
 
 	mu      sync.Mutex
 	changed chan struct{}                // closed and replaced at each change of the fields below
@@ -90,7 +88,7 @@ func Start() (*Server, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Server{listener: l, grpc: grpc.NewServer(), stop: stop, done: make(chan struct{}),
-		caches: map[string]*cache.LinearCache{}, changed: make(chan struct{})}
+		caches: map[string]*cache.LinearCache{}, changed: make(chan struct{}), most: 15 * time.Second}
 	s.forget()
 	byType := &cache.MuxCache{Caches: map[string]cache.Cache{},
 		ClassifyDelta: func(r *cache.DeltaRequest) string { return r.GetTypeUrl() }}
@@ -165,7 +163,7 @@ func (s *Server) held(kind string) Resources { return Of(s.caches[kind].GetResou
 // move changes the resources to another state, in steps. With wait, it starts each step when Envoy has taken the
 // previous one.
 func (s *Server) move(ctx context.Context, to State, wait bool) error {
-	ctx, cancel := context.WithTimeout(ctx, taken)
+	ctx, cancel := context.WithTimeout(ctx, s.most)
 	defer cancel()
 	for _, step := range [][]string{kinds[:2], kinds[2:]} {
 		wanted := map[string]string{}

@@ -161,24 +161,46 @@ func TestLastGoodState(t *testing.T) {
 		}
 		again(t, s, f)
 	})
-	t.Run("not taken", func(t *testing.T) {
-		t.Parallel()
-		s, f := start(t)
+	deaf := func(f *fake) {
 		f.mu.Lock()
+		defer f.mu.Unlock()
 		f.deaf = true
-		f.mu.Unlock()
-		ctx, cancel := context.WithCancel(t.Context())
-		failed := make(chan error, 1)
-		go func() { failed <- s.Set(ctx, state("other", "d")) }()
+	}
+	response := func(t *testing.T, f *fake) {
+		t.Helper()
 		eventually.Is(t, "a response", func() bool {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			return len(f.held) > 0
 		})
+	}
+	t.Run("not taken", func(t *testing.T) {
+		t.Parallel()
+		s, f := start(t)
+		deaf(f)
+		ctx, cancel := context.WithCancel(t.Context())
+		failed := make(chan error, 1)
+		go func() { failed <- s.Set(ctx, state("other", "d")) }()
+		response(t, f)
 		cancel()
 		if err := <-failed; !errors.Is(err, context.Canceled) {
 			t.Errorf("%v", err)
 		}
+		f.hear(t)
+		again(t, s, f)
+	})
+	t.Run("not taken in time", func(t *testing.T) {
+		t.Parallel()
+		s, f := start(t)
+		deaf(f)
+		most := s.most
+		s.most = 0
+		if err := s.Set(t.Context(), state("other", "d")); !errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), "Envoy has not taken 2 of the configuration's 2 changes") {
+			t.Errorf("%v", err)
+		}
+		s.most = most
+		response(t, f)
 		f.hear(t)
 		again(t, s, f)
 	})

@@ -24,7 +24,7 @@ func buildPrecise(parameters string) (*picker.Picker, error) {
 // The index and its sources get the configured parameters; an error names each one that cannot work.
 func TestPreciseParameters(t *testing.T) {
 	p, err := buildPrecise(`{tokenProcessorConfig: {blockSizeTokens: 64, hashSeed: "7"}, kvEventsConfig: {zmqEndpoint: "tcp://*:5557", discoverPods: false, concurrency: 8},
-    indexerConfig: {kvBlockIndexConfig: {inMemoryConfig: {size: 1000}, enableMetrics: true}, kvCacheBackendConfigs: [{name: CPU, weight: 0.5}]}}`)
+    indexerConfig: {kvBlockIndexConfig: {inMemoryConfig: {size: 1000}, enableMetrics: true, metricsLoggingInterval: 60000000000}, kvCacheBackendConfigs: [{name: CPU, weight: 0.5}]}}`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,6 +47,8 @@ func TestPreciseParameters(t *testing.T) {
 			"the number 70000; expected a whole number, from 1 to 65535",
 		`{speculativeIndexing: true, speculativeTTL: 0s}`: "speculativeTTL",
 		`{kvEventConfig: {}}`:                             `kvEventConfig: unknown field; `,
+		`{indexerConfig: {kvBlockIndexConfig: {metricsLoggingInterval: 60s}}}`: "metricsLoggingInterval: found " +
+			`"60s"; expected a whole number`,
 		`{indexerConfig: {kvCacheBackendConfigs: [{name: x, weight: -1}]}}`: "weight: found the number -1; expected " +
 			"a number, 0 or more",
 	} {

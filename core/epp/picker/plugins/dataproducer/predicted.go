@@ -193,7 +193,7 @@ func (s *Predicted) Consult(c *picker.Cycle) []picker.Need {
 		url = s.service.Prediction[d.Intn(n)]
 	}
 	return []picker.Need{{Plugin: s.Name(), Key: KeyPredict, Method: "POST", URL: url + predictor.PathPredict,
-		Timeout: predictTimeout, Endpoints: ids, Subject: rows, Together: s.service.Together,
+		Timeout: cmp.Or(s.service.Timeout, predictTimeout), Endpoints: ids, Subject: rows, Together: s.service.Together,
 		Body: func() ([]byte, error) { return json.Marshal(predictor.Bulk{Requests: rows}) }}}
 }
 
