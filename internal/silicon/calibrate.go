@@ -31,7 +31,7 @@ func Calibrate(ctx context.Context, rows []Row, prior *latency.Calibration, prog
 	if err != nil {
 		return nil, err
 	}
-	const steps = 8
+	const steps = 14
 	fitter := NewFitter(servers, prior)
 	out := &Calibrated{Prior: *prior}
 	out.Fitted, err = fitter.Fit(ctx, prior, steps, func(step int, cost float64) {

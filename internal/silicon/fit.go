@@ -46,7 +46,7 @@ func Predict(ctx context.Context, servers []*Server, c *latency.Calibration) ([]
 	return out, nil
 }
 
-// Fitter fits calibrations to results: a robust least squares (Huber) of the logarithms of predicted over measured
+// Fitter fits calibrations to results: a robust least squares (Cauchy) of the logarithms of predicted over measured
 // times, by Levenberg and Marquardt's method, with the parameters as logarithms, each within its bounds.
 type Fitter struct {
 	servers []*Server
@@ -83,7 +83,7 @@ func (f *Fitter) Fit(ctx context.Context, from *latency.Calibration, steps int, 
 			break
 		}
 		was := p.cost
-		if err = p.step(ctx); was-p.cost < was/500 {
+		if err = p.step(ctx); was-p.cost < was/2000 {
 			break
 		}
 	}
@@ -164,7 +164,7 @@ func (p *problem) begin(ctx context.Context) (err error) {
 }
 
 func (p *problem) costOf(residuals []float64, c *latency.Calibration) float64 {
-	sum := huber(residuals)
+	sum := cauchy(residuals)
 	for i := range c {
 		d := math.Log(c[i]/p.prior[i]) / priorSpread
 		sum += d * d / 2
@@ -252,28 +252,28 @@ func residuals(ctx context.Context, servers []*Server, c *latency.Calibration) (
 	return out, err
 }
 
-// scales are the sizes of residuals above which they count linearly and no longer squared, of TPOT and TTFT: some
-// results are of servers that no model explains.
-var scales = [2]float64{0.05, 0.1}
+// scales are the sizes of residuals, of TPOT and TTFT, above which they count ever less: some results are of servers
+// that no model explains.
+var scales = [2]float64{0.1, 0.2}
 
 // weight is the weight of a residual in the least squares. A TTFT counts less than a TPOT.
 func weight(i int, r float64) float64 {
-	base := 1 / (scales[0] * scales[0])
-	if i%2 == 1 {
-		base /= 2.5
-	}
-	return base * min(1, scales[i%2]/math.Abs(r))
+	x := r / scales[i%2]
+	return base(i) / (1 + x*x)
 }
 
-// huber is the cost of residuals.
-func huber(all []float64) (sum float64) {
+func base(i int) float64 {
+	if i%2 == 1 {
+		return 100
+	}
+	return 250
+}
+
+// cauchy is the cost of residuals.
+func cauchy(all []float64) (sum float64) {
 	for i, r := range all {
-		scale, base := scales[i%2], weight(i, 0)
-		if r = math.Abs(r); r < scale {
-			sum += base * r * r / 2
-		} else {
-			sum += base * scale * (r - scale/2)
-		}
+		scale := scales[i%2]
+		sum += base(i) * scale * scale / 2 * math.Log1p(r*r/(scale*scale))
 	}
 	return sum
 }

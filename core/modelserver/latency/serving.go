@@ -104,6 +104,10 @@ func NewServing(h *hardware.Hardware, c *Calibration) (*Serving, error) {
 	return s, nil
 }
 
+// weightOnlyFLOPS is the peak, in FLOP per second, of the tensor instructions that kernels with 4-bit weights and 16-bit
+// arithmetic use: Hopper's, also on Blackwell.
+const weightOnlyFLOPS = 989e12
+
 func newExperts(h *hardware.Hardware, c *Calibration, rate func(modelshape.Quantization) float64,
 	choose func(p, onBlackwell Parameter) float64) experts {
 	m, a, g := &h.Model, &h.Accelerator, &h.Group
@@ -114,7 +118,7 @@ func newExperts(h *hardware.Hardware, c *Calibration, rate func(modelshape.Quant
 	read := bytes / (float64(a.BandwidthBytes) * choose(ReadExperts, ReadExpertsBlackwell))
 	flops := rate(q) * choose(ExpertMatrix, ExpertMatrixBlackwell)
 	if q.MilliBits < 8000 && (q.Compute != modelshape.FP4 || a.FP4TFLOPS == 0) {
-		flops = rate(modelshape.Quantization{}) * c.SI(ExpertMatrixWeightOnly)
+		flops = min(rate(modelshape.Quantization{}), c.SI(Matrix16)*weightOnlyFLOPS) * c.SI(ExpertMatrixWeightOnly)
 		read = max(bytes/(float64(a.BandwidthBytes)*choose(ReadWeights, ReadWeightsBlackwell)),
 			bytes/c.SI(Dequantize))
 	}
