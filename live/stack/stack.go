@@ -97,8 +97,8 @@ type Options struct {
 }
 
 // Ports are the ports of 127.0.0.1 on which a stack listens for others. 0 is the scenario's port; if it has none, a
-// free port, or with Keep the well-known one.
-type Ports struct{ Gateway, ExtProc, Health, Metrics, Admin int }
+// free port, or with Keep the well-known one. Frontend, the Dynamo frontend's, is a free port without Keep and with it.
+type Ports struct{ Gateway, ExtProc, Health, Metrics, Admin, Frontend int }
 
 // AnyPort, among Ports, is a free one, whatever the scenario and Keep say.
 const AnyPort = -1
