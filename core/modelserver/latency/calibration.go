@@ -227,6 +227,8 @@ func ParseCalibration(file string, text []byte) (*CalibrationFile, error) {
 		return nil, fmt.Errorf("%s: found %d bytes; expected at most %d", file, len(text), maxCalibrationBytes)
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w; expected a file that windtunnel calibrate --results has written", file, err)
+	case d.More():
+		return nil, fmt.Errorf("%s: found more after its end; expected one calibration", file)
 	case c.Results < 0 || !(c.TPOT >= 0) || !(c.TTFT >= 0):
 		return nil, fmt.Errorf("%s: results, tpot or ttft is below 0; expected a count and two errors as shares", file)
 	}

@@ -125,8 +125,8 @@ func newExperts(h *hardware.Hardware, c *Calibration, rate func(modelshape.Quant
 	}
 	touch := float64(layers * c.SI(TouchExpert))
 	e := experts{count: int64(m.Experts), active: int64(m.ActiveExperts), ranks: int64(g.DP),
-		token:   seconds(2 * one * float64(m.ActiveExperts) / flops),
-		compute: seconds(2 * one * c.SI(ExpertTile) / flops),
+		token:       seconds(2 * one * float64(m.ActiveExperts) / flops),
+		compute:     seconds(2 * one * c.SI(ExpertTile) / flops),
 		coincidence: int64(c.SI(Coincidence) * 1000), imbalance: 1000}
 	if g.EP && g.Ranks() > 1 {
 		touch /= ranks
