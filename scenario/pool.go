@@ -194,8 +194,8 @@ type ModelServer struct {
 	// Step times as a CSV file with the header model,system,backend,tp,phase,batch,context_tokens,ms, instead of the
 	// accelerator's. The path is relative to the scenario's own directory.
 	StepTimes string `json:"stepTimes"`
-	// Parameters of the step times and of the API server, as windtunnel calibrate --results writes them, instead of those
-	// that come with windtunnel. The path is relative to the scenario's own directory.
+	// Parameters of the step times and of the API server, as windtunnel calibrate --results writes them, instead of
+	// those that come with windtunnel. The path is relative to the scenario's own directory.
 	Calibration string `json:"calibration"`
 	// The variation of the steps' times.
 	Jitter Jitter `json:"jitter"`
