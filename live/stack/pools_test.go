@@ -130,7 +130,7 @@ func TestBodyBasedRouting(t *testing.T) {
 	}
 	for _, p := range r.Stack.Pools {
 		for _, k := range p.Pickers {
-			r.until("the picker has nothing in flight", func() bool { return k.Active() == 0 })
+			r.until("the picker has nothing in flight", func() bool { return k.Server().Active() == 0 })
 		}
 	}
 	r.idle()
