@@ -83,21 +83,17 @@ func TestFitRecovers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := map[latency.Parameter]bool{}
 	for p := range parameters {
-		if off := math.Abs(math.Log(fit.Calibration[p] / truth[p])); fit.Spread[p] < 0.15 {
-			found[latency.Parameter(p)] = true
-			if off > 0.1 {
-				t.Errorf("%s is %v±%.0f %%; the server has %v", latency.Parameters[p].Name, fit.Calibration[p],
-					100*fit.Spread[p], truth[p])
-			}
-		} else if fit.Spread[p] > determined*priorSpread && off > priorSpread {
-			t.Errorf("%s moves from %v to %v, but no result determines it", latency.Parameters[p].Name, prior[p],
-				fit.Calibration[p])
+		off := math.Abs(math.Log(fit.Calibration[p] / truth[p]))
+		if off > max(fit.Spread[p], 0.02) {
+			t.Errorf("%s is %v±%.0f %%; the server has %v", latency.Parameters[p].Name, fit.Calibration[p],
+				100*fit.Spread[p], truth[p])
 		}
 	}
-	if !found[latency.Layer] || !found[latency.ReadWeights] || found[latency.ExpertMatrix] {
-		t.Errorf("the results determine %v", found)
+	if s := &fit.Spread; s[latency.Matrix16] > 0.15 || s[latency.ReadWeights] > 0.15 || s[latency.Layer] > 0.4 ||
+		s[latency.ExpertMatrix] < determined*priorSpread {
+		t.Errorf("spreads of matrices %v, reading %v, layers %v, and experts, which no model has, %v", s[latency.Matrix16],
+			s[latency.ReadWeights], s[latency.Layer], s[latency.ExpertMatrix])
 	}
 	all, err := Predict(context.Background(), servers, &fit.Calibration)
 	if err != nil {
