@@ -12,8 +12,8 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// The times that calibrations are fitted to come of a client and an engine alone. They are those of a whole simulation
-// without hops: of the same server, behind a picker.
+// A client and an engine alone give the times that calibrations are fitted to. They equal those of a whole simulation
+// of the same server behind a picker, without hops.
 func TestPlayedAsSimulated(t *testing.T) {
 	for _, r := range []silicon.Row{
 		{Model: "Llama-3.1-8B", Accelerator: "H100", TensorParallel: 1, OutputTokens: 120, Concurrency: 1},
@@ -66,8 +66,8 @@ workload: {requests: %d, concurrency: %d, stream: true, prompt: {tokens: %d}, ou
 			c := latency.BuiltinCalibration()
 			first, each, err := server.Play(&c)
 			if err != nil || math.Abs(first/ttft-1) > 0.01 || math.Abs(each/tpot-1) > 0.01 {
-				t.Errorf("TTFT %.3f ms and TPOT %.4f ms; the simulation has %.3f and %.4f ms; %v", first, each, ttft, tpot,
-					err)
+				t.Errorf("TTFT %.3f ms and TPOT %.4f ms; the simulation has %.3f and %.4f ms; %v", first, each, ttft,
+					tpot, err)
 			}
 		})
 	}

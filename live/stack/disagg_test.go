@@ -440,7 +440,8 @@ func TestLostRooms(t *testing.T) {
 						// as long as the prefill leg of the request after it may take on a busy machine
 						d.Connector, d.HoldBlocks, d.OnTransferFailure = scenario.Connector(way.Name), 10*time.Second,
 							failure
-						s.Pools[0].ModelServer.Prefill = dist.Fixed(3e9) // a busy machine is late to notice its beginning
+						// A busy machine is late to notice its beginning.
+						s.Pools[0].ModelServer.Prefill = dist.Fixed(3e9)
 					}), apartFault("prefill", fault, once()))
 					a := r.post(chatPath, long("x"))
 					switch {

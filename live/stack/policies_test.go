@@ -486,7 +486,8 @@ func TestFailureModesLiveAsVirtual(t *testing.T) {
 					}
 				}
 				for _, e := range events {
-					if e.Step == record.Finished && after[e.Request] && e.Time > last-machine.Second { // once Envoy knows
+					// once Envoy knows
+					if e.Step == record.Finished && after[e.Request] && e.Time > last-machine.Second {
 						if n++; fmt.Sprint(e.Details.Get("outcome")) != want {
 							t.Errorf("%s: at %v %v", when, e.Time, e.Details)
 						}

@@ -21,7 +21,8 @@ func drawServer(t *rapid.T) (*hardware.Hardware, *Serving) {
 		DP:           1 << rapid.IntRange(0, 3).Draw(t, "log2 of DP"),
 		Nodes:        rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(t, "nodes"),
 		Quantization: rapid.SampledFrom([]string{"", "", "fp8", "int4"}).Draw(t, "quantization"),
-		Version:      rapid.SampledFrom([]string{"", "0.8.5", "0.11.0", "0.12.0", "0.14.0", "0.28.0"}).Draw(t, "version")}
+		Version: rapid.SampledFrom([]string{"", "0.8.5", "0.11.0", "0.12.0", "0.14.0", "0.28.0"}).Draw(t,
+			"version")}
 	m, err := modelshape.Named(n.Model)
 	n.EP = err == nil && m.Experts > 0 && rapid.Bool().Draw(t, "EP")
 	h, err := n.Resolve()
@@ -127,7 +128,8 @@ func TestServingRespectsTheFloor(t *testing.T) {
 	for _, model := range modelshape.Names() {
 		for _, accelerator := range hardware.AcceleratorNames() {
 			for _, quantization := range []string{"", "none", "fp8", "int4", "nvfp4"} {
-				for _, n := range []hardware.Names{{TP: 1}, {TP: 2}, {TP: 8}, {TP: 2, DP: 4}, {TP: 1, DP: 8, EP: true}} {
+				for _, n := range []hardware.Names{{TP: 1}, {TP: 2}, {TP: 8}, {TP: 2, DP: 4},
+					{TP: 1, DP: 8, EP: true}} {
 					n.Model, n.Accelerator, n.Quantization = model, accelerator, quantization
 					h, err := n.Resolve()
 					if err != nil {
@@ -173,8 +175,8 @@ func holdFloor(t *testing.T, h *hardware.Hardware, s *Serving, parameters string
 	}
 }
 
-// An engine's steps take about as long with vLLM's step times as with the roofline's. The requests, and so the steps, are
-// the same with both.
+// An engine's steps take about as long with vLLM's step times as with the roofline's. The requests, and so the steps,
+// are the same with both.
 func BenchmarkEngineWithServing(b *testing.B) {
 	for name, n := range map[string]hardware.Names{"dense": {Model: "Llama-3.1-70B", Accelerator: "H100", TP: 4},
 		"experts": {Model: "openai/gpt-oss-120b", Accelerator: "H100", TP: 2}} {
