@@ -92,7 +92,8 @@ func TestFitRecovers(t *testing.T) {
 	}
 	if s := &fit.Spread; s[latency.Matrix16] > 0.15 || s[latency.ReadWeights] > 0.15 || s[latency.Layer] > 0.4 ||
 		s[latency.ExpertMatrix] < determined*priorSpread {
-		t.Errorf("spreads of matrices %v, reading %v, layers %v, and experts, which no model has, %v", s[latency.Matrix16],
+		t.Errorf("spreads of matrices %v, reading %v, layers %v, and experts, which no model has, %v",
+			s[latency.Matrix16],
 			s[latency.ReadWeights], s[latency.Layer], s[latency.ExpertMatrix])
 	}
 	all, err := Predict(context.Background(), servers, &fit.Calibration)

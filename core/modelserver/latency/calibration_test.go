@@ -23,9 +23,9 @@ func TestCalibrationFile(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(*again, c) {
 		t.Errorf("written %+v\nread    %+v, %v", c, again, err)
 	}
-	const want = ", calibrated with 12 results (TPOT ±3 %, TTFT ±12 % on results left out)"
-	if got := c.String(); got != want {
-		t.Errorf("%q, want %q", got, want)
+	const words = ", calibrated with 12 results (TPOT ±3 %, TTFT ±12 % on results left out)"
+	if got := c.String(); got != words {
+		t.Errorf("%q, want %q", got, words)
 	}
 	one, err := ParseCalibration("mine.json", []byte(`{"results": 1, "parameters": {"layer": 77}}`))
 	want := BuiltinCalibration()
