@@ -183,8 +183,8 @@ type ModelServer struct {
 	// The number type of the KV cache: auto, bfloat16, fp8 or int8 (vLLM's --kv-cache-dtype).
 	KVCacheDType string `json:"kvCacheDType"`
 
-	// The source of step times, if no other field sets them: measured (tables of the accelerator if there are some,
-	// otherwise its roofline); roofline, or inference-sim for the roofline of inference-sim (BLIS) with its utilisation
+	// The source of step times, if no other field sets them: vllm (a vLLM server's, fitted to measured GPUs), measured
+	// (tables of the accelerator's kernels if there are some, otherwise its roofline); roofline, or inference-sim for the roofline of inference-sim (BLIS) with its utilisation
 	// of H100, A100 and L40S, to see how far results depend on the source; or document-003 for those of document 003's
 	// example, 200 ms for a prompt of 2,000 tokens and 20 ms for each token of an answer, on any hardware; a warning
 	// reports what the hardware cannot do.
