@@ -232,8 +232,8 @@ func TestLittlesLaw(t *testing.T) {
 	for _, c := range []struct{ name, server, load string }{
 		{"room for all", "batching: continuous, source: measured, outputTokens: 20..200", "rate: 20"},
 		{"queues", "batching: continuous, source: measured, maxNumSeqs: 4, outputTokens: 20..200", "rate: 12"},
-		{"too little memory", "batching: continuous, source: measured, numGPUBlocks: 300, maxModelLen: 4096, outputTokens: 200..900",
-			"concurrency: 40"},
+		{"too little memory", "batching: continuous, source: measured, numGPUBlocks: 300, maxModelLen: 4096, " +
+			"outputTokens: 200..900", "concurrency: 40"},
 		{"static", "batching: static, source: measured, maxNumSeqs: 8, outputTokens: 20..200", "concurrency: 40"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/bench/internal/child"
+	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/epp/picker/config"
 	"github.com/windtunnel/windtunnel/core/epp/stream"
@@ -117,10 +118,10 @@ func startPicker(servers []string) ([]string, error) {
 	s, err := epp.StartStandalone(
 		epp.StandaloneOptions{
 			PickerOptions: epp.PickerOptions{Config: []byte(config.RoundRobin), ConfigName: "round robin"},
-			PoolOptions:   epp.PoolOptions{Endpoints: endpoints},
+			Fill:          func(k *epp.Picking) error { k.SetEndpoints(endpoints); return nil },
 			Serving:       epp.Serving{Address: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0", Wrap: w.over},
-			Hold: stream.Config{Hold: true, MaxBodyBytes: 4 << 20, Deadline: 10 * machine.Second,
-				HoldLimit: 600 * machine.Second, MetadataBytes: 32, Seed: 1}})
+			Picking: epp.PickingOptions{Config: core.Config{Stream: stream.Config{Hold: true, MaxBodyBytes: 4 << 20,
+				Deadline: 10 * machine.Second, HoldLimit: 600 * machine.Second, MetadataBytes: 32, Seed: 1}}}})
 	if err != nil {
 		return nil, err
 	}
@@ -274,7 +275,7 @@ func startStandalone(servers []string, role string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		o.Inputs = epp.NewInputLog(epp.InputLogOptions{Inputs: report.Inputs{To: to}})
+		o.Picking.Inputs = epp.NewInputLog(epp.InputLogOptions{Inputs: report.Inputs{To: to}})
 	}
 	p, err := epp.StartStandalone(o)
 	if err != nil {

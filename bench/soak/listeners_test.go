@@ -33,7 +33,8 @@ func listeners(s *stack.Stack) (out []listener) {
 	}
 	add("kv-manager", "", s.Addresses().KVManager)
 	for _, p := range s.Pools {
-		for _, k := range p.Pickers {
+		for _, x := range p.Pickers {
+			k := x.Server()
 			add("epp", "", k.Addr())
 			add("epp-health", "", k.HealthAddr())
 			add("epp-metrics", "", k.MetricsAddr())

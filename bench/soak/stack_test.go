@@ -130,13 +130,13 @@ func (r *rig) idle(tb testing.TB) {
 		for _, s := range r.Fleet.Servers() {
 			busy += s.InFlight()
 		}
-		if active.Idle() && r.Pickers[0].Active() == 0 && busy == 0 {
+		if active.Idle() && r.Pickers[0].Server().Active() == 0 && busy == 0 {
 			return
 		}
 		select {
 		case <-ctx.Done():
 			tb.Fatalf("still in flight: Envoy %+v, streams at the picker %d, requests at the model servers %d", active,
-				r.Pickers[0].Active(), busy)
+				r.Pickers[0].Server().Active(), busy)
 		case <-time.After(time.Millisecond):
 		}
 	}

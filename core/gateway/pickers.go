@@ -40,7 +40,7 @@ func (s *Set) PickerConfig(b *Backend) (text []byte, from, note string, err erro
 			return text, from, besides(p, from), err
 		}
 		if c.Lightweight() {
-			return []byte(lightweight), at(w, c), "", nil
+			return []byte(lightweight), w.Where(c), "", nil
 		}
 	}
 	type found struct{ text, from string }
@@ -88,8 +88,8 @@ schedulingProfiles:
 - {name: default, plugins: [{pluginRef: header-based-testing-filter}, {pluginRef: round-robin-picker}]}
 `
 
-// at returns the place of a container, for messages.
-func at(w *Workload, c *Container) string {
+// Where returns the place of one of its containers, for messages.
+func (w *Workload) Where(c *Container) string {
 	return fmt.Sprintf("%s:%d: %s %s/%s: container %s", w.File, c.At.Line(), w.Kind, w.Namespace, w.Name, c.Name)
 }
 
@@ -155,7 +155,7 @@ func isPickerConfig(text string) bool {
 // pickerFlags returns the configuration in the flags of a picker's container.
 func pickerFlags(s *Set, w *Workload, c *Container) ([]byte, string, error) {
 	if text, ok := c.Flag("config-text"); ok {
-		return []byte(text), at(w, c) + ": --config-text", nil
+		return []byte(text), w.Where(c) + ": --config-text", nil
 	}
 	path, ok := c.Flag("config-file")
 	if !ok {
@@ -165,7 +165,7 @@ func pickerFlags(s *Set, w *Workload, c *Container) ([]byte, string, error) {
 	if !found {
 		return nil, "", fmt.Errorf(
 			"%s: --config-file %s is in no ConfigMap that is mounted; expected a volume with a ConfigMap among the "+
-				"objects", at(w, c), path)
+				"objects", w.Where(c), path)
 	}
 	return []byte(text), from, nil
 }

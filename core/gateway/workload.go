@@ -147,6 +147,9 @@ func readPod(v strictyaml.Value, m objects.Meta) Workload {
 	return w
 }
 
+// Key is kind/namespace/name.
+func (w *Workload) Key() string { return w.Kind + "/" + w.Namespace + "/" + w.Name }
+
 // PodName returns the name of a replica.
 func (w *Workload) PodName(i int) string {
 	if w.Kind == "Pod" {

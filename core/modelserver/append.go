@@ -42,9 +42,9 @@ func (r *Response) Append(b []byte, e *Effect) []byte {
 func (r *Response) Describe(e *Effect) (p described.Piece, ok bool) {
 	switch e.Kind {
 	case Begin:
-		r.told = r.describable()
+		r.described = r.describable()
 	case End:
-		if r.told = r.told || (!r.began || !r.inPieces()) && r.describable(); r.told {
+		if r.described = r.described || (!r.began || !r.inPieces()) && r.describable(); r.described {
 			p.Usage, p.Has = r.usage, true
 			if s, streams := r.req.Encoder.(*openaiStream); streams {
 				p.Has = s.includeUsage
@@ -53,7 +53,7 @@ func (r *Response) Describe(e *Effect) (p described.Piece, ok bool) {
 	case Fail:
 		p.Has = !r.req.Stream // a whole answer ends with an empty usage
 	}
-	return p, r.told
+	return p, r.described
 }
 
 // describable reports whether a description of an answer contains everything that the answer does.
@@ -75,18 +75,18 @@ func (r *Request) describable() bool {
 
 // Said returns the part of the first choice's content that the client sees: as words where possible, else as a text.
 func (r *Response) Said() (words described.Text, text string) {
-	said, n := r.seqs[0].said, r.tells(0)
+	said, n := r.seqs[0].said, r.sendable(0)
 	if words, ok := said.words(n); ok && !r.below {
 		return words, ""
 	}
 	if r.below {
 		n = 0
 	}
-	return words, said.told(n)
+	return words, said.visible(n)
 }
 
-// Returns the text of the first n tokens as the client sees it.
-func (c *content) told(n int) (text string) {
+// visible returns the text of the first n tokens as the client sees it.
+func (c *content) visible(n int) (text string) {
 	if c.tool != nil {
 		return ""
 	}
@@ -115,7 +115,7 @@ func (r *Response) appendEnd(b, echo []byte) []byte {
 		return enc.End(b, r.usage, nil, nil)
 	}
 	for i := range r.seqs {
-		b = r.appendChoice(b, i, r.tells(i), true)
+		b = r.appendChoice(b, i, r.sendable(i), true)
 	}
 	return enc.End(b, r.usage, r.reader.kvAnswer(r.req, r.p.Kept), echo)
 }
@@ -129,7 +129,7 @@ func (r *Response) appendNew(b []byte) []byte {
 	for more := true; more; {
 		more = false
 		for i := range r.p.Choices {
-			c, n := &r.p.Choices[i], r.tells(i)
+			c, n := &r.p.Choices[i], r.sendable(i)
 			// A finish that the client receives as an error ends no choice.
 			ends := c.Finished && !c.Aborted && n == c.Tokens &&
 				(c.Reason == engine.ReasonStop || c.Reason == engine.ReasonLength)
@@ -154,7 +154,7 @@ func (r *Response) appendChoice(b []byte, i, tokens int, ends bool) []byte {
 		r.close[i] = true
 	case ends:
 		t := &Token{Choice: i, None: true, Index: tokens, Done: r.reason(i)}
-		r.seqs[i].said.tellStop(t)
+		r.seqs[i].said.setStop(t)
 		b = r.req.Encoder.Token(b, t)
 		r.close[i] = true
 	default:

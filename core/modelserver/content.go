@@ -56,7 +56,7 @@ func (c *content) text(i int) string {
 func (c *content) fill(t *Token) {
 	p := c.piece(t.Index)
 	t.of, t.ID, t.Text = c, p.id, c.text(t.Index)
-	c.tellStop(t)
+	c.setStop(t)
 }
 
 // stopReason returns the finish reason of an output that ended before its limit.

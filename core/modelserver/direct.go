@@ -87,7 +87,7 @@ func (x *Direct) PromptTokens() int { return x.Sequence.Submit.PromptTokens }
 func (x *Direct) Said() (described.Text, bool) { return x.said.words(x.Tokens) }
 
 // Text returns the text of the whole answer.
-func (x *Direct) Text() string { return x.said.told(x.Tokens) }
+func (x *Direct) Text() string { return x.said.visible(x.Tokens) }
 
 // Hear processes an effect of the engine. It returns false if the effect does not occur in a request that is answered
 // completely.

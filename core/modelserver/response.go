@@ -175,16 +175,16 @@ type Response struct {
 	close []bool // the encoder has written the choice's end
 	token Token  // the token to encode next
 
-	now     machine.Time
-	wake    machine.Time // the time at which waits ends
-	waits   wait
-	painted bool
-	started bool
-	began   bool // status and first token have been sent
-	part2   bool
-	part2At machine.Time
-	over    bool
-	told    bool // a piece of the response was described
+	now       machine.Time
+	wake      machine.Time // the time at which waits ends
+	waits     wait
+	painted   bool
+	started   bool
+	began     bool // status and first token have been sent
+	part2     bool
+	part2At   machine.Time
+	over      bool
+	described bool // a piece of the response was described
 
 	// one holds the memory of a request with a single choice, as nearly all are. The slices above then point into it.
 	one struct {
@@ -385,7 +385,7 @@ func (r *Response) step(now machine.Time, fx *Effects) {
 	if p.Part2Begun && !r.began && r.do(now, r.lifecycle.Part2Begun(now), fx) {
 		return
 	}
-	first := !r.began && r.tells(0) > 0
+	first := !r.began && r.sendable(0) > 0
 	if first {
 		if r.do(now, r.lifecycle.FirstToken(due(r.p.FirstAt, now), r.seqs[0].said.text(0)), fx) {
 			return
@@ -451,8 +451,8 @@ func (r *Response) limit() int {
 	return -1
 }
 
-// Returns the number of tokens of a choice that the server may send.
-func (r *Response) tells(choice int) int {
+// sendable returns the number of tokens of a choice that the server may send.
+func (r *Response) sendable(choice int) int {
 	n := 0
 	if choice < len(r.p.Choices) {
 		n = r.p.Choices[choice].Tokens
@@ -548,9 +548,9 @@ func (r *Response) do(now machine.Time, e lifecycle.Effect, fx *Effects) bool {
 		r.over, out.Kind = true, End
 		out.Echo, out.echoes = e.Echo, r.Held()
 	case lifecycle.Refuse:
-		r.over, out.Kind, out.Error = true, Refuse, told(e)
+		r.over, out.Kind, out.Error = true, Refuse, earlyError(e)
 	case lifecycle.SendError:
-		r.over, out.Kind, out.Error = true, Fail, told(e)
+		r.over, out.Kind, out.Error = true, Fail, earlyError(e)
 	case lifecycle.Drop:
 		r.over, out.Kind = true, Leave
 	}
@@ -558,9 +558,9 @@ func (r *Response) do(now machine.Time, e lifecycle.Effect, fx *Effects) bool {
 	return r.over
 }
 
-// Returns the error that the client receives when an effect ends its request early. The lifecycle's only 400 is a
-// violation of the contract of held-open requests.
-func told(e lifecycle.Effect) *openai.Error {
+// earlyError returns the error that the client receives when an effect ends its request early. The lifecycle's only 400
+// is a violation of the contract of held-open requests.
+func earlyError(e lifecycle.Effect) *openai.Error {
 	err := openai.Errorf(e.Status, "", "%s", e.Reason)
 	if e.Status == 400 {
 		err.Type = held.ViolationType

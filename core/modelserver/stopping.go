@@ -157,8 +157,8 @@ func lastRunes(text string, n int) string {
 	return strings.Clone(text[from:])
 }
 
-// tellStop sets the stop condition in a choice's last token.
-func (c *content) tellStop(t *Token) {
+// setStop sets the stop condition in a choice's last token.
+func (c *content) setStop(t *Token) {
 	if t.Done != openai.FinishStop {
 		return
 	}

@@ -1,9 +1,10 @@
 // Package plan holds what is to be played, with everything decided: which gateway, endpoint pickers, model servers,
 // sidecars, load, incidents and autoscalers there are, each with the configuration that its machine of the core
-// takes. A scenario compiles into a Plan (scenario.Scenario.Plan); virtual and live/stack execute it. An executor
-// adds what only it knows (recorders, addresses, clocks) and decides nothing.
+// takes. A scenario compiles into a Plan (scenario.Scenario.Plan); virtual and live/stack execute it. Manifests compile
+// into a Cluster (Compile), which live/up executes; Diff finds what an edit of them starts and stops. An executor adds
+// what only it knows (recorders, addresses, clocks) and decides nothing.
 //
-// A Plan does not change once it is compiled. Begin to read at Plan; Write prints one.
+// A Plan and a Cluster do not change once they are compiled. Begin to read at Plan or Cluster; Write prints a Plan.
 package plan
 
 import (

@@ -25,8 +25,8 @@ type Layer struct {
 // it.
 var Layers = []Layer{
 	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/cachedir", "internal/exit",
-		"internal/files", "internal/gc", "internal/pause", "internal/rundir", "internal/search", "internal/version"},
-		true,
+		"internal/files", "internal/gc", "internal/pause", "internal/rundir", "internal/search", "internal/silicon",
+		"internal/version"}, true,
 		"the command is the top layer: it assembles the parts, and only a user's own main imports it"},
 	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses only public packages"},
 	{"live/stack", []string{"core", "live", "scenario", "report", "internal/cachedir", "internal/child",
@@ -71,7 +71,7 @@ var Layers = []Layer{
 	{"internal/manifests", []string{"core", "internal/files"}, false,
 		"manifests are files that a user names, read as all of them are"},
 	{"internal/search", []string{"core", "virtual", "scenario", "report", "internal/exit", "internal/files",
-		"internal/gc", "internal/version"}, false,
+		"internal/gc", "internal/silicon", "internal/version"}, false,
 		"commands that decide play scenarios many times: this package is those commands without a command line"},
 	{"internal/silicon", []string{"core"}, false,
 		"holds predicted times against those that benchmarks measured, which are files of a user"},

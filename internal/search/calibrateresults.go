@@ -18,7 +18,7 @@ const maxResultBytes = 256 << 20
 
 // CalibrateResultsOptions say which benchmark results a calibration is fitted to, and where it is written.
 type CalibrateResultsOptions struct {
-	// Results are files of benchmark results. Defaults are what these do not say.
+	// Results are files of benchmark results. Defaults replace fields that these lack.
 	Results  []string
 	Defaults silicon.Defaults
 	// File is the calibration file. Force overwrites it.

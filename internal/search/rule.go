@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"gonum.org/v1/gonum/mathext"
+
+	"github.com/windtunnel/windtunnel/report/stats"
 )
 
 // Objective is a condition on the requests of a load: their mean or a percentile of them is at most Bound.
@@ -238,7 +240,7 @@ func jackknife(n int, power float64, value func(without int) float64) (e Estimat
 	if math.IsInf(scaled(e.Value), 0) { // nothing waits, so nothing varies
 		return Estimate{Value: e.Value, Low: e.Value, High: e.Value}, 0
 	}
-	half := student(confidence, n-1) * deviation / math.Sqrt(float64(n))
+	half := stats.T(2*confidence-1, n-1) * deviation / math.Sqrt(float64(n))
 	switch {
 	case math.IsNaN(half): // without one of the runs nothing waits
 		return e, math.Inf(1)
@@ -249,11 +251,4 @@ func jackknife(n int, power float64, value func(without int) float64) (e Estimat
 		return e, 0
 	}
 	return e, math.Abs(deviation / power / scaled(e.Value))
-}
-
-// student returns the one-sided quantile of Student's t.
-func student(p float64, freedom int) float64 {
-	v := float64(freedom)
-	x := mathext.InvRegIncBeta(v/2, 0.5, 2*(1-p))
-	return math.Sqrt(v * (1 - x) / x)
 }

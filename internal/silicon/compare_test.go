@@ -42,7 +42,7 @@ func TestCompare(t *testing.T) {
 	near("p90", c.All.TPOT.P90, 0.25+0.7*0.25)
 	near("worst", c.All.TPOT.Worst, 0.5)
 	near("bias", c.All.TPOT.Bias, 0)
-	near("mean", c.All.TPOT.Mean, (0.1-0.1-0.25+0.5)/4)
+	near("mean", c.All.TPOT.Mean, 0.25/4)
 	near("TTFT's worst", c.All.TTFT.Worst, -0.2)
 	near("tokens of the first", groups(rows[:1], func(*Row) (string, int) { return "", 0 })[0].Tokens.Worst, 200./210-1)
 	names := func(list []Group) (out []string) {

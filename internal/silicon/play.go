@@ -2,6 +2,7 @@ package silicon
 
 import (
 	"cmp"
+	"errors"
 	"math"
 	"sort"
 
@@ -11,6 +12,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/latency"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
 )
+
+// defaultBlock is the tokens of a KV block.
+const defaultBlock = 16
 
 // Where a result names no number of requests, there are defaultWaves for each in flight, or defaultArrivals.
 const defaultWaves, defaultArrivals = 10, 1000
@@ -32,6 +36,11 @@ func NewServer(r *Row) (*Server, error) {
 	longest := r.InputTokens + r.OutputTokens
 	plan, err := hardware.PlanMemory(hardware.MemoryConfig{Hardware: h, MaxNumSeqs: seqs, MaxNumBatchedTokens: tokens,
 		MaxModelLen: longest})
+	var oom *hardware.OutOfMemoryError
+	if errors.As(err, &oom) && plan.Weights+plan.Runtime < plan.Usable {
+		// The server ran, so that its cache held a few sequences.
+		err, plan.NumGPUBlocks = nil, max(plan.NumGPUBlocks, 2*(longest/defaultBlock+1))
+	}
 	if err != nil {
 		return nil, r.bad("server", err.Error(), "a server that fits its accelerators")
 	}

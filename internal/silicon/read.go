@@ -136,12 +136,11 @@ func (r *reader) load(x *Row, concurrency, rate *value) {
 func (r *reader) csv(v *value) Row {
 	x := r.row(v)
 	x.Model, x.Accelerator, x.Precision = v.at("model").text, v.at("accelerator").text, v.at("precision").text
+	// tensor_parallel counts GPUs; where data_parallel does not divide it, it counts those of one rank.
 	gpus, ranks := r.whole(v.at("tensor_parallel")), max(1, r.whole(v.at("data_parallel")))
-	if gpus%ranks != 0 {
-		r.fail(v.at("data_parallel"), fmt.Sprintf("%d of %d GPUs", ranks, gpus),
-			"a divisor of tensor_parallel, which is the number of GPUs")
+	if x.TensorParallel = gpus; gpus%ranks == 0 {
+		x.TensorParallel = gpus / ranks
 	}
-	x.TensorParallel = gpus / ranks
 	if v.at("data_parallel").given() {
 		x.DataParallel = ranks
 	}
@@ -178,11 +177,8 @@ func (r *reader) assume(x *Row) {
 		x.TTFT, x.TPOT = Time{Median: x.TTFT.Mean}, Time{Median: x.TPOT.Mean}
 		x.Batched = cmp.Or(x.Batched, 2048)
 	}
-	if x.DataParallel > 1 {
-		return
-	}
 	// Where the weights fill the GPUs, the sample has the tensor parallel size of attention alone.
-	for ranks := 1; ranks <= 8; ranks *= 2 {
+	for ranks := max(1, x.DataParallel); ranks <= 64; ranks *= 2 {
 		y := *x
 		y.DataParallel = ranks
 		if _, err := NewServer(&y); err == nil {

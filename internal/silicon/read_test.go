@@ -158,7 +158,6 @@ func TestWrongResults(t *testing.T) {
 		csv("tpot_ms=7", "tpot_ms=NaN"):                       `r:2: tpot_ms: found "NaN"; expected a number`,
 		csv("tpot_ms=7", "tpot_ms=7e9"):                       "r:2: TPOT in ms: found 7e+09; expected",
 		csv("tpot_ms=7", "tpot_ms="):                          "r:2: tpot_ms: found nothing; expected milliseconds",
-		csv("data_parallel=1", "data_parallel=2"):             "r:2: data_parallel: found 2 of 1 GPUs",
 		csv("lengths=fixed", "lengths=80"):                    `r:2: lengths: found "80"; expected fixed`,
 		csv("lengths=fixed", "lengths=8..1"):                  "r:2: shortest length as a share of the longest: found",
 		csv("output_tokens=100", "output_tokens=1"):           "r:2: output tokens: found 1; expected 2 to",

@@ -5,26 +5,28 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/internal/files"
 )
 
-// Endpoint is a pod's port in the file that the real EPP's file-discovery, and sidecars, read.
-type Endpoint struct {
-	Name    string            `json:"name"`
-	Address string            `json:"address"`
-	Port    string            `json:"port"`
-	Labels  map[string]string `json:"labels,omitempty"`
-}
-
-// NewEndpoint is the endpoint that listens at host:port.
-func NewEndpoint(name, at string, labels map[string]string) (Endpoint, error) {
+// NewEndpoint returns the endpoint that listens at host:port.
+func NewEndpoint(namespace, name, at string, labels map[string]string) (*picker.Endpoint, error) {
 	host, port, err := net.SplitHostPort(at)
-	return Endpoint{name, host, port, labels}, err
+	return picker.NewEndpoint(namespace, name, host, port, labels), err
 }
 
-// WriteEndpoints writes the file: readers see the old or the new one, whole.
-func WriteEndpoints(path string, list []Endpoint) error {
-	text, err := yaml.Marshal(map[string]any{"endpoints": list})
+// WriteEndpoints writes the file that the real EPP's file-discovery, and sidecars, read. Readers see the old or the new
+// one, whole.
+func WriteEndpoints(path string, list []*picker.Endpoint) error {
+	var all []map[string]any
+	for _, e := range list {
+		x := map[string]any{"name": e.Name, "address": e.Address, "port": e.Port}
+		if len(e.Labels) > 0 {
+			x["labels"] = e.Labels
+		}
+		all = append(all, x)
+	}
+	text, err := yaml.Marshal(map[string]any{"endpoints": all})
 	if err != nil {
 		return err
 	}

@@ -256,11 +256,11 @@ func (w *writer) httpOptions(http2 bool) map[string]*anypb.Any {
 }
 
 // healthEvery checks at a constant rate, with or without traffic. Envoy's default for a cluster without traffic is once
-// a minute.
+// a minute. A server that is gone refuses connections at once; one that answers late is busy, and alive.
 func healthEvery(interval time.Duration) *corev3.HealthCheck {
 	every := duration(interval)
 	return &corev3.HealthCheck{
-		Timeout:            duration(max(interval, time.Second)),
+		Timeout:            duration(max(interval, 5*time.Second)),
 		Interval:           every,
 		NoTrafficInterval:  every,
 		UnhealthyThreshold: wrapperspb.UInt32(1),

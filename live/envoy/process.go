@@ -20,7 +20,7 @@ import (
 
 const (
 	// startTimeout allows for a busy machine; an idle one needs a fifth of a second.
-	startTimeout = 30 * time.Second
+	startTimeout = 2 * time.Minute
 	// stopTimeout is how long Envoy may take to end after SIGTERM.
 	stopTimeout = 5 * time.Second
 	// flushInterval is how long an access log line may take to reach its file.

@@ -18,8 +18,6 @@ type PoolOptions struct {
 	// Objects is a directory of Kubernetes objects (InferencePool, Pod, InferenceObjective, InferenceModelRewrite) in
 	// YAML and JSON files; "" is none.
 	Objects string
-	// Endpoints are the endpoints of a pool that nothing else names; nil where the configuration or Objects name them.
-	Endpoints []*picker.Endpoint
 	// Selector and TargetPorts, with a selector that is not nil, are the mode without a pool (--endpoint-selector): the
 	// endpoints are the selected pods, without objectives and rewrites.
 	Selector    picker.Selector

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
+	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/internal/eventually"
 )
@@ -57,7 +58,8 @@ func TestObjectsAreFollowed(t *testing.T) {
 	s, err := StartStandalone(
 		StandaloneOptions{PoolOptions: PoolOptions{PoolName: "sim", Namespace: "default", Objects: dir},
 			Serving:       Serving{Address: "127.0.0.1:0", HealthAddress: "127.0.0.1:0"},
-			PickerOptions: PickerOptions{Log: slog.New(slog.NewTextHandler(log, nil))}, Errors: stream.EPPErrors})
+			PickerOptions: PickerOptions{Log: slog.New(slog.NewTextHandler(log, nil))},
+			Picking:       PickingOptions{Config: core.Config{Stream: stream.Config{Errors: stream.EPPErrors}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,6 @@ import (
 
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
-	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/watch"
@@ -34,26 +33,26 @@ type Generation struct {
 	closing  sync.Once
 }
 
-// build makes a generation. It calls found with whether the objects have the pool.
-func (s *Standalone) build(o StandaloneOptions, found func(exists bool)) (g *Generation, err error) {
+// build makes a generation.
+func (s *Standalone) build(o StandaloneOptions) (g *Generation, err error) {
 	p, err := BuildPicker(&o.PickerOptions)
 	if err != nil {
-		return nil, err
+		return nil, &ConfigError{err}
 	}
 	discovery := p.EndpointDiscovery()
-	if discovery == nil && o.Objects == "" && o.Endpoints == nil {
+	if discovery == nil && o.Objects == "" && o.Fill == nil {
 		return nil, fmt.Errorf("%s: dataLayer.discovery names no discovery plug-in, and there is no Kubernetes here; "+
 			"declare one of type file-discovery, or give the pool and its pods as files (--objects)", o.ConfigName)
 	}
 	g = &Generation{Registry: prometheus.NewRegistry()}
-	po := PickingOptions{Config: core.Config{Picker: p, Stream: o.Hold, EmitScores: o.EmitScores,
-		DocumentHeaders: o.PodHeaders, ExplainHeaders: o.ExplainHeaders, Explain: record.Explained(o.Hold.Recorder),
-		History: o.History, ScrapeInterval: machine.FromDuration(o.RefreshMetrics), Describe: o.Inputs != nil},
-		Made: o.Made(), Inputs: o.Inputs, Now: s.now, PoolName: o.PoolName, Metrics: s.metrics, Hosts: o.Hosts,
-		KV: KVOptions{Registry: g.Registry, Sockets: s.sockets}, Log: o.Log}
-	po.Stream.Errors = o.Errors
+	po := o.Picking
+	po.Picker, po.History, po.ScrapeInterval = p, o.History, machine.FromDuration(o.RefreshMetrics)
+	po.Describe = po.Describe || po.Inputs != nil
+	po.Made = o.Made()
+	po.Made.Replica, po.Made.Pool = o.Picking.Made.Replica, o.Picking.Made.Pool
+	po.Now, po.PoolName, po.Metrics, po.KV.Registry, po.Log = s.now, o.PoolName, s.metrics, g.Registry, o.Log
 	if g.Picking, err = NewPicking(po); err != nil {
-		return nil, fmt.Errorf("%s: %w", o.ConfigName, err)
+		return nil, &ConfigError{fmt.Errorf("%s: %w", o.ConfigName, err)}
 	}
 	made := g // a step that returns an error has set g to nil by then
 	defer func() {
@@ -64,8 +63,10 @@ func (s *Standalone) build(o StandaloneOptions, found func(exists bool)) (g *Gen
 	if err := ObservePool(g.Registry, g.Picking, o.PoolName); err != nil {
 		return nil, err
 	}
-	if o.Endpoints != nil {
-		g.SetEndpoints(o.Endpoints)
+	if o.Fill != nil {
+		if err := o.Fill(g.Picking); err != nil {
+			return nil, err
+		}
 	}
 	if discovery != nil {
 		path, watch := discovery.EndpointsFile()
@@ -73,6 +74,7 @@ func (s *Standalone) build(o StandaloneOptions, found func(exists bool)) (g *Gen
 			return nil, err
 		}
 	}
+	found := func(exists bool) { s.serve(nil, exists) }
 	if o.Objects == "" {
 		found(true)
 	} else {
@@ -226,28 +228,41 @@ func (s *Standalone) watchConfig() error {
 		if err != nil {
 			return err
 		}
-		return s.Reload(text)
+		return Reload([]*Standalone{s}, path, text)
 	})
 	return err
 }
 
-// Reload makes another configuration the current one, without losing a
-// request. On an error nothing has changed.
-func (s *Standalone) Reload(config []byte) error {
-	s.reloading.Lock()
-	defer s.reloading.Unlock()
-	if string(config) == string(s.o.Config) {
-		return nil
+// Reload makes another configuration, which errors call name, the current one of all pickers, without losing a request.
+// On an error nothing has changed.
+func Reload(all []*Standalone, name string, config []byte) error {
+	var change []func()
+	made := make([]*Generation, 0, len(all))
+	for _, s := range all {
+		s.reloading.Lock()
+		defer s.reloading.Unlock()
+		if string(config) == string(s.o.Config) {
+			continue
+		}
+		o := s.o
+		o.Config, o.ConfigName = config, name
+		g, err := s.build(o)
+		if err != nil {
+			for _, g := range made {
+				g.Close()
+			}
+			return err
+		}
+		made = append(made, g)
+		change = append(change, func() {
+			s.o = o
+			s.generations.Replace(g)
+			s.o.Log.Info("epp: the new configuration is in force", "from", o.ConfigName)
+		})
 	}
-	o := s.o
-	o.Config = config
-	g, err := s.build(o, func(exists bool) { s.serve(nil, exists) })
-	if err != nil {
-		return err
+	for _, f := range change {
+		f()
 	}
-	s.o = o
-	s.generations.Replace(g)
-	s.o.Log.Info("epp: the new configuration is in force", "from", o.ConfigName)
 	return nil
 }
 

@@ -201,7 +201,8 @@ func TestReloadingUnderACrowd(t *testing.T) {
 	var old []*Picking
 	for i := range 10 {
 		old = append(old, r.Picking())
-		if err := r.Reload([]byte(r.config([]string{"kv-cache-utilization-scorer", "queue-scorer"}[i%2]))); err != nil {
+		text := r.config([]string{"kv-cache-utilization-scorer", "queue-scorer"}[i%2])
+		if err := Reload([]*Standalone{r.Standalone}, r.path, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		was := served.Load()

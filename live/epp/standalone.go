@@ -17,7 +17,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/epp/picker/config"
 	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
-	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/watch"
@@ -33,23 +32,26 @@ type StandaloneOptions struct {
 	// ConfigPath, when given, is the configuration's file: it is watched, and a change of it is taken over without
 	// losing a request.
 	ConfigPath string
-	// Hosts, if not nil, is the address for host:port of a URL that a plug-in asks, "" to ask there. The picker then
-	// runs beside others of other pods, and takes KV events at free ports of 127.0.0.1 instead of its zmqEndpoint.
-	Hosts      func(string) string
-	EmitScores bool
-	// PodHeaders and ExplainHeaders are core/epp's DocumentHeaders and ExplainHeaders.
-	PodHeaders, ExplainHeaders bool
+	// Picking configures the picker of each configuration. The Standalone sets what PickerOptions and PoolOptions
+	// contain, the clock and the metrics.
+	Picking PickingOptions
+	// Fill, if not nil, gives the picker of each configuration its endpoints, before requests reach it.
+	Fill func(*Picking) error
 	// Profiling serves Go's profiles under /debug/pprof/ beside the metrics.
 	Profiling bool
-	Errors    stream.ErrorStyle
-	// Hold asks for the held-open flow of document 000.
-	Hold stream.Config
-	// Inputs, if not nil, records the inputs of the picker.
-	Inputs *InputLog
-	// Origin is when its time began, from which the events of Hold.Recorder are timed; zero is now.
-	Origin    time.Time
+	// Origin is when its time began, from which events are timed; zero is now.
+	Origin time.Time
+	// BuildInfo is the version in the metrics, "" to leave it out.
 	BuildInfo string
 }
+
+// ConfigError is an EndpointPickerConfig that the picker refuses.
+type ConfigError struct{ Err error }
+
+func (e *ConfigError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the picker's own error.
+func (e *ConfigError) Unwrap() error { return e.Err }
 
 // PickerOptions are a configuration and the options of its picker.
 type PickerOptions struct {
@@ -91,7 +93,6 @@ type Standalone struct {
 	now         func() machine.Time
 	metrics     *PickMetrics
 	generations *Generations
-	sockets     *kvevents.Sockets
 	config      *watch.Watch // of the configuration's file, nil when it is not watched
 
 	reloading sync.Mutex // guards o.Config
@@ -165,19 +166,20 @@ func (o *PickerOptions) Made() inputlog.Header {
 // StartStandalone reads the configuration and the endpoints and serves.
 func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	o.RefreshMetrics = cmp.Or(max(o.RefreshMetrics, 0), 50*time.Millisecond)
 	began := o.Origin
 	if began.IsZero() {
 		began = time.Now()
 	}
 	s := &Standalone{o: o, now: func() machine.Time { return machine.Time(time.Since(began)) },
-		generations: NewGenerations(), sockets: &kvevents.Sockets{Local: o.Hosts != nil}}
+		generations: NewGenerations()}
+	s.o.Picking.KV.Sockets = cmp.Or(o.Picking.KV.Sockets, new(kvevents.Sockets))
 	reg := prometheus.NewRegistry()
 	s.metrics = NewPickMetrics(reg, o.PoolName)
 	reg.MustRegister(s.generations)
-	expose(reg, metric.Info).add(metric.Info, 1, "windtunnel", o.BuildInfo)
-
-	g, err := s.build(o, func(exists bool) { s.serve(nil, exists) })
+	if o.BuildInfo != "" {
+		expose(reg, metric.Info).add(metric.Info, 1, "windtunnel", o.BuildInfo)
+	}
+	g, err := s.build(s.o)
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +206,6 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 	if o.ConfigPath != "" {
 		if err := s.watchConfig(); err != nil {
 			s.Kill()
-			s.close()
 			return nil, err
 		}
 	}
@@ -241,6 +242,15 @@ func (s *Standalone) Stop(ctx context.Context) error {
 	s.close()
 	return err
 }
+
+// Kill ends the picker at once, as a crash would.
+func (s *Standalone) Kill() {
+	s.Server.Kill()
+	s.close()
+}
+
+// Record writes the picker's inputs down from now on.
+func (s *Standalone) Record(x *InputLog) { s.generations.Record(x) }
 
 func (s *Standalone) pages() map[string]http.Handler {
 	out := s.generations.Pages()

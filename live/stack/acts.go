@@ -190,11 +190,7 @@ func (s *Stack) EndpointStates(each func(now machine.Time, e *picker.State)) {
 		if len(p.Pickers) == 0 {
 			continue
 		}
-		g := p.Pickers[0].now()
-		if g == nil {
-			continue
-		}
-		g.With(func(m *core.Machine, now machine.Time) {
+		p.Pickers[0].now().With(func(m *core.Machine, now machine.Time) {
 			view := m.Picker().Pool().View()
 			for i := range view.States {
 				each(now, &view.States[i])
@@ -224,22 +220,15 @@ func (s *Pool) configure(file string, text []byte) (changed bool, err error) {
 	if bytes.Equal(text, s.text) {
 		return false, nil
 	}
-	made := make([]*epp.Generation, 0, len(s.Pickers))
-	// a picker that is down reads it when it restarts
-	up := slices.DeleteFunc(slices.Clone(s.Pickers), func(k *Picker) bool { return k.down })
-	for _, k := range up {
-		g, err := s.generation(k, file, text)
-		if err != nil {
-			for _, g := range made {
-				g.Close()
-			}
-			return false, err
+	var up []*epp.Standalone
+	for _, k := range s.Pickers {
+		if !k.down { // one that is down reads it when it restarts
+			up = append(up, k.Server())
 		}
-		made = append(made, g)
+	}
+	if err := epp.Reload(up, file, text); err != nil {
+		return false, err
 	}
 	s.text = text
-	for i, k := range up {
-		k.generations.Load().Replace(made[i])
-	}
 	return true, nil
 }

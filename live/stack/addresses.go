@@ -64,7 +64,7 @@ func (s *Stack) Addresses() *Addresses {
 		for i, at := range p.ExtProc() {
 			x := PickerAddress{Name: p.pool.Picker.Replicas[i].Name, Pool: p.pool.Name, ExtProc: at}
 			if p.Pickers != nil {
-				x.Health, x.Metrics = p.Pickers[i].HealthAddr(), p.Pickers[i].MetricsAddr()
+				x.Health, x.Metrics = p.Pickers[i].Server().HealthAddr(), p.Pickers[i].Server().MetricsAddr()
 				scrape("epp", x.Pool, x.Name, x.Metrics, "/metrics")
 			}
 			a.Pickers = append(a.Pickers, x)

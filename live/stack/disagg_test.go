@@ -19,6 +19,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency"
+	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
@@ -439,6 +440,8 @@ func TestLostRooms(t *testing.T) {
 						// as long as the prefill leg of the request after it may take on a busy machine
 						d.Connector, d.HoldBlocks, d.OnTransferFailure = scenario.Connector(way.Name), 10*time.Second,
 							failure
+						// A busy machine is late to notice its beginning.
+						s.Pools[0].ModelServer.Prefill = dist.Fixed(3e9)
 					}), apartFault("prefill", fault, once()))
 					a := r.post(chatPath, long("x"))
 					switch {

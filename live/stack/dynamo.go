@@ -14,7 +14,7 @@ func (s *Pool) startFrontend(ctx context.Context) error {
 	if d == nil {
 		return nil
 	}
-	if err := s.reviveFrontend(anyPort); err != nil {
+	if err := s.reviveFrontend(s.o.at(s.o.Ports.Frontend, 0, 0, anyPort)); err != nil {
 		return err
 	}
 	a, err := live.Announce(ctx, s.frontend.Addr(), d.PushInterval, s.pushes, s.o.Log)

@@ -14,6 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/dynamo"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/internal/freeport"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -35,8 +36,8 @@ func TestDynamoFrontendLost(t *testing.T) {
 				p := &s.Pools[0]
 				p.EPP.Config.Text = []byte(byFrontend)
 				// a shorter one, and a busy machine is late enough for workers to count as gone
-				p.Dynamo.Frontend, p.Dynamo.PushInterval = where, time.Second
-			}), nil)
+				p.Dynamo.Frontend, p.Dynamo.PushInterval = where, 3*time.Second
+			}), func(o *Options) { o.Ports.Frontend = freeport.Row(t, 1) })
 			failed := func(what string, want bool) {
 				t.Helper()
 

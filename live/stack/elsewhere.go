@@ -58,12 +58,13 @@ func (e *AbsentError) Error() string { return e.Message }
 // writeEndpoints writes the file that the real EPP's file-discovery reads. A reader sees the old file or the new one
 // as a whole.
 func (s *Pool) writeEndpoints() error {
-	var list []cluster.Endpoint
+	var list []*picker.Endpoint
 	for i, at := range s.Endpoints {
 		if s.o.EPP.given() && s.isAbsent(i) { // sidecars admit every server of the pool, also an absent one
 			continue
 		}
-		e, err := cluster.NewEndpoint(strings.NewReplacer(":", "-", ".", "-").Replace(s.Names[i]), at, s.labels(i))
+		name := strings.NewReplacer(":", "-", ".", "-").Replace(s.Names[i])
+		e, err := cluster.NewEndpoint("default", name, at, s.labels(i))
 		if err != nil {
 			return err
 		}
@@ -84,7 +85,7 @@ func (s *Pool) EndpointsFile() string {
 // ExtProc is where the endpoint pickers listen, external or not; nil if there is none.
 func (s *Pool) ExtProc() (at []string) {
 	for _, k := range s.Pickers {
-		at = append(at, k.Addr())
+		at = append(at, k.Server().Addr())
 	}
 	if s.o.EPP.given() {
 		at = []string{s.o.EPP.Address}

@@ -29,7 +29,7 @@ func TestEPPDownFailClose(t *testing.T) {
 	t.Parallel()
 	r := start(t, quick(nil), nil)
 	r.healthy()
-	r.Picker.Kill()
+	r.Picker.Server().Kill()
 	if a := r.post("/v1/chat/completions", chat); a.status != 503 {
 		t.Fatalf("got %d %v %q", a.status, a.err, a.body)
 	}
@@ -42,7 +42,7 @@ func TestEPPDownFailOpen(t *testing.T) {
 	t.Parallel()
 	r := start(t, quick(func(s *scenario.Scenario) { s.Pools[0].FailureMode = scenario.FailOpen }), nil)
 	r.healthy()
-	r.Picker.Kill()
+	r.Picker.Server().Kill()
 	var last answer
 	r.until("served without the EPP", func() bool {
 		last = r.post("/v1/chat/completions", chat)
@@ -129,7 +129,7 @@ func TestEPPDiesWhileHolding(t *testing.T) {
 				go func() { answers <- r.post("/v1/chat/completions", chat) }()
 			}
 			r.until("all are held", func() bool { return r.rec.count(record.Server, record.PrefillStarted) == n })
-			r.Picker.Kill()
+			r.Picker.Server().Kill()
 			for range n {
 				if a := <-answers; a.status < 500 && a.err == nil {
 					t.Errorf("got %d %q", a.status, a.body)
@@ -156,7 +156,7 @@ func TestEPPStopsGracefully(t *testing.T) {
 	r.until("all are held", func() bool { return r.rec.count(record.Server, record.PrefillStarted) == n })
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := r.Picker.Stop(ctx); err != nil {
+	if err := r.Picker.Server().Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
 	for range n {
@@ -178,7 +178,7 @@ func TestEPPStopIsBounded(t *testing.T) {
 	r.until("it is held", func() bool { return r.rec.count(record.Server, record.PrefillStarted) == 1 })
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := r.Picker.Stop(ctx); err == nil || !strings.Contains(err.Error(), "1 requests were still held") {
+	if err := r.Picker.Server().Stop(ctx); err == nil || !strings.Contains(err.Error(), "1 requests were still held") {
 		t.Fatalf("got %v", err)
 	}
 	if a := <-got; a.status < 500 && a.err == nil {

@@ -36,7 +36,7 @@ workload:
 // picker follow, and no request fails; virtual time does the same.
 func TestScalingLiveAsVirtual(t *testing.T) {
 	t.Parallel()
-	live, played := bothTimes(t, unhurried(scaling, "PRESTOP", "5s", "15s", "RATE", "60", "30", "REST", "16s", "40s"),
+	live, played := bothTimes(t, unhurried(scaling, "PRESTOP", "10s", "15s", "RATE", "60", "30", "REST", "21s", "40s"),
 		nil)
 	for time, events := range map[string][]record.Event{"live": live, "virtual": played} {
 		n, up, down := map[record.Step]int{}, false, false

@@ -137,7 +137,7 @@ func TestManyHeld(t *testing.T) {
 			// No server reads on before all are here.
 			so.Faults.Of = func(string) lifecycle.Fault {
 				if came.Add(1) == n {
-					most.Store(int64(r.Picker.Active()))
+					most.Store(int64(r.Picker.Server().Active()))
 					close(all)
 				}
 				<-all

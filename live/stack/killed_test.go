@@ -34,8 +34,9 @@ func servePicker(servers []string) {
 	s, err := epp.StartStandalone(
 		epp.StandaloneOptions{
 			PickerOptions: epp.PickerOptions{Config: []byte(config.RoundRobin), ConfigName: "round robin"},
-			PoolOptions:   epp.PoolOptions{Endpoints: endpoints}, Serving: epp.Serving{Address: anyPort},
-			Hold: stream.Config{Hold: true, MetadataBytes: 8}})
+			Fill:          func(k *epp.Picking) error { k.SetEndpoints(endpoints); return nil },
+			Serving:       epp.Serving{Address: anyPort},
+			Picking:       picking(stream.Config{Hold: true, MetadataBytes: 8})})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -90,7 +90,7 @@ func TestIndexIsTheUnionAfterARun(t *testing.T) {
 			if found, finished := r.found(); finished != 60 || found < 40 {
 				t.Errorf("%d requests finished, %d found blocks", finished, found)
 			}
-			page := get(t, "http://"+r.Picker.MetricsAddr()+"/metrics")
+			page := get(t, "http://"+r.Picker.Server().MetricsAddr()+"/metrics")
 			for _, want := range []string{"llm_d_router_epp_kv_cache_index_lookup_hits_total",
 				"kvcache_index_admissions_total", "llm_d_router_epp_kv_cache_events_active_subscribers 4"} {
 				if !strings.Contains(page, want) {

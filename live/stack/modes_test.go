@@ -35,7 +35,7 @@ func TestBufferedModeWithThePicker(t *testing.T) {
 	if a := r.post("/v1/chat/completions", `{"model":`); a.status != 400 {
 		t.Errorf("a broken body: got %d %q", a.status, a.body)
 	}
-	resp, err := http.Get("http://" + r.Picker.MetricsAddr() + "/metrics")
+	resp, err := http.Get("http://" + r.Picker.Server().MetricsAddr() + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -55,7 +56,7 @@ func TestPickerConfig(t *testing.T) {
 	if len(picked) != 1 {
 		t.Fatalf("one prompt went to several endpoints: %v", picked)
 	}
-	resp, err := http.Get("http://" + r.Picker.MetricsAddr() + "/metrics")
+	resp, err := http.Get("http://" + r.Picker.Server().MetricsAddr() + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,7 @@ func TestBadPickerConfig(t *testing.T) {
 			[]byte("plugins:\n- type: no-such-plugin\n")
 	})
 	_, err := Start(context.Background(), Options{Scenario: s, Dir: t.TempDir()})
-	var bad *ConfigError
+	var bad *epp.ConfigError
 	if !errors.As(err, &bad) || !strings.Contains(err.Error(), "bad.yaml") ||
 		!strings.Contains(err.Error(), "no-such-plugin") {
 		t.Fatalf("got %v", err)
@@ -96,7 +97,7 @@ func TestMetricsWithoutPickerConfig(t *testing.T) {
 		}), nil)
 		r.okay(r.post("/v1/chat/completions", chat))
 		r.idle()
-		for line := range strings.Lines(r.page("http://" + r.Picker.MetricsAddr())) {
+		for line := range strings.Lines(r.page("http://" + r.Picker.Server().MetricsAddr())) {
 			if family, found := strings.CutPrefix(line, "# TYPE "); found && strings.HasPrefix(family, "llm_d_epp_") {
 				pages[name] = append(pages[name], family)
 			}

@@ -2,13 +2,10 @@ package stack
 
 import (
 	"fmt"
-	"log/slog"
 	"slices"
 
-	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/live/cluster"
-	"github.com/windtunnel/windtunnel/live/epp"
 )
 
 // place has the addresses of a pod's parts.
@@ -60,16 +57,4 @@ func (s *Pool) findPlaces() error {
 		s.places.pods = append(s.places.pods, pod)
 	}
 	return nil
-}
-
-// scrapesPort says whether the picker fetches pages of pods from a port that its configuration names, which must then
-// be the same as in a cluster.
-func (s *Pool) scrapesPort() bool {
-	built, err := epp.BuildPicker(
-		&epp.PickerOptions{Config: s.pool.Picker.Config, ConfigName: s.pool.Picker.File,
-			AllowExperimental: true, Registry: s.o.Plugins, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return false // the start of the picker reports it
-	}
-	return slices.ContainsFunc(built.Scrapes(), func(x picker.Scrape) bool { return x.Source.Scrape().Port != "" })
 }

@@ -285,7 +285,7 @@ func TestBreakersLiveAsVirtual(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			live, played := bothTimes(t,
-				underPolicy(t, traffic(c.policy), "modelServer: {prefill: 4s, outputTokens: 4, faults: ["+c.faults+"]}",
+				underPolicy(t, traffic(c.policy), "modelServer: {prefill: 8s, outputTokens: 4, faults: ["+c.faults+"]}",
 					"requests: 6, concurrency: 6, rate: 10, arrivals: constant"), oneWorker)
 			for when, events := range map[string][]record.Event{"live": live, "virtual": played} {
 				attempts := map[string]bool{}
@@ -475,14 +475,19 @@ func TestFailureModesLiveAsVirtual(t *testing.T) {
 					"incidents: [{at: 500ms, what: restart-epp, for: 60s}]}]\nworkload: {requests: 80, rate: 20, "+
 					"arrivals: constant}\n", path), oneWorker)
 			for when, events := range map[string][]record.Event{"live": live, "virtual": played} {
-				last, n := machine.Time(0), 0
+				last, n, gone := machine.Time(0), 0, false
+				after := map[string]bool{} // requests that came when the picker was gone
 				for _, e := range events {
-					if e.Step == record.RequestSent {
-						last = max(last, e.Time)
+					switch e.Step {
+					case record.IncidentBegan:
+						gone = true
+					case record.RequestSent:
+						after[e.Request], last = gone, max(last, e.Time)
 					}
 				}
 				for _, e := range events {
-					if e.Step == record.Finished && e.Time > last-machine.Second { // once Envoy knows
+					// once Envoy knows
+					if e.Step == record.Finished && after[e.Request] && e.Time > last-machine.Second {
 						if n++; fmt.Sprint(e.Details.Get("outcome")) != want {
 							t.Errorf("%s: at %v %v", when, e.Time, e.Details)
 						}

@@ -80,7 +80,8 @@ func (s *Pool) startServers(ctx context.Context) error {
 	}
 	options := modelserver.Options{Seed: s.plan.Seed, Origin: s.origin, Recorder: s.o.Recorder, Logger: s.o.Log}
 	options.Transfer.Profile, options.Transfer.NIC = s.pool.Link, s.pool.NIC
-	if s.pool.Transfers || s.pool.Lives || s.scrapesPort() {
+	if s.pool.Transfers || s.pool.Lives ||
+		plan.ScrapePort(s.pool.Picker.File, s.pool.Picker.Config, s.o.Plugins) != "" {
 		if err := s.findPlaces(); err != nil {
 			return err
 		}
@@ -176,17 +177,14 @@ func (s *Pool) stop(ctx context.Context) error {
 	for _, r := range s.replicaSets {
 		r.end()
 	}
+	s.watcher.Close()
 	for _, k := range s.Pickers {
 		if !k.down {
-			errs = append(errs, k.Stop(ctx))
+			errs = append(errs, k.Server().Stop(ctx))
 		}
 	}
 	if s.command != nil {
 		s.command.Stop(ctx, commandPatience)
-	}
-	s.watcher.Close()
-	for _, k := range s.Pickers {
-		k.generations.Load().Close()
 	}
 	if s.Predictor != nil {
 		errs = append(errs, s.Predictor.Stop(ctx))

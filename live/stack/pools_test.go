@@ -130,7 +130,7 @@ func TestBodyBasedRouting(t *testing.T) {
 	}
 	for _, p := range r.Stack.Pools {
 		for _, k := range p.Pickers {
-			r.until("the picker has nothing in flight", func() bool { return k.Active() == 0 })
+			r.until("the picker has nothing in flight", func() bool { return k.Server().Active() == 0 })
 		}
 	}
 	r.idle()
@@ -184,7 +184,7 @@ apiVersion: windtunnel/v1alpha1
 kind: Scenario
 pools:
   - {name: pool, model: m, modelServer: {prefill: 1ms, interTokenLatency: 1ms, outputTokens: 3}, epp: {replicas: 2}, incidents: [{at: 2s, what: restart-epp, replica: 1, for: 2s}]}
-workload: {requests: 360, rate: 30, arrivals: constant}
+workload: {requests: 720, rate: 30, arrivals: constant}
 `, func(o *Options) {
 		rec := o.Recorder.(*recording)
 		o.moment = func(ctx context.Context, step record.Step) { // it is back once the other has answered 15 in a row
@@ -236,7 +236,7 @@ workload: {requests: 360, rate: 30, arrivals: constant}
 			}
 		}
 		if name != "live" && (unavailable == 0 || unavailable > 60 || broken > 10) {
-			t.Errorf("%s %d requests of 360 got a 503, and %d broke off", name, unavailable, broken)
+			t.Errorf("%s %d requests of 720 got a 503, and %d broke off", name, unavailable, broken)
 		}
 		// What a picker got before it died may be recorded late in wall time.
 		if asked[0]["pool-epp-1"] == 0 || asked[1]["pool-epp-0"] == 0 || asked[1]["pool-epp-1"] > 20 ||

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/internal/freeport"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -120,5 +121,20 @@ func TestConfigurationIsEditedInARun(t *testing.T) {
 			}
 			r.idle()
 		})
+	}
+}
+
+// A configuration whose index takes events at an address of the picker's is replaced by another one with the same
+// address.
+func TestConfigureWithTheSameEventsAddress(t *testing.T) {
+	t.Parallel()
+	s, err := scenario.Parse("bound.yaml", []byte(strings.Replace(indexed, "{podDiscoveryConfig: {socketPort: 5557}}",
+		fmt.Sprintf(`{discoverPods: false, zmqEndpoint: "tcp://127.0.0.1:%d"}`, freeport.Row(t, 1)), 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, s, nil)
+	if err := r.Configure(0, strings.ReplaceAll(string(r.text), "weight: 2", "weight: 3")); err != nil {
+		t.Error(err)
 	}
 }

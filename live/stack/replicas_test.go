@@ -64,7 +64,7 @@ func (r *replicated) startPicker(t *testing.T, address string, hold stream.Confi
 	p, err := epp.StartStandalone(
 		epp.StandaloneOptions{PickerOptions: epp.PickerOptions{Config: r.config, ConfigName: "epp.yaml", History: 100,
 			Log: slog.New(slog.DiscardHandler)}, PoolOptions: epp.PoolOptions{PoolName: "pool"},
-			Serving: epp.Serving{Address: address, MetricsAddress: "127.0.0.1:0"}, Hold: hold})
+			Serving: epp.Serving{Address: address, MetricsAddress: "127.0.0.1:0"}, Picking: picking(hold)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -138,7 +138,7 @@ func (r *replicaSet) start() {
 		Scaler: r.d.Scaler, Scaled: r.scaled, Log: s.o.Log,
 		Pickers: func() (out []replicas.Target) {
 			for _, k := range s.Pickers {
-				out = append(out, replicas.Target{Name: k.plan.Name, Address: k.MetricsAddr()})
+				out = append(out, replicas.Target{Name: k.plan.Name, Address: k.Server().MetricsAddr()})
 			}
 			return out
 		},

@@ -108,7 +108,7 @@ workload: {requests: 1, bodyFields: '{"stream_options": {"include_usage": true}}
 			}
 			r := start(t, s, nil)
 			r.load()
-			page := r.page("http://" + r.Picker.MetricsAddr())
+			page := r.page("http://" + r.Picker.Server().MetricsAddr())
 			for _, name := range []string{"llm_d_epp_request_output_tokens_sum{",
 				"inference_objective_output_tokens_sum{", "inference_objective_input_tokens_sum{",
 				"inference_objective_prompt_cached_tokens_sum{",

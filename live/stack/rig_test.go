@@ -14,10 +14,13 @@ import (
 
 	"go.uber.org/goleak"
 
+	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
+	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/eventually"
+	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -241,7 +244,7 @@ func (r *rig) idle() {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		if !active.Idle() || r.Picker != nil && r.Picker.Active() > 0 {
+		if !active.Idle() || r.Picker != nil && r.Picker.Server().Active() > 0 {
 			return false
 		}
 		for _, s := range r.Fleet.Servers() {
@@ -282,4 +285,9 @@ func compiled(t *testing.T, s *scenario.Scenario) *plan.Plan {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// picking configures a picker whose streams share a configuration.
+func picking(streams stream.Config) epp.PickingOptions {
+	return epp.PickingOptions{Config: core.Config{Stream: streams}}
 }

@@ -112,7 +112,7 @@ func TestClientLeaves(t *testing.T) {
 				if _, err := pw.Write([]byte(chat[:20])); err != nil {
 					t.Fatal(err)
 				}
-				r.until("the EPP has the stream", func() bool { return r.Picker.Active() > 0 })
+				r.until("the EPP has the stream", func() bool { return r.Picker.Server().Active() > 0 })
 				leave()
 				pw.CloseWithError(context.Canceled)
 				<-done

@@ -42,7 +42,7 @@ const (
 	KeptAdmin   = "127.0.0.1:19000" // Envoy's own pages
 )
 
-const anyPort = "127.0.0.1:0"
+const anyPort = cluster.AnyPort
 
 // Options of a stack.
 type Options struct {
@@ -97,8 +97,8 @@ type Options struct {
 }
 
 // Ports are the ports of 127.0.0.1 on which a stack listens for others. 0 is the scenario's port; if it has none, a
-// free port, or with Keep the well-known one.
-type Ports struct{ Gateway, ExtProc, Health, Metrics, Admin int }
+// free port, or with Keep the well-known one. Frontend, the Dynamo frontend's, is a free port without Keep and with it.
+type Ports struct{ Gateway, ExtProc, Health, Metrics, Admin, Frontend int }
 
 // AnyPort, among Ports, is a free one, whatever the scenario and Keep say.
 const AnyPort = -1
@@ -172,14 +172,12 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 		return nil, err
 	}
 	if len(what.Pools) > 1 && o.EPP.given() {
-		return nil, &ConfigError{
-			fmt.Errorf("the scenario has %d pools, and an external endpoint picker serves one; expected one pool with "+
-				"--epp or --epp-command", len(what.Pools))}
+		return nil, &epp.ConfigError{Err: fmt.Errorf("the scenario has %d pools, and an external endpoint picker "+
+			"serves one; expected one pool with --epp or --epp-command", len(what.Pools))}
 	}
 	if !what.Pools[0].Picked() && o.EPP.given() {
-		return nil, &ConfigError{
-			errors.New("the scenario's pool has no endpoint picker (epp.replicas 0), and an external one is given; " +
-				"expected a pool with one, or neither --epp nor --epp-command")}
+		return nil, &epp.ConfigError{Err: errors.New("the scenario's pool has no endpoint picker (epp.replicas 0), " +
+			"and an external one is given; expected a pool with one, or neither --epp nor --epp-command")}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -246,7 +246,7 @@ pools:
     disaggregation: {prefillReplicas: 1, holdBlocks: %s%s}
     modelServer: {batching: continuous, prefill: %s, interTokenLatency: 2ms, outputTokens: 8, numGPUBlocks: 4096, maxModelLen: 16384%s}
 %s
-workload: {requests: 3, timeout: 12s, prompt: {characters: 2000}%s}
+workload: {requests: 3, timeout: 20s, prompt: {characters: 2000}%s}
 `
 
 // Every way in which prefill and decode apart can go wrong, and right, in wall
@@ -276,7 +276,7 @@ func TestDisaggregatedLiveAsVirtual(t *testing.T) {
 		{name: "the client leaves the decode leg", server: faulty("stall=2", decode),
 			load: ", leaving: {requests: [2], after: 3s}"},
 		{name: "the sidecar restarts in the prefill leg", prefill: "2500ms",
-			load: ", conversations: {turns: 3, thinkTime: 500ms}",
+			load: ", conversations: {turns: 3, thinkTime: 2s}",
 			pool: "    incidents: [{at: 1500ms, what: restart-sidecar, server: 0}]"},
 		{name: "the prefill engine crashes", prefill: "2500ms", load: ", conversations: {turns: 3, thinkTime: 1s}",
 			pool: "    incidents: [{at: 1500ms, what: crash, server: 1, for: 100ms}]"},
@@ -299,7 +299,7 @@ func TestDisaggregatedLiveAsVirtual(t *testing.T) {
 				c.prefill = "20ms"
 			}
 			if c.hold == "" {
-				c.hold = "5s" // longer than a busy machine takes between the legs
+				c.hold = "8s" // longer than a busy machine takes between the legs
 			}
 			live, played := liveAsVirtual(t,
 				fmt.Sprintf(apartText, c.hold, c.disagg, c.prefill, c.server, c.pool, c.load))

@@ -56,7 +56,7 @@ func (u *Up) Addresses() *Addresses {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	a := &Addresses{EnvoyAdmin: "http://" + u.Envoy.AdminAddr}
-	for _, g := range u.program.Gateways {
+	for _, g := range u.applied.Program.Gateways {
 		for _, p := range g.Ports {
 			scheme := "http"
 			if p.Table == nil {
@@ -67,19 +67,14 @@ func (u *Up) Addresses() *Addresses {
 					URL: scheme + "://" + u.listen[portKey(g, p.Number)]})
 		}
 	}
-	for _, b := range u.program.Backends {
-		for _, x := range pickersOf(u.pickers, b) {
-			a.Pickers = append(a.Pickers,
-				PickerAddress{b.Namespace + "/" + b.Name, x.name, x.server.Addr(), x.server.HealthAddr(),
-					x.server.MetricsAddr()})
-		}
+	for _, p := range u.applied.Pickers {
+		x := u.pickers[p.Key()].server
+		a.Pickers = append(a.Pickers, PickerAddress{p.Backend.Namespace + "/" + p.Backend.Name, p.Name(), x.Addr(),
+			x.HealthAddr(), x.MetricsAddr()})
 	}
-	for _, r := range u.program.Routers {
-		for i := 0; u.routers[routerKey(r, i)] != nil; i++ {
-			a.Routers = append(a.Routers,
-				RouterAddress{r.Workload.PodName(i), r.Workload.Namespace,
-					u.routers[routerKey(r, i)].Addr()})
-		}
+	for _, r := range u.applied.Routers {
+		a.Routers = append(a.Routers,
+			RouterAddress{r.Workload.PodName(r.Replica), r.Workload.Namespace, u.routers[r.Key()].Addr()})
 	}
 	for _, p := range sorted(u.pods) {
 		ports := map[string]string{}
@@ -88,7 +83,7 @@ func (u *Up) Addresses() *Addresses {
 				ports[strconv.Itoa(n)] = at
 			}
 		}
-		a.Pods = append(a.Pods, PodAddress{p.name, p.namespace, string(p.role), p.model, ports, p.sidecar})
+		a.Pods = append(a.Pods, PodAddress{p.Name(), p.Workload.Namespace, string(p.Role), p.model, ports, p.sidecar})
 	}
 	a.Scaled = u.scaledWorkloads()
 	return a

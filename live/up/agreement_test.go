@@ -260,7 +260,7 @@ func TestEnvoyAgrees(t *testing.T) {
 		if err := r.Apply(r.t.Context(), s); err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
-		table := r.program.Gateways[0].Ports[0].Table
+		table := r.applied.Program.Gateways[0].Ports[0].Table
 		_, portText, _ := strings.Cut(strings.TrimPrefix(at, "http://"), ":")
 		port, _ := strconv.Atoi(portText)
 		for range 40 {

@@ -21,9 +21,9 @@ import (
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/internal/eventually"
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
-	"github.com/windtunnel/windtunnel/live/bbr"
 )
 
 func oneGateway(listeners ...dict) string {
@@ -277,7 +277,7 @@ func TestUndone(t *testing.T) {
 	defer r.applying.Unlock()
 	s := state(2, "/v2")
 	endpoints := func() (out []string) {
-		r.pickers["default/a/0"].server.Picking().With(func(m *core.Machine, _ machine.Time) {
+		r.pickers["pool/default/a/0"].server.Picking().With(func(m *core.Machine, _ machine.Time) {
 			view := m.Picker().Pool().View()
 			for i := range view.States {
 				out = append(out, view.States[i].HostPort())
@@ -293,8 +293,8 @@ func TestUndone(t *testing.T) {
 		return string(text)
 	}
 	pickers, files := fmt.Sprint(endpoints()), file()
-	c := &change{u: r.Up, s: s, program: gateway.Build(s, gateway.Options{Supply: true}), pods: map[string]*pod{},
-		pickers: map[string]*poolPicker{}, routers: map[string]*bbr.Server{}, wide: true}
+	to := plan.Compile(s, plan.Options{Options: gateway.Options{Supply: true}, OwnAddresses: r.Up.addresses.Own()})
+	c := &change{u: r.Up, to: to, running: newRunning(), wide: true}
 	if err := c.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +322,7 @@ func TestUndone(t *testing.T) {
 		}
 	}
 	r.draining.Wait()
-	for _, at := range c.started[0].at {
+	for _, at := range c.started.pods[0].at {
 		if conn, err := net.Dial("tcp", at); err == nil {
 			conn.Close()
 			t.Errorf("%s still listens", at)

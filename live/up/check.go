@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
@@ -16,18 +17,14 @@ var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 // planned returns a workload's first pod before it starts.
 func planned(w *gateway.Workload) *pod {
-	return &pod{workload: w, namespace: w.Namespace, name: w.PodName(0), ip: loopback, at: map[int]string{}}
-}
-
-// containerAt returns the position of a container, for errors and notes.
-func containerAt(w *gateway.Workload, c *gateway.Container) string {
-	return fmt.Sprintf("%s:%d: %s %s/%s: container %s", w.File, c.At.Line(), w.Kind, w.Namespace, w.Name, c.Name)
+	return &pod{Pod: plan.Pod{Workload: w}, ip: loopback, at: map[int]string{}}
 }
 
 // check parses every command line, environment and configuration that a change would start a program with. It starts
 // nothing. Its error lists all mistakes, each with its container.
-func (u *Up) check(s *gateway.Set, program *gateway.Program) error {
+func (u *Up) check(to *plan.Cluster) error {
 	var errs []error
+	s := to.Objects
 	for i := range s.Workloads {
 		w := &s.Workloads[i]
 		if w.Replicas == 0 {
@@ -48,7 +45,7 @@ func (u *Up) check(s *gateway.Set, program *gateway.Program) error {
 				_, err = u.readPredictor(p, c)
 			}
 			if err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", containerAt(w, c), err))
+				errs = append(errs, fmt.Errorf("%s: %w", w.Where(c), err))
 			}
 		}
 		if served { // the address of the sidecar's decode server is known
@@ -57,11 +54,8 @@ func (u *Up) check(s *gateway.Set, program *gateway.Program) error {
 			}
 		}
 	}
-	for _, b := range program.Backends {
-		if b.Pool == nil {
-			continue
-		}
-		if o, err := u.pickerOptions(s, b); err != nil {
+	for _, x := range to.Pools {
+		if o, err := u.pickerOptions(x); err != nil {
 			errs = append(errs, err)
 		} else if _, err := epp.BuildPicker(&o.PickerOptions); err != nil {
 			errs = append(errs, err)

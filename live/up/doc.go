@@ -2,6 +2,6 @@
 // servers, their InferencePools have endpoint pickers, and their Gateways are listeners of a real Envoy, which gets its
 // configuration over xDS. Apply replaces the manifests while requests flow; if it fails, nothing changes.
 //
-// core/gateway decides what the objects mean. This package assigns the addresses: every pod has a loopback address of
-// its own, so the ports are the manifests' ports.
+// core/plan compiles the objects into a Cluster, and finds the difference that an edit makes. This package executes
+// both and assigns the addresses: every pod has a loopback address of its own, so the ports are the manifests' ports.
 package up

@@ -8,11 +8,11 @@ func (u *Up) followEjections(ctx context.Context) {
 	u.Envoy.FollowEjected(ctx, u.log, func() bool {
 		u.applying.Lock()
 		defer u.applying.Unlock()
-		return u.program != nil && u.program.Ejects()
+		return u.applied.Program != nil && u.applied.Program.Ejects()
 	}, func(now map[string][]string) {
 		u.applying.Lock()
 		defer u.applying.Unlock()
 		u.ejected = now
-		(&change{u: u, s: u.objects, program: u.program, pods: u.pods, pickers: u.pickers}).tellPickers()
+		u.inForce().tellPickers()
 	})
 }

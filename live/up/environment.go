@@ -14,7 +14,7 @@ func (e environ) lookup(name string) (string, bool) {
 // started returns the arguments and the environment with which Kubernetes, and the container's shell if it has one,
 // start the container's program in a pod. The error is an *InvalidError.
 func started(c *gateway.Container, p *pod) ([]string, environ, error) {
-	at := gateway.Place{Name: p.name, Namespace: p.namespace}
+	at := gateway.Place{Name: p.Name(), Namespace: p.Workload.Namespace}
 	if p.ip.IsValid() {
 		at.IP = p.ip.String()
 	}

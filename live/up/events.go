@@ -22,7 +22,7 @@ func (u *Up) lives(step record.Step, p *pod) {
 	}
 	for _, at := range p.at {
 		u.record(record.Event{Hop: record.Server, Step: step, Endpoint: at,
-			Details: record.Details{record.D("name", p.name), record.D("deployment", p.workload.Name)}})
+			Details: record.Details{record.D("name", p.Name()), record.D("deployment", p.Workload.Name)}})
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/manifests"
 	"github.com/windtunnel/windtunnel/internal/watch"
@@ -110,67 +110,27 @@ func (u *Up) Follow(ctx context.Context, m *Manifests, told func(at string, err 
 	}
 }
 
-// Dry returns the Program that Start would bring up with these Options, with its notes and conditions. Its mistakes are
-// all those that Start refuses before it listens anywhere.
-func Dry(s *gateway.Set, o Options) (*gateway.Program, error) {
-	p := gateway.Build(s, gateway.Options{Supply: true})
-	_, notes, err := rulesOf(s)
-	p.Notes = append(p.Notes, notes...)
+// Dry returns the Cluster that Start would bring up with these Options. The mistakes of its Program are all those that
+// Start refuses before it listens anywhere.
+func Dry(s *gateway.Set, o Options) (*plan.Cluster, error) {
+	c := plan.Compile(s, plan.Options{Options: gateway.Options{Supply: true}})
+	p := c.Program
 	o.Note = func(text string) { p.Notes = append(p.Notes, text) }
 	u := &Up{o: o, log: discard, noted: map[string]bool{}, addresses: &cluster.Addresses{}}
-	p.Mistakes = errors.Join(p.Mistakes, err, u.check(s, p))
+	p.Mistakes = errors.Join(p.Mistakes, u.check(c))
+	return c, refused(c)
+}
+
+// refused returns an *InvalidError for a Cluster that cannot be brought up.
+func refused(c *plan.Cluster) error {
 	switch {
-	case nothingServed(s, p):
-		return p, &InvalidError{errNoGateway}
-	case p.Mistakes != nil:
-		return p, &InvalidError{p.Mistakes}
+	case !c.Serves():
+		return &InvalidError{errNoGateway}
+	case c.Program.Mistakes != nil:
+		return &InvalidError{c.Program.Mistakes}
 	}
-	return p, nil
+	return nil
 }
 
 var errNoGateway = errors.New(
 	"there is no Gateway that can be served; expected one with a listener of protocol HTTP or HTTPS")
-
-// nothingServed reports whether there is no Gateway to serve. Objects without any Gateway and route can still be served
-// by their pods alone, which a note says.
-func nothingServed(s *gateway.Set, p *gateway.Program) bool {
-	if len(p.Gateways) > 0 {
-		return false
-	}
-	if len(s.Gateways)+len(s.Routes) > 0 || !slices.ContainsFunc(s.Workloads, func(w gateway.Workload) bool {
-		c, _ := w.Serves()
-		return c != nil
-	}) {
-		return true
-	}
-	p.Notes = append(p.Notes, "there is no Gateway and no route: the pods answer at their own addresses alone")
-	return false
-}
-
-// Replicas returns, for a plan, the number of pods and the role that each container is taken for.
-func Replicas(s *gateway.Set) (out []string) {
-	rules, _, _ := rulesOf(s) // Dry returns the mistakes
-	for i := range s.Workloads {
-		w := &s.Workloads[i]
-		serves, _ := w.Serves()
-		var parts []string
-		for k := range w.Containers {
-			c := &w.Containers[k]
-			r, by := c.Taken()
-			part := fmt.Sprintf("%s (container %s, by its %s)", r, c.Name, by)
-			if r == gateway.RoleOther {
-				part = fmt.Sprintf("image %s, which nothing here simulates (container %s)", c.Image, c.Name)
-				if c == serves {
-					part += ": a server that answers with what it was asked"
-				}
-			}
-			parts = append(parts, part)
-		}
-		what := fmt.Sprintf("%d × %s", w.Replicas, strings.Join(parts, ", "))
-		if x := rules[workloadKey(w)]; x != nil {
-			what += fmt.Sprintf(", then %d to %d by %s %s", x.config.Min, x.config.Max, x.Kind, x.Name)
-		}
-		out = append(out, fmt.Sprintf("%s %s/%s: %s", w.Kind, w.Namespace, w.Name, what))
-	}
-	return out
-}

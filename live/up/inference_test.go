@@ -168,7 +168,7 @@ func (s *suite) expect(t *testing.T, gateway, path, selection, pod string) {
 func (s *suite) condition(t *testing.T, object, want string, there bool) {
 	t.Helper()
 	var all strings.Builder
-	for _, x := range s.program.Status {
+	for _, x := range s.applied.Program.Status {
 		all.WriteString(x.String())
 	}
 	if strings.Contains(all.String(), object+want) != there {

@@ -54,6 +54,7 @@ func TestKVEventsToPickersService(t *testing.T) {
 			t.Fatal(err)
 		}
 		var want []string
+		var serving []PodAddress
 		pods := r.Addresses().Pods
 		if first = slices.Concat(first, pods); fmt.Sprint(first[:len(pods)]) != fmt.Sprint(pods) {
 			t.Errorf("an edit of the picker's configuration has moved pods: %v", pods)
@@ -63,18 +64,23 @@ func TestKVEventsToPickersService(t *testing.T) {
 			if strings.HasPrefix(p.Name, "c-") {
 				continue
 			}
-			want = append(want, at)
-			body := fmt.Sprintf(`{"model":"%s","max_tokens":1,"messages":[{"role":"user","content":"%s"}]}`, p.Model,
-				strings.Repeat(fmt.Sprint("round ", round, " "), 60))
-			if a := r.post("http://"+at+"/v1/chat/completions", body, "Content-Type", "application/json"); a.status !=
-				http.StatusOK {
-				t.Fatalf("%d: %s", a.status, a.body)
-			}
+			want, serving = append(want, at), append(serving, p)
 		}
 		slices.Sort(want)
+		prompts := 0
+		// Servers connect again when the picker's configuration changes. Events that they send before are lost.
 		eventually.Is(t, "the picker knows the blocks of each server by its address", func() bool {
+			for _, p := range serving {
+				prompts++
+				body := fmt.Sprintf(`{"model":"%s","max_tokens":1,"messages":[{"role":"user","content":"%s"}]}`, p.Model,
+					strings.Repeat(fmt.Sprint("round ", round, " ", prompts, " "), 60))
+				if a := r.post("http://"+p.Ports["8000"]+"/v1/chat/completions", body, "Content-Type",
+					"application/json"); a.status != http.StatusOK {
+					t.Fatalf("%d: %s", a.status, a.body)
+				}
+			}
 			var got []string
-			for _, state := range r.pickers["default/a/0"].server.Picking().KVState() {
+			for _, state := range r.pickers["pool/default/a/0"].server.Picking().KVState() {
 				for pod, blocks := range state.Blocks {
 					if len(blocks) > 0 {
 						got = append(got, pod)

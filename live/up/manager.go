@@ -6,24 +6,22 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/live/kvmanager"
-	"github.com/windtunnel/windtunnel/live/modelserver/dropin"
 )
 
-// eventsOf returns the address to which a pod's model server sends its KV events. It returns "" for a server that sends
-// none, or to which subscribers connect. A Service's name stands for the address of one program behind it, as for a
-// connection in a cluster.
-func (u *Up) eventsOf(p *pod, c *gateway.Container, r *dropin.Result) string {
-	if r.KVEvents == nil || !r.KVEvents.Connect {
+// eventsOf returns the address to which a pod's model server sends its KV events, or "". A Service's name stands for
+// the address of one program behind it, as for a connection in a cluster.
+func (u *Up) eventsOf(p *pod) string {
+	if p.sends == "" {
 		return ""
 	}
 	x := u.services.Load()
-	all := strings.Split(r.KVEvents.Endpoint, ",") // several managers, separated by commas
+	all := strings.Split(p.sends, ",") // several managers, separated by commas
 	for i, one := range all {
-		switch at, named := x.listeners(p.namespace, one); {
+		switch at, named := x.listeners(p.Workload.Namespace, one); {
 		case len(at) > 0:
-			all[i] = "tcp://" + at[p.replica%len(at)]
+			all[i] = "tcp://" + at[p.Replica%len(at)]
 		case named:
-			u.note(containerAt(p.workload, c) + ": its KV events reach nobody: nothing listens at " + one)
+			u.note(p.Workload.Where(p.Container) + ": its KV events reach nobody: nothing listens at " + one)
 		}
 	}
 	return strings.Join(all, ",")
@@ -40,7 +38,7 @@ func (u *Up) readManager(p *pod, c *gateway.Container) (kvmanager.Options, error
 		return o, &InvalidError{err}
 	}
 	if len(args) > 0 {
-		u.note(containerAt(p.workload, c) + ": its command line has no effect: a KV-Cache Manager goes by its " +
+		u.note(p.Workload.Where(c) + ": its command line has no effect: a KV-Cache Manager goes by its " +
 			"environment")
 	}
 	return o, nil

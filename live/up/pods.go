@@ -7,28 +7,25 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/live/modelserver/dropin"
 )
 
-// pod is one running replica of a workload.
+// pod is a pod that runs.
 type pod struct {
-	workload  *gateway.Workload
-	name      string
-	namespace string
-	role      gateway.Role
-	replica   int // its index among the workload's replicas
-	number    int // number of its address in the block of addresses
-	ip        netip.Addr
+	plan.Pod
+	number int // number of its address in the block of addresses
+	ip     netip.Addr
 	// at holds the listening addresses of its ports, by the ports' numbers.
 	at map[int]string
 	// beside holds the listening addresses of the pod's render servers and latency predictor, by their ports' numbers.
@@ -43,84 +40,42 @@ type pod struct {
 	blockBytes int64
 	// sidecar is the one of these addresses where the routing sidecar listens, or "".
 	sidecar string
-	// events is the address to which its model server sends KV events. It is "" if the server sends none, or binds.
-	events string
-	stops  []func(context.Context)
+	// sends is the address in its command line to which its model server sends KV events. It is "" if the server sends
+	// none, or binds.
+	sends string
+	stops []func(context.Context)
 }
 
-// podKey returns the pod's key. Replicas with the same key are interchangeable.
-func podKey(w *gateway.Workload, i int) string {
-	return fmt.Sprintf("%s/%s/%s/%d", w.Kind, w.Namespace, w.Name, i)
-}
-
-// same reports whether a change leaves a workload's pods unchanged, so that they keep running.
-func same(a, b *gateway.Workload) bool {
-	bare := func(w *gateway.Workload) []gateway.Container {
-		list := slices.Clone(w.Containers)
-		for i := range list {
-			list[i].At = b.At
-		}
-		return list
-	}
-	return reflect.DeepEqual(bare(a), bare(b)) && reflect.DeepEqual(a.Volumes, b.Volumes)
-}
-
-// podPorts returns the ports of a pod whose containers are not simulated: the ports that the containers name, and those
-// to which Services send requests, because a container need not name its ports.
-func podPorts(s *gateway.Set, w *gateway.Workload) (out []int) {
-	for i := range w.Containers {
-		if w.Containers[i].Role() != gateway.RoleOther {
-			continue
-		}
-		for _, x := range w.Containers[i].Ports {
-			out = append(out, x.Number)
-		}
-	}
-	for i := range s.Services {
-		v := &s.Services[i]
-		if v.Namespace != w.Namespace || len(v.Selector) == 0 || !v.Selector.Matches(w.Pods) {
-			continue
-		}
-		for _, x := range v.Ports {
-			if x.TargetNumber != 0 {
-				out = append(out, x.TargetNumber)
-			}
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-// listens reports whether the pod listens on all of these ports.
-func (p *pod) listens(ports []int) bool {
-	return !slices.ContainsFunc(ports, func(n int) bool { return p.place(n) == "" && p.also != n })
+// running returns the pod with all ports on which it listens.
+func (p *pod) running() plan.Pod {
+	out := p.Pod
+	out.Ports = append(slices.AppendSeq(slices.Collect(maps.Keys(p.at)), maps.Keys(p.beside)), p.also)
+	return out
 }
 
 // place returns the pod's listening address for a port, or "".
 func (p *pod) place(port int) string { return cmp.Or(p.at[port], p.beside[port]) }
 
-// startPod starts a replica. It listens on ports if its containers do not set their ports, and in addition to theirs if
-// they do. An error names the container at fault; after an error nothing is left running.
-func (u *Up) startPod(s *gateway.Set, w *gateway.Workload, i int, ports []int) (p *pod, err error) {
-	c, r := w.Serves()
-	p = &pod{workload: w, replica: i, namespace: w.Namespace, name: w.PodName(i), role: r,
-		at: map[int]string{}, beside: map[int]string{}}
+// startPod starts a pod. An error names the container at fault; after an error nothing is left running.
+func (u *Up) startPod(s *gateway.Set, x plan.Pod) (p *pod, err error) {
+	w, c := x.Workload, x.Container
+	p = &pod{Pod: x, at: map[int]string{}, beside: map[int]string{}}
 	if p.number, p.ip, err = u.addresses.Take(); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("%s: %w", containerAt(w, c), err)
+			err = fmt.Errorf("%s: %w", w.Where(c), err)
 			u.stopPod(context.Background(), p)
 		}
 	}()
-	switch r {
+	switch x.Role {
 	case gateway.RoleServer:
-		err = u.startServer(s, p, c, ports)
+		err = u.startServer(s, p)
 	case gateway.RoleKVManager:
 		err = u.startManager(p, c)
 	case gateway.RoleOther, gateway.RoleProxy:
-		err = u.startStandIn(p, ports)
+		err = u.startStandIn(p)
 	}
 	for k := range w.Containers {
 		if x := &w.Containers[k]; err == nil && x.Role() == gateway.RoleRenderer {
@@ -134,27 +89,28 @@ func (u *Up) startPod(s *gateway.Set, w *gateway.Workload, i int, ports []int) (
 }
 
 // startStandIn starts a server that echoes each request.
-func (u *Up) startStandIn(p *pod, ports []int) error {
+func (u *Up) startStandIn(p *pod) error {
 	var addresses []string
-	for _, n := range ports {
+	for _, n := range p.Ports {
 		addresses = append(addresses, u.addresses.On(p.ip, n))
 	}
-	e, err := startEcho(p.namespace, p.name, addresses, u.log)
+	e, err := startEcho(p.Workload.Namespace, p.Name(), addresses, u.log)
 	if err != nil {
 		return err
 	}
-	for k, n := range ports {
+	for k, n := range p.Ports {
 		p.at[n] = e.at[k]
 	}
 	p.stops = append(p.stops, e.stop)
 	return nil
 }
 
-// parseServer parses the command line of a model server or render server.
-func (u *Up) parseServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.Result, error) {
+// readServer returns the command line of a model server or render server, and its servers' options.
+func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.Result, modelserver.Options, error) {
+	var o modelserver.Options
 	args, env, err := started(c, p)
 	if err != nil {
-		return nil, err
+		return nil, o, err
 	}
 	args = append(args, "--host", p.ip.String())
 	if c.Simulator() {
@@ -164,7 +120,7 @@ func (u *Up) parseServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.
 		args = append(args, "--vllm-version", version)
 	}
 	r, err := dropin.ParseIn(args, env.lookup, func(path string, most int64) ([]byte, string, error) {
-		text, from, found := s.Mounted(p.workload, c, path)
+		text, from, found := s.Mounted(p.Workload, c, path)
 		if found && int64(len(text)) <= most {
 			return []byte(text), from, nil
 		}
@@ -176,23 +132,13 @@ func (u *Up) parseServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.
 		return raw, path, err
 	})
 	if err != nil {
-		return nil, &InvalidError{err}
-	}
-	return r, nil
-}
-
-// readServer returns the command line of a model server or render server as options of its servers.
-func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.Result, modelserver.Options, error) {
-	var o modelserver.Options
-	r, err := u.parseServer(s, p, c)
-	if err != nil {
-		return nil, o, err
+		return nil, o, &InvalidError{err}
 	}
 	for _, note := range r.Notes {
-		u.note(containerAt(p.workload, c) + ": " + note)
+		u.note(p.Workload.Where(c) + ": " + note)
 	}
 	if len(r.Ignored) > 0 {
-		u.note(containerAt(p.workload, c) + ": flags without effect: " + strings.Join(r.Ignored, ", "))
+		u.note(p.Workload.Where(c) + ": flags without effect: " + strings.Join(r.Ignored, ", "))
 	}
 	r.RestartOOM = true
 	if o, err = r.Fleet(); err != nil {
@@ -201,7 +147,7 @@ func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.R
 	o.Logger, o.Origin, o.Recorder = u.log, u.origin, u.o.Recorder
 	for i := range o.Servers {
 		x := &o.Servers[i]
-		x.Name, x.PodName, x.PodNamespace = p.name, p.name, p.namespace
+		x.Name, x.PodName, x.PodNamespace = p.Name(), p.Name(), p.Workload.Namespace
 		x.Listen = u.addresses.On(p.ip, r.Port+i)
 		if c.Role() == gateway.RoleRenderer {
 			x.OutOfMemory = nil // a render server loads no weights
@@ -210,23 +156,27 @@ func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.R
 	if why := o.Servers[0].OutOfMemory; why != nil {
 		p.killed = true
 		u.note(fmt.Sprintf("%s: OOMKilled, again and again, so its pods are no endpoints: %v",
-			containerAt(p.workload, c), why))
+			p.Workload.Where(c), why))
 	}
 	return r, o, nil
 }
 
 // startServer starts the pod's model server with its own command line. The server also answers at the first of the
-// ports that the command line does not name.
-func (u *Up) startServer(s *gateway.Set, p *pod, c *gateway.Container, ports []int) error {
+// pod's ports that the command line does not name.
+func (u *Up) startServer(s *gateway.Set, p *pod) error {
+	c := p.Container
 	r, options, err := u.readServer(s, p, c)
 	if err != nil {
 		return err
 	}
-	if p.events = u.eventsOf(p, c, r); p.events != "" {
-		r.KVEvents.Endpoint = p.events
+	if r.KVEvents != nil && r.KVEvents.Connect {
+		p.sends = r.KVEvents.Endpoint
+	}
+	if p.Events = u.eventsOf(p); p.Events != "" {
+		r.KVEvents.Endpoint = p.Events
 	}
 	p.model, p.blockBytes = options.Servers[0].Models[0], options.Servers[0].Engine.BlockBytes()
-	for _, port := range ports {
+	for _, port := range p.Ports {
 		if port >= r.Port && port < r.Port+len(options.Servers) {
 			continue
 		}
@@ -234,7 +184,7 @@ func (u *Up) startServer(s *gateway.Set, p *pod, c *gateway.Container, ports []i
 		break
 	}
 	if r.KVEvents != nil && !r.KVEvents.Connect && !u.addresses.Own() {
-		u.note(containerAt(p.workload, c) + ": no KV events: this machine has one loopback address, and pods meet on " +
+		u.note(p.Workload.Where(c) + ": no KV events: this machine has one loopback address, and pods meet on " +
 			"their ports")
 	} else {
 		r.Publish(&options)

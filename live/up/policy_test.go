@@ -368,14 +368,14 @@ func TestHeldPoolsAreNotCut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, table := range p.Gateways[0].Tables() {
+	for _, table := range p.Program.Gateways[0].Tables() {
 		for _, route := range table.Hosts[0].Routes {
 			if x := route.Retrying; x.Try != 0 || fmt.Sprint(x.On, x.Codes) != "[connect-failure] []" {
 				t.Errorf("%s: retries %+v", route, x)
 			}
 		}
 	}
-	if text := strings.Join(p.Notes, "\n"); !strings.Contains(text, "holds requests open") {
+	if text := strings.Join(p.Program.Notes, "\n"); !strings.Contains(text, "holds requests open") {
 		t.Errorf("nothing is said of it:\n%s", text)
 	}
 }

@@ -24,7 +24,7 @@ func (u *Up) readPredictor(p *pod, c *gateway.Container) (StartPredictor, error)
 		return nil, err
 	}
 	if u.o.Predictor == nil {
-		u.note(containerAt(p.workload, c) + ": there is no latency predictor here: the container is left out")
+		u.note(p.Workload.Where(c) + ": there is no latency predictor here: the container is left out")
 		return nil, nil
 	}
 	start, err := u.o.Predictor(env.lookup)
@@ -41,8 +41,8 @@ func (u *Up) startPredictor(p *pod, c *gateway.Container) error {
 		return err
 	}
 	ports := []int{trainingPort} // the training server always listens
-	for i := range p.workload.Containers {
-		x := &p.workload.Containers[i]
+	for i := range p.Workload.Containers {
+		x := &p.Workload.Containers[i]
 		port := 0
 		if text, given := x.Flag("port"); given {
 			port = atoi(text)

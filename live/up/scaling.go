@@ -2,7 +2,6 @@ package up
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/core/scaling/autoscaler"
 	"github.com/windtunnel/windtunnel/core/scaling/deployment"
@@ -25,71 +25,27 @@ type Scaling struct {
 	Scrape, Sync machine.Time
 }
 
-// rule is the autoscaling rule of a workload.
-type rule struct {
-	gateway.Scaling
-	config autoscaler.Config
-}
-
-// rulesOf returns the rules of all workloads with an autoscaler, by the workloads' keys. notes lists the rules' parts
-// without an effect, and err their mistakes.
-func rulesOf(s *gateway.Set) (out map[string]*rule, notes []string, err error) {
-	out = map[string]*rule{}
-	all, notes := s.Scalings()
-	var wrong []error
-	for _, x := range all {
-		read, err := x.Read()
-		if err != nil {
-			wrong = append(wrong, err)
-			continue
-		}
-		notes = append(notes, read.Notes...)
-		out[workloadKey(x.Workload)] = &rule{x, read.Config}
-	}
-	return out, notes, errors.Join(wrong...)
-}
-
-func workloadKey(w *gateway.Workload) string {
-	return w.Kind + "/" + w.Namespace + "/" + w.Name
-}
-
 // scaled is a workload with an autoscaler that runs here. Up.applying guards it.
 type scaled struct {
 	u     *Up
-	rule  *rule
+	rule  *plan.Scaling
 	there map[int]bool // its ready pods, by their numbers
 	run   *replicas.Driver
 	ended bool // later effects are ignored
 	last  time.Time
 }
 
-// scale finds the workloads of a change that have an autoscaler. Those that had one before keep their number of
-// replicas.
-func (c *change) scale() error {
-	rules, notes, err := rulesOf(c.s)
-	if err != nil {
-		return &InvalidError{err}
-	}
-	for _, text := range notes {
-		c.u.note(text)
-	}
-	c.rules = rules
-	return nil
-}
-
-// numbers returns the numbers of a workload's pods.
-func (c *change) numbers(w *gateway.Workload) (out []int) {
-	if x := c.u.scaled[workloadKey(w)]; x != nil && c.rules[workloadKey(w)] != nil {
-		return slices.Sorted(maps.Keys(x.there))
-	}
-	for k := range w.Replicas {
-		out = append(out, k)
+// ready returns the numbers of the ready pods of workloads with an autoscaler, by the workloads' keys.
+func (u *Up) ready() map[string][]int {
+	out := map[string][]int{}
+	for key, x := range u.scaled {
+		out[key] = slices.Sorted(maps.Keys(x.there))
 	}
 	return out
 }
 
 // scales puts the rules of a change that is in force into effect.
-func (u *Up) scales(rules map[string]*rule) {
+func (u *Up) scales(rules map[string]*plan.Scaling) {
 	for key, x := range u.scaled {
 		if rules[key] == nil {
 			x.ended = true
@@ -98,15 +54,15 @@ func (u *Up) scales(rules map[string]*rule) {
 		}
 	}
 	for key, r := range rules {
-		r.config.Name = r.Workload.Name
-		r.config.Every(cmp.Or(u.o.Scaling.Scrape, autoscaler.DefaultScrape),
+		config := r.Config
+		config.Every(cmp.Or(u.o.Scaling.Scrape, autoscaler.DefaultScrape),
 			cmp.Or(u.o.Scaling.Sync, autoscaler.DefaultSync))
 		x := u.scaled[key]
 		if x != nil {
 			was := x.rule
 			x.rule = r
 			if was.Rule() != r.Rule() {
-				x.run.Scale(&r.config)
+				x.run.Scale(&config)
 			}
 			continue
 		}
@@ -120,7 +76,7 @@ func (u *Up) scales(rules map[string]*rule) {
 		}
 		u.scaled[key] = x
 		// Apply handles Drained, and makes sure that no client uses a pod when it stops.
-		x.run = replicas.Start(replicas.Options{Scaler: &r.config, Happens: x.happens, Scaled: x.decided,
+		x.run = replicas.Start(replicas.Options{Scaler: &config, Happens: x.happens, Scaled: x.decided,
 			Pickers: x.pickers, Servers: x.servers, Log: u.log,
 			Deployment: deployment.New(
 				deployment.Config{Name: key, Places: 2 * autoscaler.MaxReplicas, Replicas: r.Workload.Replicas,
@@ -176,7 +132,7 @@ func (x *scaled) happens(e deployment.Effect) {
 	if e.Kind != deployment.Joined && !(e.Kind == deployment.Left && e.Was) {
 		return
 	}
-	if err := u.apply(u.life, u.objects); err != nil {
+	if err := u.apply(u.life, u.applied.Objects); err != nil {
 		x.tell("ready replicas: %d, which are not in force until the next change: %v", len(x.there), err)
 		return
 	}
@@ -184,12 +140,12 @@ func (x *scaled) happens(e deployment.Effect) {
 }
 
 // gone reports that a pod has finished its requests.
-func (x *scaled) gone(p *pod) { x.run.Tell(deployment.Idle{Pod: p.replica}) }
+func (x *scaled) gone(p *pod) { x.run.Tell(deployment.Idle{Pod: p.Replica}) }
 
 // pools returns the backends that have the workload's pods as endpoints.
 func (x *scaled) pools() (out []*gateway.Backend) {
 	w := x.rule.Workload
-	for _, b := range x.u.program.Backends {
+	for _, b := range x.u.applied.Program.Backends {
 		if b.Pool != nil && b.Namespace == w.Namespace && b.Pool.Selector.Matches(w.Pods) {
 			out = append(out, b)
 		}
@@ -201,9 +157,10 @@ func (x *scaled) pools() (out []*gateway.Backend) {
 func (x *scaled) pickers() (out []replicas.Target) {
 	x.u.applying.Lock()
 	defer x.u.applying.Unlock()
-	for _, b := range x.pools() {
-		for _, p := range pickersOf(x.u.pickers, b) {
-			out = append(out, replicas.Target{Name: p.name, Address: p.server.MetricsAddr()})
+	pools := x.pools()
+	for _, p := range x.u.applied.Pickers {
+		if slices.Contains(pools, p.Backend) {
+			out = append(out, replicas.Target{Name: p.Name(), Address: x.u.pickers[p.Key()].server.MetricsAddr()})
 		}
 	}
 	return out
@@ -215,9 +172,9 @@ func (x *scaled) servers() (out []replicas.Target) {
 	defer x.u.applying.Unlock()
 	pools := x.pools()
 	for _, p := range sorted(x.u.pods) {
-		ours := workloadKey(p.workload) == workloadKey(x.rule.Workload) ||
+		ours := p.Workload.Key() == x.rule.Workload.Key() ||
 			slices.ContainsFunc(pools, func(b *gateway.Backend) bool {
-				return b.Namespace == p.namespace && b.Pool.Selector.Matches(p.workload.Pods)
+				return b.Namespace == p.Workload.Namespace && b.Pool.Selector.Matches(p.Workload.Pods)
 			})
 		if p.model == "" || !ours {
 			continue
@@ -229,9 +186,9 @@ func (x *scaled) servers() (out []replicas.Target) {
 			}
 		}
 		for i, address := range at { // each data-parallel rank has its own page
-			t := replicas.Target{Name: p.name, Address: address}
+			t := replicas.Target{Name: p.Name(), Address: address}
 			if len(at) > 1 {
-				t.Name = fmt.Sprintf("%s-rank-%d", p.name, i)
+				t.Name = fmt.Sprintf("%s-rank-%d", p.Name(), i)
 			}
 			out = append(out, t)
 		}
@@ -250,14 +207,14 @@ type ScaledWorkload struct {
 	Wanted    int    `json:"replicas"`
 	Ready     int    `json:"readyReplicas"`
 	last      time.Time
-	rule      *rule
+	rule      *plan.Scaling
 }
 
 // scaledWorkloads returns all of them. The caller has locked Up.applying.
 func (u *Up) scaledWorkloads() (out []ScaledWorkload) {
 	for _, key := range slices.Sorted(maps.Keys(u.scaled)) {
 		x := u.scaled[key]
-		w, c := x.rule.Workload, &x.rule.config
+		w, c := x.rule.Workload, &x.rule.Config
 		out = append(out, ScaledWorkload{w.Kind, w.Namespace, w.Name, x.rule.Kind + " " + x.rule.Name, c.Min, c.Max,
 			x.run.Status().Wanted, len(x.there), x.last, x.rule})
 	}

@@ -217,11 +217,11 @@ func TestScalingPlan(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if told := strings.Join(p.Notes, "\n"); !strings.Contains(told, c.note) {
+		if told := strings.Join(p.Program.Notes, "\n"); !strings.Contains(told, c.note) {
 			t.Errorf("%s: notes:\n%s\nexpected %s", c.name, told, c.note)
 		}
 		var scaled []string
-		for _, x := range Replicas(s) {
+		for _, x := range p.Taken() {
 			if strings.Contains(x, ", then ") {
 				scaled = append(scaled, x)
 			}

@@ -16,7 +16,7 @@ import (
 type services struct {
 	s       *gateway.Set
 	pods    []*pod
-	pickers map[string]*poolPicker // by pickerKey
+	pickers map[string]*poolPicker // by their keys
 }
 
 // address returns a function that resolves host:port to a listening address. The host is a Service, or loopback for the
@@ -31,7 +31,7 @@ func (u *Up) address(namespace string, w *gateway.Workload) func(hostPort string
 		host, port, _ := net.SplitHostPort(hostPort)
 		if ip, err := netip.ParseAddr(host); w != nil && (host == "localhost" || err == nil && ip.IsLoopback()) {
 			i := slices.IndexFunc(x.pods, func(p *pod) bool {
-				return workloadKey(p.workload) == workloadKey(w) && p.place(atoi(port)) != ""
+				return p.Workload.Key() == w.Key() && p.place(atoi(port)) != ""
 			})
 			if i >= 0 {
 				return x.pods[i].place(atoi(port))
@@ -93,7 +93,7 @@ func (x *services) listeners(namespace, to string) (list []string, ok bool) {
 	list = serviceEndpoints(x.s, b, x.pods)
 	for _, key := range slices.Sorted(maps.Keys(x.pickers)) {
 		p := x.pickers[key]
-		w := p.workload
+		w := p.Workload
 		if w == nil || w.Namespace != b.Namespace || !b.Service.Selector.Matches(w.Pods) {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/live/cluster"
 	"github.com/windtunnel/windtunnel/live/sidecar"
@@ -18,16 +19,16 @@ import (
 // readSidecar parses the command line of the pod's routing sidecar. It returns nil if the pod has none. It leaves TLS
 // inside a pod and between pods out, because no manifest describes that TLS to the gateway.
 func (u *Up) readSidecar(p *pod) (*sidecar.Options, error) {
-	c := p.workload.With(gateway.RoleSidecar)
+	c := p.Workload.With(gateway.RoleSidecar)
 	if c == nil || u.o.Sidecar == nil {
 		return nil, nil
 	}
-	at := containerAt(p.workload, c)
+	at := p.Workload.Where(c)
 	args, env, err := flagsOf(c, p)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", at, err)
 	}
-	args = append(args, "--endpoints-file="+u.endpointsFile(p.namespace))
+	args = append(args, "--endpoints-file="+u.endpointsFile(p.Workload.Namespace))
 	o, err := u.o.Sidecar(args, env.lookup)
 	if err != nil {
 		return nil, &InvalidError{fmt.Errorf("%s: %w", at, err)}
@@ -41,7 +42,7 @@ func (u *Up) readSidecar(p *pod) (*sidecar.Options, error) {
 		u.note(at + ": TLS of the sidecar is left out: inside the pool everything goes in the clear")
 	}
 	o.Serve.On, o.Prefiller.On, o.DecoderTLS.On = false, false, false
-	o.Decoder, o.Namespace, o.PodName, o.Recorder, o.Log = decoder, p.namespace, p.name, u.o.Recorder, u.log
+	o.Decoder, o.Namespace, o.PodName, o.Recorder, o.Log = decoder, p.Workload.Namespace, p.Name(), u.o.Recorder, u.log
 	o.Ranks, o.Disagg.Trace = 1, u.o.Trace
 	// A pod is ready only if all its containers are, so a pod with a dead engine is no endpoint.
 	o.DecoderHealth, o.BlockBytes = true, cmp.Or(o.BlockBytes, p.blockBytes)
@@ -55,13 +56,13 @@ func (u *Up) startSidecar(s *gateway.Set, p *pod) error {
 		return err
 	}
 	for i, to := range o.Prefillers {
-		o.Prefillers[i] = service(s, sorted(u.starting), p.namespace, to)
+		o.Prefillers[i] = service(s, sorted(u.starting), p.Workload.Namespace, to)
 	}
 	number := atoi(portOf(o.Listen))
 	o.Listen = u.addresses.On(p.ip, number)
 	x, err := sidecar.Start(*o)
 	if err != nil {
-		return fmt.Errorf("%s: %w", containerAt(p.workload, p.workload.With(gateway.RoleSidecar)), err)
+		return fmt.Errorf("%s: %w", p.Workload.Where(p.Workload.With(gateway.RoleSidecar)), err)
 	}
 	p.at[number], p.sidecar = x.Addr(), x.Addr()
 	p.stops = append(p.stops, func(ctx context.Context) { _ = x.Stop(ctx) }) // no client uses it any more
@@ -81,22 +82,22 @@ func (u *Up) endpointsFile(namespace string) string {
 
 // writeEndpoints writes the endpoint files.
 func (u *Up) writeEndpoints(pods []*pod) error {
-	byNamespace := map[string][]cluster.Endpoint{}
+	byNamespace := map[string][]*picker.Endpoint{}
 	for _, p := range pods {
-		if p.role != gateway.RoleServer {
+		if p.Role != gateway.RoleServer {
 			continue
 		}
 		for n, at := range p.at {
-			e, err := cluster.NewEndpoint(fmt.Sprintf("%s-%d", p.name, n), at, p.workload.Pods)
+			e, err := cluster.NewEndpoint(p.Workload.Namespace, fmt.Sprintf("%s-%d", p.Name(), n), at, p.Workload.Pods)
 			if err != nil {
 				return err
 			}
-			byNamespace[p.namespace] = append(byNamespace[p.namespace], e)
+			byNamespace[p.Workload.Namespace] = append(byNamespace[p.Workload.Namespace], e)
 		}
 	}
 	var errs []error
 	for namespace, list := range byNamespace {
-		slices.SortFunc(list, func(a, b cluster.Endpoint) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(list, func(a, b *picker.Endpoint) int { return strings.Compare(a.Name, b.Name) })
 		errs = append(errs, cluster.WriteEndpoints(u.endpointsFile(namespace), list))
 	}
 	return errors.Join(errs...)

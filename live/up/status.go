@@ -70,7 +70,7 @@ func (u *Up) WriteStatus(ctx context.Context, path string) error {
 // write replaces the file if its content has changed. A reader sees either the old file or the new one, each complete.
 func (w *statusWriter) write(ctx context.Context) error {
 	w.u.applying.Lock()
-	s, program, pods, out := w.u.objects, w.u.program, sorted(w.u.pods), maps.Clone(w.u.ejected)
+	s, program, pods, out := w.u.applied.Objects, w.u.applied.Program, sorted(w.u.pods), maps.Clone(w.u.ejected)
 	scaled := w.u.scaledWorkloads()
 	w.u.applying.Unlock()
 	var text []byte
@@ -120,10 +120,10 @@ func (w *statusWriter) write(ctx context.Context) error {
 func (w *statusWriter) model(m *gateway.Model, pods []*pod) map[string]any {
 	state, all, with := "Pending", 0, map[string]int{}
 	for _, p := range pods {
-		if p.workload.Kind != "InferenceModel" || p.namespace != m.Namespace {
+		if p.Workload.Kind != "InferenceModel" || p.Workload.Namespace != m.Namespace {
 			continue
 		}
-		if suffix, ours := strings.CutPrefix(p.workload.Name, m.Name); ours &&
+		if suffix, ours := strings.CutPrefix(p.Workload.Name, m.Name); ours &&
 			(suffix == "" || suffix == "-prefill" || suffix == "-decode") {
 			if all++; !p.killed {
 				state = "Loaded"

@@ -15,11 +15,11 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/core/wire/tracing"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
-	"github.com/windtunnel/windtunnel/live/bbr"
 	"github.com/windtunnel/windtunnel/live/cluster"
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/epp"
@@ -101,15 +101,12 @@ type Up struct {
 	Startup time.Duration
 
 	applying sync.Mutex // one change at a time
-	objects  *gateway.Set
-	program  *gateway.Program
-	pods     map[string]*pod
-	starting map[string]*pod        // pods of the change in progress
-	pickers  map[string]*poolPicker // by pickerKey
-	routers  map[string]*bbr.Server // by routerKey
+	applied  *plan.Cluster
+	running                  // what executes it
+	starting map[string]*pod // pods of the change in progress
 	certs    map[string][2][]byte
 	ejected  map[string][]string // endpoints by their clusters' names
-	scaled   map[string]*scaled  // by workloadKey
+	scaled   map[string]*scaled  // by their workloads' keys
 	draining sync.WaitGroup
 	unscaled sync.WaitGroup // counts the autoscalers that are stopping
 	watching sync.WaitGroup
@@ -145,7 +142,7 @@ func (e *InvalidError) Unwrap() error { return e.Err }
 // Start brings everything up. After an error nothing is left running.
 func Start(ctx context.Context, o Options) (u *Up, err error) {
 	u = &Up{o: o, log: cmp.Or(o.Log, discard), origin: cmp.Or(o.Origin, time.Now()), noted: map[string]bool{},
-		pods: map[string]*pod{}, pickers: map[string]*poolPicker{}, routers: map[string]*bbr.Server{},
+		applied: new(plan.Cluster), running: newRunning(),
 		certs: map[string][2][]byte{}, scaled: map[string]*scaled{},
 		listeners: listeners{hosts: map[string]netip.Addr{}, listen: map[string]string{}}}
 	u.life, u.end = context.WithCancel(context.WithoutCancel(ctx))
@@ -208,32 +205,29 @@ func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(u.life, cancel)()
-	program := gateway.Build(s, gateway.Options{Controller: u.o.Controller, Supply: u.o.Controller == ""})
-	if nothingServed(s, program) {
-		return &InvalidError{errors.Join(errNoGateway, told(program.Notes))}
+	to := plan.Compile(s, plan.Options{Ready: u.ready(), OwnAddresses: u.addresses.Own(),
+		Options: gateway.Options{Controller: u.o.Controller, Supply: u.o.Controller == ""}})
+	if err := refused(to); err != nil {
+		if !to.Serves() && len(to.Program.Notes) > 0 {
+			err = &InvalidError{fmt.Errorf("%w\n%s", err, strings.Join(to.Program.Notes, "\n"))}
+		}
+		return err
 	}
-	if program.Mistakes != nil {
-		return &InvalidError{program.Mistakes}
-	}
-	for _, text := range Replicas(s) {
+	for _, text := range to.Taken() {
 		if !u.noted[text] {
 			u.o.Tell(text)
 		}
 		u.noted[text] = true
 	}
-	for _, text := range program.Notes {
+	for _, text := range to.Program.Notes {
 		u.note(text)
 	}
-	if s != u.objects { // not other replicas of the same objects
-		if err := u.check(s, program); err != nil {
+	if s != u.applied.Objects { // not other replicas of the same objects
+		if err := u.check(to); err != nil {
 			return err
 		}
 	}
-	next := &change{u: u, s: s, program: program, pods: map[string]*pod{}, pickers: map[string]*poolPicker{},
-		routers: map[string]*bbr.Server{}}
-	if err := next.scale(); err != nil {
-		return err
-	}
+	next := &change{u: u, to: to, running: newRunning()}
 	defer func() {
 		if u.owing = err != nil && ctx.Err() != nil; err != nil {
 			err = errors.Join(err, next.undo(ctx))
@@ -242,7 +236,7 @@ func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 	if err := next.start(ctx); err != nil {
 		return err
 	}
-	if err := u.open(program); err != nil {
+	if err := u.open(to.Program); err != nil {
 		return err
 	}
 	next.tellNewPickers()
@@ -255,22 +249,20 @@ func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 	if err := u.Envoy.Set(ctx, next.configuration(next.list())); err != nil {
 		return err
 	}
-	gonePods, gonePickers := next.gone()
-	goneRouters := next.goneRouters()
-	for _, p := range next.started {
+	for _, p := range next.started.pods {
 		u.lives(record.ServerStarted, p)
 		u.lives(record.ServerReady, p)
 	}
-	for _, p := range gonePods {
+	for _, p := range next.gone.pods {
 		u.lives(record.ServerLeaving, p)
 	}
-	u.objects, u.program, u.pods, u.pickers, u.routers = s, program, next.pods, next.pickers, next.routers
-	u.scales(next.rules)
+	u.applied, u.running = to, next.running
+	u.scales(to.Scaled)
 	u.route()
 	scaled := maps.Clone(u.scaled)
-	u.retire(gonePods, gonePickers, goneRouters, func(p *pod) {
+	u.retire(next.gone, func(p *pod) {
 		u.lives(record.ServerGone, p)
-		if x := scaled[workloadKey(p.workload)]; x != nil {
+		if x := scaled[p.Workload.Key()]; x != nil {
 			x.gone(p)
 		}
 	})
@@ -279,32 +271,25 @@ func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 
 // retire stops parts that no client uses any more, once they have answered their requests. It calls left for each pod
 // that has stopped.
-func (u *Up) retire(pods []*pod, pickers []*poolPicker, routers []*bbr.Server, left func(p *pod)) {
-	if len(pods)+len(pickers)+len(routers) == 0 {
+func (u *Up) retire(x parts, left func(p *pod)) {
+	if len(x.pods)+len(x.pickers)+len(x.routers) == 0 {
 		return
 	}
 	u.draining.Go(func() {
 		ctx, cancel := context.WithTimeout(u.rest, drained)
 		defer cancel()
 		pause.For(ctx, lag)
-		for _, x := range pickers {
-			_ = x.stop(ctx) // no caller waits for it
+		for _, p := range x.pickers {
+			_ = p.server.Stop(ctx) // no caller waits for it
 		}
-		for _, x := range routers {
-			x.Stop(ctx)
+		for _, r := range x.routers {
+			r.Stop(ctx)
 		}
-		for _, p := range pods {
+		for _, p := range x.pods {
 			u.stopPod(ctx, p)
 			left(p)
 		}
 	})
-}
-
-func told(notes []string) error {
-	if len(notes) == 0 {
-		return nil
-	}
-	return errors.New(strings.Join(notes, "\n"))
 }
 
 func portKey(g *gateway.Served, port int) string {
@@ -390,7 +375,7 @@ func (u *Up) Stop(ctx context.Context) error {
 		errs = append(errs, u.Envoy.Drain(ctx), u.Envoy.Stop(ctx))
 	}
 	for _, key := range slices.Sorted(maps.Keys(u.pickers)) {
-		errs = append(errs, u.pickers[key].stop(ctx))
+		errs = append(errs, u.pickers[key].server.Stop(ctx))
 	}
 	for _, x := range u.routers {
 		x.Stop(ctx)

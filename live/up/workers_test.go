@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/epp/picker/config"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/eventually"
 	"github.com/windtunnel/windtunnel/live/sidecar"
@@ -46,7 +48,7 @@ func sidecarOf([]string, func(string) (string, bool)) (sidecar.Options, error) {
 func (r *rig) candidates(pool string) (out []string) {
 	r.applying.Lock()
 	defer r.applying.Unlock()
-	r.pickers[pool+"/0"].server.Picking().With(func(m *core.Machine, _ machine.Time) {
+	r.pickers["pool/"+pool+"/0"].server.Picking().With(func(m *core.Machine, _ machine.Time) {
 		view := m.Picker().Pool().View()
 		for i := range view.States {
 			out = append(out, view.States[i].HostPort())
@@ -106,7 +108,7 @@ func TestScraperFindsEveryWorker(t *testing.T) {
 		known := 0
 		r.applying.Lock()
 		defer r.applying.Unlock()
-		r.pickers["default/one/0"].server.Picking().With(func(m *core.Machine, _ machine.Time) {
+		r.pickers["pool/default/one/0"].server.Picking().With(func(m *core.Machine, _ machine.Time) {
 			view := m.Picker().Pool().View()
 			for i := range view.States {
 				if view.States[i].UpdatedAt > 0 {
@@ -121,7 +123,7 @@ func TestScraperFindsEveryWorker(t *testing.T) {
 			t.Errorf("pod %s: its own port is %s:%s", p.Name, host, port)
 		}
 	}
-	if err := r.Apply(t.Context(), r.objects); err != nil {
+	if err := r.Apply(t.Context(), r.applied.Objects); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(r.Addresses().Pods); n != 2 {
@@ -158,5 +160,20 @@ func TestKilledWorkersWhileOthersServe(t *testing.T) {
 		if big := strings.HasPrefix(p.Name, "big"); (a.status == http.StatusServiceUnavailable) != big {
 			t.Errorf("pod %s: %d %s", p.Name, a.status, a.body)
 		}
+	}
+}
+
+// A picker has its endpoints from the moment at which it takes another configuration over.
+func TestNewConfigurationHasTheEndpoints(t *testing.T) {
+	t.Parallel()
+	r := bring(t, objectsOf(t, oneGateway()+servers("one", 2, "")+leadTo("/v1", pool("one"))))
+	before := r.candidates("default/one")
+	r.applying.Lock()
+	other := *r.applied.Pools[0]
+	other.Config = []byte(config.RoundRobin)
+	err := r.pickers["pool/default/one/0"].configure(&other)
+	r.applying.Unlock()
+	if after := r.candidates("default/one"); err != nil || len(before) != 2 || !slices.Equal(after, before) {
+		t.Errorf("%v: candidates %v after %v", err, after, before)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/modelserver/apiserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
@@ -86,8 +87,10 @@ func (c Counts) Summaries(prefill, decode bool) (out []Summary) {
 		}
 		mean := func(sum float64) int64 { return int64(math.Round(sum / float64(x.end))) }
 		s := Summary{Source: x.timer.Source(), Expected: expected,
-			Name: sources.NameOf(x.timer, all) + " on " + x.timer.Hardware().Accelerator.Name +
-				", vLLM " + x.timer.Hardware().VLLM.Version}
+			Name: sources.NameOf(x.timer, all)}
+		if x.timer.APICosts() == (apiserver.Costs{}) { // the source of a whole server names all of this
+			s.Name += " on " + x.timer.Hardware().Accelerator.Name + ", vLLM " + x.timer.Hardware().VLLM.Version
+		}
 		if prefill {
 			s.Prompt = max(1, mean(float64(x.prompts)-float64(min(x.cached, x.prompts))))
 			if r, ok := sources.RangeOf(x.timer, all, hardware.PrefillStep(s.Prompt)); ok {

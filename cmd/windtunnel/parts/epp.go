@@ -17,6 +17,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
@@ -163,7 +164,9 @@ func (c *EPP) Run(o *console.Console) error {
 		return err
 	}
 	defer sender.End(o)
-	opts.Hold.Recorder, opts.Hold.Trace = sender.Recorder(), sender.Trace()
+	hold := &opts.Picking.Stream
+	hold.Recorder, hold.Trace = sender.Recorder(), sender.Trace()
+	opts.Picking.Explain = record.Explained(hold.Recorder)
 	recording, err := c.record(&opts)
 	if err != nil {
 		return err
@@ -187,9 +190,9 @@ func (c *EPP) options(log *slog.Logger) (epp.StandaloneOptions, error) {
 			RefreshMetrics: c.RefreshMetricsInterval, Seed: c.Seed, History: c.DecisionsKept, Log: log},
 		PoolOptions:  epp.PoolOptions{PoolName: c.PoolName, Namespace: c.PoolNamespace, Objects: c.Objects},
 		Serving:      epp.Serving{StreamMetrics: c.EnableStreamMetrics},
-		Certificates: epp.Certificates{Secure: c.SecureServing}, EmitScores: c.EmitEndpointScores,
-		PodHeaders: c.PodHeaders, ExplainHeaders: c.ExplainHeaders, BuildInfo: version.Text(),
-		Profiling: c.EnablePprof, Hold: stream.Config{MaxBodyBytes: 64 << 20}}
+		Certificates: epp.Certificates{Secure: c.SecureServing}, BuildInfo: version.Text(), Profiling: c.EnablePprof}
+	opts.Picking.EmitScores, opts.Picking.DocumentHeaders, opts.Picking.ExplainHeaders = c.EmitEndpointScores,
+		c.PodHeaders, c.ExplainHeaders
 	if err := c.take(&opts, c.MetricsAuth); err != nil {
 		return opts, err
 	}
@@ -197,12 +200,12 @@ func (c *EPP) options(log *slog.Logger) (epp.StandaloneOptions, error) {
 	if err != nil {
 		return opts, err
 	}
-	opts.Hold.BodyIdle, opts.Hold.BodyTotal = machine.FromDuration(body.Idle), machine.FromDuration(body.Total)
-	if opts.Hold.Hold = c.Held; c.Held && c.HoldLimit <= 0 {
+	if c.Held && c.HoldLimit <= 0 {
 		return opts, fmt.Errorf("--hold-limit %v: expected a duration above 0", c.HoldLimit)
 	}
-	opts.Hold.HoldLimit, opts.Hold.MetadataBytes, opts.Hold.Seed = machine.FromDuration(c.HoldLimit), heldMetadataBytes,
-		c.Seed
+	opts.Picking.Stream = stream.Config{MaxBodyBytes: 64 << 20, BodyIdle: machine.FromDuration(body.Idle),
+		BodyTotal: machine.FromDuration(body.Total), Hold: c.Held, HoldLimit: machine.FromDuration(c.HoldLimit),
+		MetadataBytes: heldMetadataBytes, Seed: c.Seed}
 	if c.EndpointSelector != "" {
 		selector, err := picker.ParseSelector(c.EndpointSelector)
 		if err != nil {
@@ -211,7 +214,7 @@ func (c *EPP) options(log *slog.Logger) (epp.StandaloneOptions, error) {
 		opts.Selector, opts.TargetPorts = selector, c.EndpointTargetPorts
 	}
 	if c.Errors == "epp" {
-		opts.Errors = stream.EPPErrors
+		opts.Picking.Stream.Errors = stream.EPPErrors
 	}
 	at := func(port int) string { return net.JoinHostPort(c.Listen, strconv.Itoa(port)) }
 	opts.Address, opts.HealthAddress, opts.MetricsAddress = at(c.GRPCPort), at(c.GRPCHealthPort), at(c.MetricsPort)
@@ -239,9 +242,9 @@ func (c *EPP) record(o *epp.StandaloneOptions) (end func() error, err error) {
 	if err != nil {
 		return nil, exit.Errorf(exit.Input, "--record: %w", err)
 	}
-	o.Inputs = epp.NewInputLog(
+	o.Picking.Inputs = epp.NewInputLog(
 		epp.InputLogOptions{Inputs: report.Inputs{To: to, Bodies: c.RecordBodies, Version: version.Text()}, Log: o.Log})
-	return func() error { return errors.Join(o.Inputs.Close(), to.Close()) }, nil
+	return func() error { return errors.Join(o.Picking.Inputs.Close(), to.Close()) }, nil
 }
 
 // heldMetadataBytes is the length of part 2's metadata, the default of a scenario.

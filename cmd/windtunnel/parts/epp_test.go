@@ -44,8 +44,10 @@ func TestPodHeaders(t *testing.T) {
 			t.Fatal(flag, err)
 		}
 		opts.Config, opts.ConfigName = []byte(config.RoundRobin), "round robin"
-		if opts.Endpoints, err = picker.EndpointsAt([]string{"127.0.0.7:8000"}); err != nil {
-			t.Fatal(err)
+		opts.Fill = func(k *epp.Picking) error {
+			list, err := picker.EndpointsAt([]string{"127.0.0.7:8000"})
+			k.SetEndpoints(list)
+			return err
 		}
 		s, err := epp.StartStandalone(opts)
 		if err != nil {

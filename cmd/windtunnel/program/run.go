@@ -331,7 +331,7 @@ func startError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return exit.Told(exit.Interrupted, err)
 	}
-	var config *stack.ConfigError
+	var config *epp.ConfigError
 	var objects *up.InvalidError
 	if errors.As(err, &config) || errors.As(err, &objects) {
 		return exit.With(exit.Input, err)
@@ -413,7 +413,8 @@ func pickers(p *stack.Pool) string {
 		return "EPP " + at[0] + " (external; endpoints in " + p.EndpointsFile() + ") → "
 	}
 	var out []string
-	for _, k := range p.Pickers {
+	for _, x := range p.Pickers {
+		k := x.Server()
 		out = append(out, fmt.Sprintf("%s (metrics %s, health %s)", k.Addr(), k.MetricsAddr(), k.HealthAddr()))
 	}
 	return "EPP " + strings.Join(out, ", ") + " → "
@@ -438,7 +439,7 @@ func (c *runCmd) kept(st *stack.Stack, s *scenario.Scenario) string {
 		"the sky blue?\"}]}'\n",
 		st.Gateway.Addr, s.Pools[0].Model)
 	if list := st.Pools[0].Pickers; len(list) > 0 {
-		text += fmt.Sprintf("  windtunnel explain 1 --from %s\n", list[0].MetricsAddr())
+		text += fmt.Sprintf("  windtunnel explain 1 --from %s\n", list[0].Server().MetricsAddr())
 	}
 	return text + fmt.Sprintf("  curl http://%s/stats | grep ext_proc\n\n", st.Gateway.AdminAddr)
 }

@@ -118,7 +118,7 @@ func (c *stepTimesCmd) measured(o *outside) error {
 		if err := silicon.WriteSVG(&b, x.Rows); err != nil {
 			return err
 		}
-		if err := os.WriteFile(c.Plot, b.Bytes(), 0o644); err != nil { //nolint:gosec // for whoever looks at it
+		if err := os.WriteFile(c.Plot, b.Bytes(), 0o644); err != nil { //nolint:gosec // a picture that any user may see
 			return exit.Errorf(exit.Input, "--plot: %w", err)
 		}
 	}

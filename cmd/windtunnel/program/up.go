@@ -18,6 +18,7 @@ import (
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/parts"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/spans"
 	"github.com/windtunnel/windtunnel/core/gateway"
+	core "github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/rundir"
@@ -206,16 +207,16 @@ func (c *upCmd) ready(o *outside, u *up.Up) error {
 	return err
 }
 
-// dry returns the program of the manifests, with the parts that up starts.
-func dry(o *outside, s *gateway.Set) (*gateway.Program, error) {
+// dry returns what the manifests run, with the parts that up starts.
+func dry(o *outside, s *gateway.Set) (*core.Cluster, error) {
 	return up.Dry(s, up.Options{Sidecar: parts.SidecarOptions(o), Picker: parts.PickerOptions(o),
 		Predictor: parts.PredictorOptions(o)})
 }
 
 // plan prints the gateways, routes and replicas of the manifests.
 func plan(o *outside, s *gateway.Set) error {
-	p, err := dry(o, s)
-	w := o.Stdout
+	c, err := dry(o, s)
+	p, w := c.Program, o.Stdout
 	for _, g := range p.Gateways {
 		fmt.Fprintf(w, "Gateway %s/%s\n", g.Namespace, g.Name)
 		if r := g.Router; r != nil {
@@ -236,7 +237,7 @@ func plan(o *outside, s *gateway.Set) error {
 			}
 		}
 	}
-	for _, line := range up.Replicas(s) {
+	for _, line := range c.Taken() {
 		fmt.Fprintln(w, line)
 	}
 	for _, n := range p.Notes {
@@ -273,7 +274,8 @@ func (c *manifestsCheckCmd) Run(o *outside) error {
 	if err != nil {
 		return exit.ByCause(exit.Input, err)
 	}
-	p, _ := dry(o, s)
+	all, _ := dry(o, s)
+	p := all.Program
 	if p.Mistakes != nil {
 		return exit.With(exit.Input, p.Mistakes)
 	}
@@ -297,9 +299,9 @@ func (c *manifestsShowCmd) Run(o *outside) error {
 	if err != nil {
 		return exit.ByCause(exit.Input, err)
 	}
-	p, _ := dry(o, s)
+	all, _ := dry(o, s)
 	_ = plan(o, s) // manifests without a Gateway are no mistake here
-	for _, x := range p.Status {
+	for _, x := range all.Program.Status {
 		fmt.Fprint(o.Stdout, x)
 	}
 	return nil

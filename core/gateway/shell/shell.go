@@ -8,16 +8,12 @@ package shell
 import (
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"mvdan.cc/sh/v3/expand"
-	"mvdan.cc/sh/v3/pattern"
 	"mvdan.cc/sh/v3/syntax"
 )
 
@@ -173,97 +169,6 @@ func (s *shell) check(n syntax.Node) {
 	}
 }
 
-// Get implements expand.Environ.
-func (s *shell) Get(name string) (v expand.Variable) {
-	text := func(t string) expand.Variable { return expand.Variable{Set: true, Kind: expand.String, Str: t} }
-	given := max(len(s.args)-1, 0)
-	number, err := strconv.Atoi(name)
-	switch {
-	case name == "@" || name == "*":
-		v = expand.Variable{Set: true, Kind: expand.Indexed, List: s.args[len(s.args)-given:]}
-	case name == "#":
-		v = text(strconv.Itoa(given))
-	case name == "?" || name == "$" || name == "!" || name == "PPID":
-		v = text("0")
-	case strings.HasPrefix(name, "HOME "): // ~name
-		v = text("/home/" + strings.TrimPrefix(name, "HOME "))
-	case err == nil && number >= 0 && number < len(s.args):
-		v = text(s.args[number])
-	default:
-		v = s.vars[name]
-	}
-	s.read += len(v.Str)
-	for _, x := range v.List {
-		s.read += len(x) + 1
-	}
-	if s.read > maxRead {
-		if s.err == nil {
-			s.err = fmt.Errorf("its script expands to more than %d bytes: shorten its variables", maxRead)
-		}
-		return expand.Variable{}
-	}
-	return v
-}
-
-// Each implements expand.Environ.
-func (s *shell) Each(visit func(name string, v expand.Variable) bool) {
-	for _, name := range slices.Sorted(maps.Keys(s.vars)) {
-		if !visit(name, s.Get(name)) {
-			return
-		}
-	}
-}
-
-// Set implements expand.WriteEnviron.
-func (s *shell) Set(name string, v expand.Variable) error {
-	v.Exported = v.Exported || s.vars[name].Exported
-	s.vars[name] = v
-	return nil
-}
-
-func (s *shell) set(name, value string) {
-	_ = s.Set(name, expand.Variable{Set: true, Kind: expand.String, Str: value}) // Set returns no error
-}
-
-// substitute replaces a command substitution by nothing.
-func (s *shell) substitute(_ io.Writer, n *syntax.CmdSubst) error {
-	var text strings.Builder
-	word := &syntax.Word{Parts: []syntax.WordPart{n}}
-	if err := syntax.NewPrinter(syntax.SingleLine(true)).Print(&text, word); err != nil {
-		return err
-	}
-	s.notes = append(s.notes,
-		fmt.Sprintf("its script, line %d: %.60s is empty: no program runs here", n.Pos().Line(), text.String()))
-	return nil
-}
-
-// fields expands words to the arguments of a command.
-func (s *shell) fields(words []*syntax.Word) []string {
-	for _, w := range words {
-		if split := *w; syntax.SplitBraces(&split) {
-			s.fail(w, "braces that stand for several words; expected the words, or quotes")
-			return nil
-		}
-	}
-	out, err := expand.Fields(s.config, words...)
-	if err != nil && len(words) > 0 {
-		s.fail(words[0], "%w", err)
-	}
-	return out
-}
-
-// literal expands a word to the value of a variable.
-func (s *shell) literal(w *syntax.Word) string {
-	if w == nil {
-		return ""
-	}
-	out, err := expand.Literal(s.config, w)
-	if err != nil {
-		s.fail(w, "%w", err)
-	}
-	return out
-}
-
 // list runs statements, and reports the status of the last one.
 func (s *shell) list(list []*syntax.Stmt) bool {
 	ok := true
@@ -349,40 +254,6 @@ func (s *shell) command(c syntax.Command) bool {
 		return n != 0
 	}
 	return true
-}
-
-// declare sets a declaration's variable, and exports it where the declaration does.
-func (s *shell) declare(variant string, a *syntax.Assign) {
-	if a.Name == nil {
-		return // an option
-	}
-	if name := a.Name.Value; variant == "export" {
-		v := s.vars[name]
-		v.Exported = true
-		s.vars[name] = v
-	}
-	if !a.Naked {
-		s.assign(a)
-	}
-}
-
-func (s *shell) assign(a *syntax.Assign) {
-	v := expand.Variable{Set: true, Kind: expand.String, Str: s.literal(a.Value)}
-	if a.Array != nil {
-		v.Kind = expand.Indexed
-		for _, e := range a.Array.Elems {
-			if e.Value != nil {
-				v.List = append(v.List, s.fields([]*syntax.Word{e.Value})...)
-			}
-		}
-	}
-	if a.Append {
-		old := s.Get(a.Name.Value)
-		v.Str, v.List = old.Str+v.Str, append(slices.Clone(old.List), v.List...)
-	}
-	if a.Index == nil { // elements of arrays are ignored
-		_ = s.Set(a.Name.Value, v) // Set returns no error
-	}
 }
 
 // call runs a simple command.
@@ -471,120 +342,4 @@ func (s *shell) program(args []string) {
 			s.found.Env[name] = value
 		}
 	}
-}
-
-// test reports whether [[ … ]] holds.
-func (s *shell) test(x syntax.TestExpr) bool {
-	switch x := x.(type) {
-	case *syntax.ParenTest:
-		return s.test(x.X)
-	case *syntax.Word:
-		return s.literal(x) != ""
-	case *syntax.UnaryTest:
-		if x.Op == syntax.TsNot {
-			return !s.test(x.X)
-		}
-		if w, ok := x.X.(*syntax.Word); ok {
-			return s.holds(x, []string{x.Op.String(), s.literal(w)})
-		}
-	case *syntax.BinaryTest:
-		switch x.Op {
-		case syntax.AndTest:
-			return s.test(x.X) && s.test(x.Y)
-		case syntax.OrTest:
-			return s.test(x.X) || s.test(x.Y)
-		}
-		left, ok := x.X.(*syntax.Word)
-		right, also := x.Y.(*syntax.Word)
-		if !ok || !also {
-			return false
-		}
-		switch word := s.literal(left); x.Op {
-		case syntax.TsMatch, syntax.TsMatchShort:
-			return s.match(word, right)
-		case syntax.TsNoMatch:
-			return !s.match(word, right)
-		case syntax.TsReMatch:
-			return s.matches(right, word, s.literal(right))
-		default:
-			return s.holds(x, []string{word, x.Op.String(), s.literal(right)})
-		}
-	}
-	return false
-}
-
-// match reports whether a text has a shell pattern.
-func (s *shell) match(text string, p *syntax.Word) bool {
-	form, err := expand.Pattern(s.config, p)
-	if err == nil && len(form) <= maxPattern {
-		form, err = pattern.Regexp(form, pattern.EntireString)
-	}
-	if err != nil {
-		s.fail(p, "%w", err)
-		return false
-	}
-	return s.matches(p, text, form)
-}
-
-func (s *shell) matches(n syntax.Node, text, form string) bool {
-	if len(form) > 4*maxPattern {
-		s.fail(n, "a pattern of more than %d bytes", maxPattern)
-		return false
-	}
-	re, err := regexp.Compile(form)
-	if err != nil {
-		s.fail(n, "%w", err)
-		return false
-	}
-	return re.MatchString(text)
-}
-
-// holds reports whether the condition of test holds. No file exists.
-func (s *shell) holds(n syntax.Node, args []string) bool {
-	if len(args) > 1 && args[0] == "!" {
-		return !s.holds(n, args[1:])
-	}
-	switch len(args) {
-	case 0:
-		return false
-	case 1:
-		return args[0] != ""
-	case 2:
-		switch args[0] {
-		case "-n":
-			return args[1] != ""
-		case "-z":
-			return args[1] == ""
-		case "-v":
-			return s.Get(args[1]).Set
-		}
-		return false
-	case 3:
-		if c, ok := compared[args[1]]; ok {
-			a, errA := strconv.Atoi(strings.TrimSpace(args[0]))
-			b, errB := strconv.Atoi(strings.TrimSpace(args[2]))
-			return errA == nil && errB == nil && c(a, b)
-		}
-		switch args[1] {
-		case "=", "==":
-			return args[0] == args[2]
-		case "!=":
-			return args[0] != args[2]
-		}
-	}
-	for _, join := range []string{"-o", "-a"} {
-		if i := slices.Index(args, join); i > 0 {
-			a, b := s.holds(n, args[:i]), s.holds(n, args[i+1:])
-			return join == "-o" && (a || b) || a && b
-		}
-	}
-	s.fail(n, "the condition %.60q; expected one of test's", strings.Join(args, " "))
-	return false
-}
-
-// compared are test's comparisons of numbers.
-var compared = map[string]func(a, b int) bool{
-	"-eq": func(a, b int) bool { return a == b }, "-ne": func(a, b int) bool { return a != b },
-	"-lt": func(a, b int) bool { return a < b }, "-le": func(a, b int) bool { return a <= b },
-	"-gt": func(a, b int) bool { return a > b }, "-ge": func(a, b int) bool { return a >= b },
 }

@@ -197,7 +197,7 @@ func audit(t *rapid.T, e *Engine) {
 func TestNothingIsLost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawStory(t)
-		e, all := s.tell(t, rapid.Bool().Draw(t, "single"), func(e *Engine) { audit(t, e) })
+		e, all := s.play(t, rapid.Bool().Draw(t, "single"), func(e *Engine) { audit(t, e) })
 		if e.InFlight() != 0 {
 			t.Fatalf("%d requests never end: %+v", e.InFlight(), e.Stats())
 		}

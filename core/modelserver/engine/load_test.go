@@ -44,7 +44,7 @@ func TestGapsAreThoseBetweenTokens(t *testing.T) {
 				s.messages = append(s.messages, timed{at, KVSending{1}}, timed{at + 700, KVSending{-1}})
 			}
 		}
-		_, rows := s.tell(t, rapid.Bool().Draw(t, "single"), func(*Engine) {})
+		_, rows := s.play(t, rapid.Bool().Draw(t, "single"), func(*Engine) {})
 		last := map[string]machine.Time{}
 		for _, row := range rows {
 			var at machine.Time
@@ -105,7 +105,7 @@ func TestLoad(t *testing.T) {
 		var at machine.Time
 		running, waiting, peak := [2]int{}, [2]int{}, 0
 		// Each level until the next look, summed up.
-		one, _ := s.tell(t, true, func(e *Engine) {
+		one, _ := s.play(t, true, func(e *Engine) {
 			st := e.Stats()
 			d := int(e.Now() - at)
 			if d > 1 {
@@ -114,8 +114,8 @@ func TestLoad(t *testing.T) {
 			running[0], waiting[0] = running[0]+running[1]*d, waiting[0]+waiting[1]*d
 			running[1], waiting[1], at = st.Running, st.Waiting, e.Now()
 		})
-		many, _ := s.tell(t, false, func(*Engine) {})
-		seen, _ := s.tell(t, false, func(e *Engine) { e.Stats() })
+		many, _ := s.play(t, false, func(*Engine) {})
+		seen, _ := s.play(t, false, func(e *Engine) { e.Stats() })
 		if d := gocmp.Diff(one.Load(at), many.Load(at), loads); d != "" {
 			t.Fatalf("single steps (-) and macro-steps (+) differ:\n%s", d)
 		}

@@ -152,9 +152,9 @@ func drawStory(t *rapid.T) story {
 	return s
 }
 
-// Plays a story to its end as the virtual driver does, and returns all its effects, expanded. It calls check after
+// play plays a story to its end as the virtual driver does, and returns all its effects, expanded. It calls check after
 // every message and wake-up.
-func (s story) tell(t *rapid.T, single bool, check func(*Engine)) (*Engine, []string) {
+func (s story) play(t *rapid.T, single bool, check func(*Engine)) (*Engine, []string) {
 	cfg := s.cfg
 	cfg.SingleSteps = single
 	e, err := New(cfg)
@@ -263,8 +263,8 @@ func (x *expansion) sorted() []string {
 func TestMacroStepsEqualSingleSteps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawStory(t)
-		one, single := s.tell(t, true, func(*Engine) {})
-		many, macro := s.tell(t, false, func(*Engine) {})
+		one, single := s.play(t, true, func(*Engine) {})
+		many, macro := s.play(t, false, func(*Engine) {})
 		if d := firstDiff(single, macro); d != "" {
 			t.Fatalf("%+v\nsingle steps (-) and macro-steps (+) differ:\n%s", s.cfg, d)
 		}

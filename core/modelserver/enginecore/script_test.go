@@ -12,9 +12,12 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/kv/link"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/apiserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency"
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
+	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
 // The scripts under testdata run a fleet of servers s0, s1 … that ask each other over connections that take no time. A
@@ -45,6 +48,15 @@ type fleet struct {
 	names     map[*Sequence]string
 	inquiries map[Inquiry]asker
 	inquiry   Inquiry
+}
+
+// behindAPI is a timer of a server whose API server takes 12 ms for a request, 10 ms of these one after the other, 6.4
+// ms more for 64 tokens of a prompt, and 1 ms for each token of an answer.
+type behindAPI struct{ engine.StepTimer }
+
+func (behindAPI) APICosts() apiserver.Costs {
+	const ms = machine.Millisecond
+	return apiserver.Costs{Latency: 2 * ms, Request: 10 * ms, PromptToken: ms / 10, OutputToken: ms}
 }
 
 // driven is one server of a fleet.
@@ -299,6 +311,9 @@ func (f *fleet) command(d *datadriven.TestData) {
 			if d.HasArg("recompute") {
 				c.Engine.KVLoadFailure = engine.KVLoadRecompute
 			}
+			if d.HasArg("api") {
+				c.Engine.Timer = behindAPI{c.Engine.Timer}
+			}
 			if d.HasArg("oom") {
 				c.OutOfMemory = errors.New("the weights need more than there is")
 			}
@@ -324,6 +339,7 @@ func (f *fleet) command(d *datadriven.TestData) {
 		q := &Sequence{Submit: engine.Submit{ID: engine.RequestID(len(f.seqs) + 1),
 			PromptTokens: number("prompt", "64"), MaxTokens: number("out", "1"), HoldKV: d.HasArg("hold")},
 			Key: f.arg(d, "key", ""), LoseKV: d.HasArg("lose")}
+		q.Submit.HoldAfterFirst = d.HasArg("pause")
 		ids := make([]uint32, 4096)
 		for i := range ids {
 			ids[i] = uint32(i + number("text", "0"))
@@ -345,6 +361,25 @@ func (f *fleet) command(d *datadriven.TestData) {
 		s.input(Submit{q})
 	case "abort":
 		s.input(Abort{q})
+	case "resume":
+		s.input(Resume{q})
+	case "replace": // by a copy; the Core must not use the first one any more
+		by := &Sequence{Owner: q.Owner}
+		s.Replace(q, by)
+		*q = Sequence{}
+		f.seqs[f.arg(d, "id", "")], f.names[by] = by, f.arg(d, "id", "")
+		delete(f.names, q)
+	case "waits": // sums over completions
+		var text metrics.Text
+		look := s.Stats().At(f.now, &stats.Server{}, s.Engine())
+		look.Write(&text)
+		for line := range strings.Lines(string(text.Page)) {
+			for _, name := range []string{"time_to_first_token", "request_queue_time", "e2e_request_latency"} {
+				if rest, ok := strings.CutPrefix(line, "vllm:"+name+"_seconds_sum"); ok {
+					fmt.Fprintln(&f.out, name, rest[strings.LastIndexByte(rest, ' ')+1:len(rest)-1])
+				}
+			}
+		}
 	case "control":
 		op := map[string]engine.Op{"crash": engine.OpCrash, "restart": engine.OpRestart, "fail-rank": engine.OpFailRank,
 			"sleep": engine.OpSleep, "wake": engine.OpWake, "drain": engine.OpDrain}[f.arg(d, "op", "")]

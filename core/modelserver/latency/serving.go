@@ -35,7 +35,8 @@ type experts struct {
 	imbalance     int64        // in thousandths
 }
 
-// NewServing computes the rates of a model on an accelerator.
+// NewServing computes the rates of a model on an accelerator. Its products are rounded before they are added, so that
+// processors with and without fused arithmetic get the same integers. Every step is computed in integers.
 func NewServing(h *hardware.Hardware, c *Calibration) (*Serving, error) {
 	if err := h.Check(); err != nil {
 		return nil, err
@@ -67,7 +68,7 @@ func NewServing(h *hardware.Hardware, c *Calibration) (*Serving, error) {
 	bits := func(q modelshape.Quantization) float64 { return float64(q.MilliBits) / 8000 }
 	s := &Serving{
 		token:   seconds(2*attentionParams/rate(attention) + 2*feedParams/rate(feed)),
-		weights: seconds((attentionParams*bits(attention) + feedParams*bits(feed)) / readRate),
+		weights: seconds((float64(attentionParams*bits(attention)) + float64(feedParams*bits(feed))) / readRate),
 		sample:  seconds(2 * head / rate(modelshape.Quantization{})),
 		head:    seconds(2 * head / readRate),
 		context: seconds(max(float64(m.KVBytesPerTokenRank(h.KV, g.TP))/(bandwidth*c.SI(ReadKV)),
@@ -83,10 +84,10 @@ func NewServing(h *hardware.Hardware, c *Calibration) (*Serving, error) {
 	}
 	host := c.SI(Host)
 	if h.VLLM.AsyncScheduling {
-		host *= c.SI(HostAsync)
+		host = float64(host * c.SI(HostAsync))
 		s.sequence = seconds(c.SI(HostSequence) * c.SI(HostAsync))
 	}
-	step := host + layers*c.SI(Layer)
+	step := host + float64(layers*c.SI(Layer))
 	hidden := 2 * float64(m.Hidden) // bytes
 	beside := layers * c.SI(Pointwise) * hidden / bandwidth
 	if g.Ranks() > 1 {
@@ -97,15 +98,15 @@ func NewServing(h *hardware.Hardware, c *Calibration) (*Serving, error) {
 	}
 	if m.Experts > 0 {
 		expertLayers := float64(m.ExpertLayers())
-		step += expertLayers * c.SI(ExpertLayer)
+		step += float64(expertLayers * c.SI(ExpertLayer))
 		s.experts = newExperts(h, c, rate, choose)
 	}
 	s.step, s.tokenBeside = seconds(step), seconds(beside)
 	return s, nil
 }
 
-// weightOnlyFLOPS is the peak, in FLOP per second, of the tensor instructions that kernels with 4-bit weights and 16-bit
-// arithmetic use: Hopper's, also on Blackwell.
+// weightOnlyFLOPS is the peak, in FLOP per second, of the tensor instructions that kernels with 4-bit weights and
+// 16-bit arithmetic use: Hopper's, also on Blackwell.
 const weightOnlyFLOPS = 989e12
 
 func newExperts(h *hardware.Hardware, c *Calibration, rate func(modelshape.Quantization) float64,
@@ -122,9 +123,10 @@ func newExperts(h *hardware.Hardware, c *Calibration, rate func(modelshape.Quant
 		read = max(bytes/(float64(a.BandwidthBytes)*choose(ReadWeights, ReadWeightsBlackwell)),
 			bytes/c.SI(Dequantize))
 	}
-	touch := layers * c.SI(TouchExpert)
+	touch := float64(layers * c.SI(TouchExpert))
 	e := experts{count: int64(m.Experts), active: int64(m.ActiveExperts), ranks: int64(g.DP),
-		token: seconds(2 * one * float64(m.ActiveExperts) / flops), compute: seconds(2 * one * c.SI(ExpertTile) / flops),
+		token:       seconds(2 * one * float64(m.ActiveExperts) / flops),
+		compute:     seconds(2 * one * c.SI(ExpertTile) / flops),
 		coincidence: int64(c.SI(Coincidence) * 1000), imbalance: 1000}
 	if g.EP && g.Ranks() > 1 {
 		touch /= ranks

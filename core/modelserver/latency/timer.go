@@ -116,7 +116,7 @@ func (t *Timer) choose(c Config) (err error) {
 		t.inner, t.source = c.PerToken, "per-token coefficients"
 		return c.PerToken.check(h)
 	case KindVLLM:
-		t.source = fmt.Sprintf("vLLM with %s on %s, TP %d", h.Model.Name, h.Accelerator.Name, h.Group.TP)
+		t.source = fmt.Sprintf("vLLM %s with %s on %s, %s", h.VLLM.Version, h.Model.Name, h.Accelerator.Name, &h.Group)
 		calibration := c.Calibration
 		if calibration == nil {
 			calibration = builtinCalibration

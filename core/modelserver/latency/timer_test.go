@@ -73,6 +73,8 @@ func someTimers(t testing.TB) map[string]engine.StepTimer {
 	for name, c := range map[string]Config{
 		"table": {Hardware: table}, "table over nodes": {Hardware: spread},
 		"roofline": {Kind: KindRoofline, Hardware: table}, "experts": {Hardware: experts},
+		"vLLM": {Kind: KindVLLM, Hardware: table}, "vLLM over nodes": {Kind: KindVLLM, Hardware: spread},
+		"vLLM of experts":          {Kind: KindVLLM, Hardware: experts},
 		"inference-sim":            {Kind: KindInferenceSim, Hardware: table},
 		"inference-sim of experts": {Kind: KindInferenceSim, Hardware: experts},
 		"document":                 {Kind: KindDocument, Hardware: table},

@@ -56,6 +56,15 @@ func TestPreciseParameters(t *testing.T) {
 			t.Errorf("%s: got %v, expected %q", parameters, err, want)
 		}
 	}
+	p, err = buildPrecise(`{tokenProcessorConfig: {hashSeed: "9"}, indexerConfig: {prefixStoreConfig: {cacheSize: 500},
+    tokenProcessorConfig: {blockSize: 48, hashSeed: "7"}}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x := dataproducer.Precise(p.Plugin("precise-prefix-cache-producer")).Index(); x.Hasher.BlockTokens != 48 ||
+		x.Hasher.Seed != "9" {
+		t.Errorf("with the fields of earlier versions the index is %+v", x)
+	}
 	p, err = buildPrecise(`{kvEventsConfig: {discoverPods: false}, tokenProcessorConfig: {blockSize: 32}}`)
 	if err != nil {
 		t.Fatal(err)

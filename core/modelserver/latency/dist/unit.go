@@ -85,7 +85,7 @@ func tooLong(text string) bool {
 	number := strings.TrimRight(text, "nuµmsh")
 	f, err := strconv.ParseFloat(number, 64)
 	_, unit := time.ParseDuration("1" + text[len(number):])
-	return err == nil && unit == nil && f > 0 && !math.IsInf(f, 0)
+	return err == nil && unit == nil && f > 0 && !math.IsInf(f, 0) && !strings.ContainsAny(number, "eE")
 }
 
 func (u Unit) format(v float64) string {

@@ -46,19 +46,19 @@ var accelerators = []Accelerator{
 }
 
 var acceleratorAliases = map[string]string{
-	"a100": "a100-80gb", "a100-sxm": "a100-80gb", "a100-40": "a100-40gb", "a100-80": "a100-80gb", "h100-sxm": "h100",
+	"a100": "a100-80gb", "a100-40": "a100-40gb", "a100-80": "a100-80gb",
 	"h100-80gb": "h100",
-	"h200-sxm":  "h200", "b200-sxm": "b200", "a10g": "a10", "nvidia-h100-80gb-hbm3": "h100",
+	"a10g":      "a10", "nvidia-h100-80gb-hbm3": "h100",
 	"nvidia-a100-sxm4-80gb": "a100-80gb",
 	"nvidia-a100-sxm4-40gb": "a100-40gb", "nvidia-l40s": "l40s", "nvidia-h200": "h200", "nvidia-l4": "l4",
-	"nvidia-a10g": "a10", "nvidia-b200": "b200", "b300-sxm": "b300", "nvidia-b300": "b300",
+	"nvidia-a10g": "a10", "nvidia-b200": "b200", "nvidia-b300": "b300",
 	"nvidia-b300-sxm6-ac": "b300", "nvidia-gb200": "gb200", "nvidia-gb300": "gb300",
 }
 
 // AcceleratorNamed returns the accelerator with a name. It ignores case and underscores, and accepts the node label
 // values of NVIDIA's device plug-in.
 func AcceleratorNamed(name string) (Accelerator, error) {
-	key := strings.ReplaceAll(strings.ToLower(name), "_", "-")
+	key := strings.TrimSuffix(strings.ReplaceAll(strings.ToLower(name), "_", "-"), "-sxm")
 	if alias, ok := acceleratorAliases[key]; ok {
 		key = alias
 	}

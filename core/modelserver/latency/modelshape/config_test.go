@@ -129,7 +129,7 @@ func TestConfigMistakes(t *testing.T) {
 		base + `, "quantization_config": {"quant_method": "awq"}}`:             "quantization_config.bits: found nothing",
 		base + `, "quantization_config": {"quant_method": "awq", "bits": 40}}`: "quantization_config.bits: found 40",
 		base + `, "num_local_experts": 8}`:                                     "num_experts_per_tok: found nothing",
-		strings.Repeat(" ", MaxConfigBytes+1):                                  "expected a model's config.json of at most",
+		strings.Repeat(" ", MaxConfigBytes+1):                                  "a model's config.json of at most",
 		base + `, "quantization_config": {"quant_method": "compressed-tensors", "config_groups": {"g": {"weights":
 			{"num_bits": 4, "type": "int"}}}, "ignore": ["re:("]}}`: `quantization_config.ignore: found re:(`,
 	} {

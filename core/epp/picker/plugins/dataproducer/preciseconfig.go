@@ -17,12 +17,8 @@ import (
 // accepted and has no meaning here (pools of workers, tokenizers, other
 // backends than memory) is named where it is given.
 type preciseConfig struct {
-	TokenProcessor struct {
-		BlockTokens int    `json:"blockSizeTokens" min:"1" max:"65536"`
-		BlockSize   int    `json:"blockSize" max:"65536"` // deprecated
-		HashSeed    string `json:"hashSeed"`
-	} `json:"tokenProcessorConfig"`
-	IndexerConfig struct {
+	TokenProcessor tokenProcessor `json:"tokenProcessorConfig"`
+	IndexerConfig  struct {
 		BlockIndex struct {
 			InMemory *struct {
 				Size         int `json:"size"` // blocks
@@ -39,9 +35,10 @@ type preciseConfig struct {
 			Name   string  `json:"name"`
 			Weight float64 `json:"weight" min:"0"`
 		} `json:"kvCacheBackendConfigs"`
-		TokenProcessor any `json:"tokenProcessorConfig"`
-		PrefixStore    any `json:"prefixStoreConfig"`
-		Tokenizers     any `json:"tokenizersPoolConfig"`
+		// Versions before v0.10 have these three: the first in the place of the one above.
+		TokenProcessor tokenProcessor `json:"tokenProcessorConfig"`
+		PrefixStore    any            `json:"prefixStoreConfig"`
+		Tokenizers     any            `json:"tokenizersPoolConfig"`
 	} `json:"indexerConfig"`
 	Events struct {
 		Endpoint    string `json:"zmqEndpoint"`
@@ -62,18 +59,25 @@ type preciseConfig struct {
 	reported bool // its source reports the endpoints
 }
 
+type tokenProcessor struct {
+	BlockTokens int    `json:"blockSizeTokens" min:"1" max:"65536"`
+	BlockSize   int    `json:"blockSize" max:"65536"` // deprecated
+	HashSeed    string `json:"hashSeed"`
+}
+
 func (c *preciseConfig) read(b *picker.Builder, name string, p picker.Params) error {
-	c.TokenProcessor.BlockTokens = kv.DefaultBlockTokens
 	c.Events.TopicFilter, c.Events.EngineType = kv.TopicPrefix, "vllm"
 	c.Events.Pods.SocketPort = defaultEventsPort
 	c.SpeculativeTTL = config.Duration(2 * machine.Second)
 	if err := p.Decode(c); err != nil {
 		return err
 	}
-	if n := c.TokenProcessor.BlockSize; n > 0 {
+	t, old := &c.TokenProcessor, &c.IndexerConfig.TokenProcessor
+	t.BlockSize, t.HashSeed = max(cmp.Or(t.BlockSize, old.BlockSize), 0), cmp.Or(t.HashSeed, old.HashSeed)
+	if t.BlockSize > 0 {
 		b.Warn("plugin %s: tokenProcessorConfig.blockSize is deprecated, use blockSizeTokens", name)
-		c.TokenProcessor.BlockTokens = n
 	}
+	t.BlockTokens = cmp.Or(t.BlockSize, t.BlockTokens, old.BlockTokens, kv.DefaultBlockTokens)
 	e := &c.Events
 	switch {
 	case e.Endpoint != "" && !bindable(e.Endpoint):
