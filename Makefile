@@ -138,6 +138,7 @@ soak: ## Run whole stacks 10 minutes under ordinary and 10 under hostile load, a
 
 .PHONY: silicon
 silicon: build ## Fit the parameters of step times to the measured GPUs of internal/silicon/data again, and renew docs/silicon.md
+	gzip -9nc internal/silicon/data/silicon.csv > internal/silicon/data/silicon.csv.gz
 	$(BIN) calibrate --results internal/silicon/data/silicon.csv --guesses --force --file core/modelserver/latency/data/calibration.json
 	WINDTUNNEL_SILICON=write $(GO) test ./internal/silicon -run TestPage -v -count 1 -timeout 30m
 	$(GO) test ./internal/silicon -count 1

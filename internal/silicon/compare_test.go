@@ -142,10 +142,10 @@ func TestErrorTable(t *testing.T) {
 	all[3].TensorParallel, all[3].DataParallel = 1, 2
 	got := measured.Format(ErrorTable(all, all[3:], all[:1]))
 	want := `left_out,model,precision,accelerator,gpus,batch,rows,ttft,tpot
-,meta-llama/Llama-3.1-8B,fp8,H100,1,4,3,0.0000,0.2500
-,meta-llama/Llama-3.1-8B,fp8,H200,2,4,1,0.5000,0.0000
-model,meta-llama/Llama-3.1-8B,fp8,H200,2,4,1,0.5000,0.0000
-accelerator,meta-llama/Llama-3.1-8B,fp8,H100,1,4,1,0.0000,0.1000
+,meta-llama/Llama-3.1-8B,fp8,H100,1,4,3,0.000,0.250
+,meta-llama/Llama-3.1-8B,fp8,H200,2,4,1,0.500,0.000
+model,meta-llama/Llama-3.1-8B,fp8,H200,1,1,1,0.500,0.000
+accelerator,meta-llama/Llama-3.1-8B,fp8,H100,1,1,1,0.000,0.100
 `
 	if got != want {
 		t.Errorf("found\n%s", got)

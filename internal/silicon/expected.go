@@ -20,7 +20,10 @@ func linesOf(left measured.Left, rows []Compared) (list []measured.Line) {
 	by := map[measured.Line][]Compared{}
 	for _, c := range rows {
 		l := measured.Line{Left: left, Model: c.Model, Precision: c.Precision, Accelerator: c.Accelerator,
-			GPUs: c.GPUs(), Batch: c.batch()}
+			GPUs: 1, Batch: 1}
+		if left == measured.LeftNothing { // errors at what the fit has not seen count for all groups and loads
+			l.GPUs, l.Batch = c.GPUs(), c.batch()
+		}
 		by[l] = append(by[l], c)
 	}
 	for l, rows := range by {

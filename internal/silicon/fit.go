@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"gonum.org/v1/gonum/mat"
-
 	"github.com/windtunnel/windtunnel/core/modelserver/latency"
 )
 
@@ -172,17 +170,19 @@ func (p *problem) costOf(residuals []float64, c *latency.Calibration) float64 {
 	return sum
 }
 
+// matrix is a symmetric matrix; only the lower triangle counts.
+type matrix [parameters][parameters]float64
+
 // normal returns the normal equations: the matrix, and the right side.
-func (p *problem) normal() (*mat.SymDense, *mat.VecDense) {
-	matrix, right := mat.NewSymDense(parameters, nil), mat.NewVecDense(parameters, nil)
+func (p *problem) normal() (left matrix, right [parameters]float64) {
 	for a := range parameters {
 		const stiff = 1 / (priorSpread * priorSpread)
 		sum := -stiff * math.Log(p.at[a]/p.prior[a])
 		for i, r := range p.residuals {
 			sum -= weight(i, r) * p.slopes[i][a] * r
 		}
-		right.SetVec(a, sum)
-		for b := a; b < parameters; b++ {
+		right[a] = sum
+		for b := range a + 1 {
 			sum := 0.0
 			for i, r := range p.residuals {
 				sum += weight(i, r) * p.slopes[i][a] * p.slopes[i][b]
@@ -190,27 +190,64 @@ func (p *problem) normal() (*mat.SymDense, *mat.VecDense) {
 			if a == b {
 				sum += stiff
 			}
-			matrix.SetSym(a, b, sum)
+			left[a][b] = sum
 		}
 	}
-	return matrix, right
+	return left, right
+}
+
+// factorize returns the lower triangular matrix whose product with its transpose is m (Cholesky). ok is false if there
+// is none.
+func (m matrix) factorize() (l matrix, ok bool) {
+	for i := range parameters {
+		for j := range i + 1 {
+			sum := m[i][j]
+			for k := range j {
+				sum -= l[i][k] * l[j][k]
+			}
+			switch {
+			case i != j:
+				l[i][j] = sum / l[j][j]
+			case sum > 0:
+				l[i][i] = math.Sqrt(sum)
+			default:
+				return l, false
+			}
+		}
+	}
+	return l, true
+}
+
+// solve returns x with l·lᵀ·x = right.
+func (l *matrix) solve(right [parameters]float64) [parameters]float64 {
+	x := right
+	for i := range parameters {
+		for k := range i {
+			x[i] -= l[i][k] * x[k]
+		}
+		x[i] /= l[i][i]
+	}
+	for i := parameters - 1; i >= 0; i-- {
+		for k := i + 1; k < parameters; k++ {
+			x[i] -= l[k][i] * x[k]
+		}
+		x[i] /= l[i][i]
+	}
+	return x
 }
 
 // step takes a step that lowers the cost, if it finds one.
 func (p *problem) step(ctx context.Context) error {
-	matrix, right := p.normal()
+	left, right := p.normal()
 	for range 6 {
-		damped := mat.NewSymDense(parameters, nil)
-		damped.CopySym(matrix)
+		damped := left
 		for i := range parameters {
-			damped.SetSym(i, i, matrix.At(i, i)*(1+p.damping))
+			damped[i][i] *= 1 + p.damping
 		}
-		var solver mat.Cholesky
-		var move mat.VecDense
-		if solver.Factorize(damped) && solver.SolveVecTo(&move, right) == nil {
+		if factor, ok := damped.factorize(); ok {
 			moved := p.at
-			for i := range moved {
-				moved[i] *= math.Exp(max(-0.7, min(0.7, move.AtVec(i))))
+			for i, move := range factor.solve(right) {
+				moved[i] *= math.Exp(max(-0.7, min(0.7, move)))
 			}
 			moved.Clamp()
 			there, err := residuals(ctx, p.servers, &moved)
@@ -230,12 +267,12 @@ func (p *problem) step(ctx context.Context) error {
 
 // spread returns the standard deviations of the parameters' logarithms.
 func (p *problem) spread() (out [parameters]float64) {
-	matrix, _ := p.normal()
-	var solver mat.Cholesky
-	var covariance mat.SymDense
-	if solver.Factorize(matrix) && solver.InverseTo(&covariance) == nil {
+	left, _ := p.normal()
+	if factor, ok := left.factorize(); ok {
 		for i := range out {
-			out[i] = math.Sqrt(covariance.At(i, i))
+			var unit [parameters]float64
+			unit[i] = 1
+			out[i] = math.Sqrt(factor.solve(unit)[i])
 		}
 	}
 	return out

@@ -94,6 +94,13 @@ func TestBuiltin(t *testing.T) {
 	if err != nil || len(rows) != 467 {
 		t.Fatal(len(rows), err)
 	}
+	text, err := os.ReadFile("data/silicon.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if same, err := Read("silicon.csv", text, Defaults{}); err != nil || !reflect.DeepEqual(rows, same) {
+		t.Errorf("silicon.csv.gz is not silicon.csv (%v); run make silicon", err)
+	}
 	ranks := map[string]int{}
 	for _, r := range rows {
 		if r.DataParallel > 1 {

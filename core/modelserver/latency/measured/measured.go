@@ -33,9 +33,10 @@ type Line struct {
 	Left Left
 	// Model and Accelerator are names of the catalogues, Precision is one of PrecisionOf's.
 	Model, Precision, Accelerator string
-	GPUs                          int
-	Batch                         int // requests in flight on each engine, rounded down to a power of two
-	Rows                          int
+	// GPUs and Batch are 1 where rows are left out.
+	GPUs  int
+	Batch int // requests in flight on each engine, rounded down to a power of two
+	Rows  int
 	// TTFT and TPOT are the medians of |predicted / measured - 1| over the rows.
 	TTFT, TPOT float64
 }
@@ -118,7 +119,7 @@ func Format(list []Line) string {
 	var b strings.Builder
 	b.WriteString(strings.Join(header, ",") + "\n")
 	for _, l := range list {
-		fmt.Fprintf(&b, "%s,%s,%s,%s,%d,%d,%d,%.4f,%.4f\n", l.Left, l.Model, l.Precision, l.Accelerator, l.GPUs,
+		fmt.Fprintf(&b, "%s,%s,%s,%s,%d,%d,%d,%.3f,%.3f\n", l.Left, l.Model, l.Precision, l.Accelerator, l.GPUs,
 			l.Batch, l.Rows, l.TTFT, l.TPOT)
 	}
 	return b.String()
