@@ -53,7 +53,7 @@ Examples:
   windtunnel calibrate --endpoint 127.0.0.1:8000
   windtunnel calibrate --endpoint 10.0.0.7:8000 --accelerator H100 --max-batch 256 --file h100.csv
   windtunnel calibrate --endpoint 127.0.0.1:8000 --max-prompt 2048 --contexts 128,1024 --max-batch 16   # quicker
-  windtunnel calibrate --results bench-*.json --accelerator H100 --tensor-parallel-size 2`
+  windtunnel calibrate --results a.json --results b.json --accelerator H100 --tensor-parallel-size 2`
 }
 
 func (c *calibrateCmd) Run(o *outside) error {
