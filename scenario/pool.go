@@ -186,8 +186,8 @@ type ModelServer struct {
 	// The source of step times, if no other field sets them: vllm (a vLLM server's, fitted to measured GPUs), measured
 	// (tables of the accelerator's kernels if there are some, otherwise its roofline); roofline, or inference-sim for
 	// the roofline of inference-sim (BLIS) with its utilisation of H100, A100 and L40S, to see how far results depend
-	// on the source; or document-003 for those of document 003's example, 200 ms for a prompt of 2,000 tokens and 20 ms
-	// for each token of an answer, on any hardware; a warning reports what the hardware cannot do.
+	// on the source; or document-003 for those of document 003's example, 200 ms for a prompt of 2,000 tokens and 20
+	// ms for each token of an answer, on any hardware; a warning reports what the hardware cannot do.
 	Source StepSource `json:"source"`
 	// Step times as coefficients, instead of the accelerator's.
 	Coefficients Coefficients `json:"coefficients"`
