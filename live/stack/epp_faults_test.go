@@ -122,7 +122,7 @@ func TestEPPDiesWhileHolding(t *testing.T) {
 			const n = 5
 			r := start(t, quick(func(s *scenario.Scenario) {
 				s.Pools[0].FailureMode = mode
-				s.Pools[0].ModelServer.Prefill = dist.Fixed(machine.Second)
+				s.Pools[0].ModelServer.Prefill = dist.Fixed(60 * machine.Second) // held until the EPP dies
 			}), nil)
 			answers := make(chan answer, n)
 			for range n {
