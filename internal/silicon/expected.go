@@ -38,12 +38,12 @@ func linesOf(left measured.Left, rows []Compared) (list []measured.Line) {
 	return list
 }
 
-// batch returns the requests in flight on each engine, rounded down to a power of two. At a request rate, these follow
+// batch returns the requests in flight on each engine, rounded down to a power of four. At a request rate, these follow
 // from the measured times.
 func (c *Compared) batch() int {
 	all := float64(c.Concurrency)
 	if c.RequestRate > 0 {
 		all = c.RequestRate * (c.Row.TTFT.Value() + float64(c.OutputTokens-1)*c.Row.TPOT.Value()) / 1000
 	}
-	return max(1, 1<<bits.Len(uint(all/float64(c.DataParallel)))>>1)
+	return 1 << ((bits.Len(max(1, uint(all/float64(c.DataParallel)))) - 1) &^ 1)
 }

@@ -35,7 +35,7 @@ type Line struct {
 	Model, Precision, Accelerator string
 	// GPUs and Batch are 1 where rows are left out.
 	GPUs  int
-	Batch int // requests in flight on each engine, rounded down to a power of two
+	Batch int // requests in flight on each engine, rounded down to a power of four
 	Rows  int
 	// TTFT and TPOT are the medians of |predicted / measured - 1| over the rows.
 	TTFT, TPOT float64
