@@ -9,14 +9,14 @@ import (
 )
 
 const fixture = `left_out,model,precision,accelerator,gpus,batch,rows,ttft,tpot
-,meta-llama/Llama-3.1-70B,fp8,H200,4,16,30,0.1400,0.0600
-,meta-llama/Llama-3.1-70B,fp8,H200,4,32,10,0.1800,0.1000
-,meta-llama/Llama-3.1-70B,fp8,H200,4,256,8,0.5000,0.5000
-,meta-llama/Llama-3.1-70B,fp8,H200,8,4,2,0.3000,0.3000
-,openai/gpt-oss-120b,fp4,H100,2,16,12,0.2000,0.1500
-model,meta-llama/Llama-3.1-70B,fp8,H200,4,16,50,0.3100,0.2000
-accelerator,meta-llama/Llama-3.1-70B,fp8,H200,4,16,50,0.2000,0.2500
-model,openai/gpt-oss-120b,fp4,H100,2,16,12,0.4000,0.3500
+,meta-llama/Llama-3.1-70B,fp8,H200,4,16,30,0.140,0.060
+,meta-llama/Llama-3.1-70B,fp8,H200,4,32,10,0.180,0.100
+,meta-llama/Llama-3.1-70B,fp8,H200,4,256,8,0.500,0.500
+,meta-llama/Llama-3.1-70B,fp8,H200,8,4,2,0.300,0.300
+,openai/gpt-oss-120b,fp4,H100,2,16,12,0.200,0.150
+model,meta-llama/Llama-3.1-70B,fp8,H200,4,16,50,0.310,0.200
+accelerator,meta-llama/Llama-3.1-70B,fp8,H200,4,16,50,0.200,0.250
+model,openai/gpt-oss-120b,fp4,H100,2,16,12,0.400,0.350
 `
 
 func TestExpect(t *testing.T) {
