@@ -13,7 +13,11 @@ import (
 // audit counts everything in the slow way: every block is free or has a known user, and every request is in exactly one
 // place.
 func audit(t *rapid.T, e *Engine) {
+	generated := e.Generated()
 	p, st := e.pool, e.Stats() // which first counts the steps so far
+	if generated != st.GenerationTokens {
+		t.Fatalf("%d tokens are generated; the counters say %d", generated, st.GenerationTokens)
+	}
 	inQueue := map[int32]int{}
 	free := 0
 	for i, prev := p.head, int32(0); i != 0; prev, i = i, p.nodes[i].next {

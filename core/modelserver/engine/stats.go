@@ -48,6 +48,15 @@ func (e *Engine) Stats() Stats {
 	return s
 }
 
+// Generated returns Stats' GenerationTokens. It settles nothing, so that a caller may ask at every request.
+func (e *Engine) Generated() uint64 {
+	n := e.stats.GenerationTokens
+	if x := &e.run; x.active && x.begun != x.steps {
+		n += uint64(x.ended(e.now)-x.done) * uint64(x.decoding)
+	}
+	return n
+}
+
 // Computing reports whether a step is running; under BatchingIndependent, whether anything is in flight.
 func (e *Engine) Computing() bool {
 	if e.independent() {

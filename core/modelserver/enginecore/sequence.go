@@ -127,7 +127,7 @@ func (s *Core) begin(q *Sequence) {
 		s.enter(q)
 		return
 	}
-	wait := s.api.Enter(s.now, q.Submit.PromptTokens, s.eng.Stats().GenerationTokens)
+	wait := s.api.Enter(s.now, q.Submit.PromptTokens, s.eng.Generated())
 	s.timings++
 	q.state = reading
 	q.leaves = machine.Key{First: int64(s.now.Add(wait)), Second: s.timings}
