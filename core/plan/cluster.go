@@ -22,7 +22,7 @@ type Cluster struct {
 	Objects *gateway.Set
 	// Program is Envoy's part. Its notes and mistakes are those of the whole Cluster.
 	Program *gateway.Program
-	// Pods are in the order of the objects, and Pickers and Routers in that of the Program.
+	// Pods have the order of the objects; Pickers and Routers have the order of the Program.
 	Pods    []Pod
 	Pools   []*PoolPicker
 	Pickers []PickerPod

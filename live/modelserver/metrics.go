@@ -23,7 +23,7 @@ func (s *Server) look() (x stats.Look, ok bool) {
 		if stats.Hardware() != nil && l.Engine().Computing() {
 			s.engine.Tell(now, enginecore.Look{})
 		}
-		x = stats.At(now, &s.told, l.Engine())
+		x = stats.At(now, &s.exposed, l.Engine())
 		x.Stats, x.Unix = stats.Snapshot(), unixSeconds(time.Now())
 		if len(s.adapters.list()) > 0 {
 			x.UseAdapters(l.Engine(), l.Counted)

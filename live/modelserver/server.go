@@ -42,7 +42,7 @@ type Server struct {
 	listening
 	inFlight gauge
 	started  time.Time
-	told     stats.Server // for the metrics
+	exposed  stats.Server // what the metrics page says of the server
 	adapters adapters
 	store    *stored.Store
 	reader   modelserver.Reader
@@ -130,11 +130,11 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 		TensorParallel: so.TensorParallel,
 		Forms:          &forms{kept: modelserver.NewForms()},
 	}}
-	s.told = stats.Server{Engine: s.cfg, Model: so.Models[0], MemoryBytes: so.MemoryBytes,
+	s.exposed = stats.Server{Engine: s.cfg, Model: so.Models[0], MemoryBytes: so.MemoryBytes,
 		TensorParallel: so.TensorParallel, SpeculativeTokens: so.SpeculativeTokens,
 		Transfers: o.Transfer.Profile.Metrics, KVConsumer: so.KVRole != connector.RoleProducer}
 	if so.SGLang {
-		s.told.SGLang = sglangType(so.KVRole)
+		s.exposed.SGLang = sglangType(so.KVRole)
 	}
 	s.adapters.known, s.adapters.next = known.known, known.next
 	s.store, s.leaving = stored.New(so.MaxBodyBytes, so.StoreResponses), make(chan struct{})

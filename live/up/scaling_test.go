@@ -217,8 +217,8 @@ func TestScalingPlan(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if told := strings.Join(p.Program.Notes, "\n"); !strings.Contains(told, c.note) {
-			t.Errorf("%s: notes:\n%s\nexpected %s", c.name, told, c.note)
+		if notes := strings.Join(p.Program.Notes, "\n"); !strings.Contains(notes, c.note) {
+			t.Errorf("%s: notes:\n%s\nexpected %s", c.name, notes, c.note)
 		}
 		var scaled []string
 		for _, x := range p.Taken() {

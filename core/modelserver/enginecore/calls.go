@@ -27,7 +27,7 @@ type call struct {
 	granted  bool         // the holder has answered
 	tokens   int
 	bytes    int64
-	told     bool   // the engine knows the result, or no longer needs it
+	settled  bool   // the engine has the result, or no longer needs it
 	released bool   // the engine no longer needs the holder's blocks
 	writer   string // the engine that sends the bytes
 	stored   bool   // the bytes are, or will be, in the external cache
@@ -273,8 +273,8 @@ func (s *Core) failed(c *call, err error) {
 		s.hangUp(c)
 		return
 	}
-	if !c.told {
-		c.told = true
+	if !c.settled {
+		c.settled = true
 		s.loses(c.seq, c, err)
 		s.input(engine.KVFailed{ID: c.seq.Submit.ID})
 	}
@@ -295,15 +295,15 @@ func (s *Core) moved(m *Moved) {
 		c.step = whole
 	}
 	switch {
-	case c.told:
+	case c.settled:
 		s.settle(c)
 		return
 	case c.seq.LoseKV:
-		c.told = true
+		c.settled = true
 		s.loses(c.seq, c, errLost)
 		s.input(engine.KVFailed{ID: c.seq.Submit.ID})
 	default:
-		c.told = true
+		c.settled = true
 		s.stats.Fetched(&c.seq.Counted, c.tokens, s.cfg.BlockSize, m.Bytes, c.posted.Seconds(),
 			(s.now - c.began).Seconds())
 		s.do(c.seq, Fetched{Tokens: c.tokens, Bytes: m.Bytes, Took: s.now - c.began, Posted: c.posted})
@@ -344,12 +344,12 @@ func (s *Core) release(q *Sequence) {
 			s.ask(s.call(freeing, q, q.Remote), fetch(q.Remote))
 		}
 		return
-	case c.step == moving && !c.told:
+	case c.step == moving && !c.settled:
 		s.do(q, Cancel{To: s.c.Index, Call: c.id})
 	case c.step == asking:
 		c.step = whole
 	}
-	c.told, c.released = true, true
+	c.settled, c.released = true, true
 	s.settle(c)
 }
 

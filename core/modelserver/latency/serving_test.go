@@ -27,7 +27,7 @@ func drawServer(t *rapid.T) (*hardware.Hardware, *Serving) {
 	n.EP = err == nil && m.Experts > 0 && rapid.Bool().Draw(t, "EP")
 	h, err := n.Resolve()
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	c := BuiltinCalibration()
 	s, err := NewServing(h, &c)

@@ -140,7 +140,7 @@ func (t *BPE) readVocabulary(f *tokenizerFile) error {
 	for spelled := range f.Model.Vocab {
 		letters = append(letters, spelled)
 	}
-	sort.Strings(letters) // so that of two errors, the same one is always returned
+	sort.Strings(letters) // so that the same file always gives the same error
 	taken := make(map[uint32]string, len(letters))
 	for _, spelled := range letters {
 		id := f.Model.Vocab[spelled]

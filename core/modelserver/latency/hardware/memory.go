@@ -13,7 +13,7 @@ import (
 type MemoryConfig struct {
 	Hardware             *Hardware
 	BlockSize            int     // 16 tokens
-	GPUMemoryUtilization float64 // that of the release of vLLM
+	GPUMemoryUtilization float64 // the vLLM release's own
 	MaxNumSeqs           int     // 256
 	MaxNumBatchedTokens  int     // 8192
 	MaxModelLen          int     // the model's longest context
