@@ -145,7 +145,9 @@ func (s *Serving) StepTime(x *engine.Step) engine.Fixed {
 		return s.decode(decode) + s.context*engine.Fixed(x.DecodeContext)
 	}
 	pairs := engine.Fixed(machine.MulDiv(x.PrefillPairs, s.pair, 1<<(pairShift-engine.FixedShift)))
-	return s.batch(decode, x.PrefillTokens, decode+int64(x.PrefillFinished)) + s.prefill + pairs +
+	padded := s.padded(decode)
+	prompt := s.padded(decode+x.PrefillTokens) - padded
+	return s.batch(padded, prompt, decode+int64(x.PrefillFinished)) + s.prefill + pairs +
 		s.context*engine.Fixed(x.DecodeContext) + s.sequence*engine.Fixed(decode)
 }
 
@@ -156,11 +158,16 @@ func (s *Serving) DecodeLine(batch int, context int64) (engine.Line, bool) {
 }
 
 func (s *Serving) decode(batch int64) engine.Fixed {
-	t := s.sequence * engine.Fixed(batch)
-	if size := s.release.GraphSize(int(batch)); size > 0 {
-		return t + s.batch(int64(size), 0, batch)
+	t := s.sequence*engine.Fixed(batch) + s.batch(s.padded(batch), 0, batch)
+	if s.release.GraphSize(int(batch)) == 0 {
+		t += s.prefill // as a prompt, without a CUDA graph
 	}
-	return t + s.batch(batch, 0, batch) + s.prefill // as a prompt, without a CUDA graph
+	return t
+}
+
+// padded returns the tokens that a batch computes: those of the smallest CUDA graph that holds it, whole or piecewise.
+func (s *Serving) padded(tokens int64) int64 {
+	return max(tokens, int64(s.release.GraphSize(int(tokens))))
 }
 
 // batch returns the time of everything but attention.

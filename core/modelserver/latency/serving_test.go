@@ -19,10 +19,12 @@ func drawServer(t *rapid.T) (*hardware.Hardware, *Serving) {
 		Accelerator:  rapid.SampledFrom(hardware.AcceleratorNames()).Draw(t, "accelerator"),
 		TP:           1 << rapid.IntRange(0, 3).Draw(t, "log2 of TP"),
 		DP:           1 << rapid.IntRange(0, 3).Draw(t, "log2 of DP"),
-		Nodes:        rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(t, "nodes"),
 		Quantization: rapid.SampledFrom([]string{"", "", "fp8", "int4"}).Draw(t, "quantization"),
 		Version: rapid.SampledFrom([]string{"", "0.8.5", "0.11.0", "0.12.0", "0.14.0", "0.28.0"}).Draw(t,
 			"version")}
+	if n.TP*n.DP > 1 {
+		n.Nodes = rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(t, "nodes")
+	}
 	m, err := modelshape.Named(n.Model)
 	n.EP = err == nil && m.Experts > 0 && rapid.Bool().Draw(t, "EP")
 	h, err := n.Resolve()
