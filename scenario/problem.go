@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"embed"
 	"encoding"
 	"fmt"
 	"reflect"
@@ -117,8 +116,3 @@ func IsSection(t reflect.Type) bool {
 	_, text := reflect.New(t).Interface().(encoding.TextUnmarshaler)
 	return t.Kind() == reflect.Struct && !text && len(strictyaml.Fields(t)) > 0
 }
-
-// Source is the source of the types of a scenario file: the comment on a field is its description in an editor.
-//
-//go:embed modelserver.go scenario.go pool.go groups.go autoscaling.go faults.go kvcache.go disaggregation.go incidents.go workload.go arrivals.go classes.go trace.go conversations.go hops.go expect.go ports.go predictor.go dynamo.go
-var Source embed.FS

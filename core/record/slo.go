@@ -1,7 +1,6 @@
 package record
 
 import (
-	_ "embed"
 	"fmt"
 	"math"
 	"strings"
@@ -17,11 +16,6 @@ type SLO struct {
 	// The longest time of the whole answer.
 	E2E time.Duration `json:"e2e" above:"0s" max:"24h"`
 }
-
-// SLOSource is the source text of SLO. A scenario's schema has the comments on its fields.
-//
-//go:embed slo.go
-var SLOSource []byte
 
 // Given reports whether any bound is set.
 func (o SLO) Given() bool { return o != SLO{} }

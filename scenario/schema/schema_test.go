@@ -2,7 +2,9 @@ package schema
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -21,7 +23,7 @@ import (
 // What windtunnel reads, an editor that follows the schema accepts too; what
 // the schema can see to be wrong, it refuses.
 func TestSchemaAgreesWithParse(t *testing.T) {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(JSON()))
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(reflected(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +90,7 @@ func TestSchemaSaysNothingTwice(t *testing.T) {
 	var schema struct {
 		Defs map[string]struct{ Description string } `json:"$defs"`
 	}
-	if err := json.Unmarshal(JSON(), &schema); err != nil || len(schema.Defs) < 10 {
+	if err := json.Unmarshal(reflected(t), &schema); err != nil || len(schema.Defs) < 10 {
 		t.Fatal(err, len(schema.Defs))
 	}
 	seen := map[string]string{}
@@ -105,26 +107,40 @@ func TestSchemaSaysNothingTwice(t *testing.T) {
 
 var update = flag.Bool("update", false, "write the schema")
 
-// The checked-in schema describes what the types say; -update writes it.
+// The checked-in schemas describe what the types say; -update writes them.
 func TestSchemaIsCheckedIn(t *testing.T) {
-	const file = "../../docs/scenario.schema.json"
+	const file, packedFile = "../../docs/scenario.schema.json", "scenario.schema.json.gz"
+	want := reflected(t)
 	if *update {
-		if err := os.WriteFile(file, JSON(), 0o644); err != nil {
+		var out bytes.Buffer
+		w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+		if err == nil {
+			_, err = w.Write(want)
+		}
+		if err := errors.Join(err, w.Close(), os.WriteFile(packedFile, out.Bytes(), 0o644),
+			os.WriteFile(file, want, 0o644)); err != nil {
 			t.Fatal(err)
 		}
+		packed = out.Bytes()
 	}
-	have, err := os.ReadFile(file)
+	readable, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(string(have), string(JSON())); d != "" {
-		t.Fatalf("run go test ./scenario/schema -update (-checked in, +of the types):\n%s", d)
+	embedded, err := JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, have := range map[string][]byte{file: readable, packedFile: embedded} {
+		if d := cmp.Diff(string(have), string(want)); d != "" {
+			t.Errorf("%s: run go test ./scenario/schema -update (-checked in, +of the types):\n%s", name, d)
+		}
 	}
 }
 
 // Every field of every section has words for editors.
 func TestEveryFieldIsDescribed(t *testing.T) {
-	comments := fieldComments()
+	comments := fieldComments(t)
 	var walk func(reflect.Type)
 	walk = func(st reflect.Type) {
 		if st.Kind() == reflect.Slice {

@@ -70,7 +70,11 @@ Examples:
 }
 
 func (c *scenarioSchemaCmd) Run(o *outside) error {
-	_, err := o.Stdout.Write(schema.JSON())
+	text, err := schema.JSON()
+	if err != nil {
+		return err
+	}
+	_, err = o.Stdout.Write(text)
 	return err
 }
 
