@@ -231,6 +231,9 @@ func (s *Server) workers(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(s.Known()) // an error means that the client has left
 }
 
+// announceTimeout is far above what a frontend takes on a busy machine: a late announcement is better than none.
+const announceTimeout = 10 * time.Second
+
 // Announcer announces workers to a frontend, as Dynamo's runtime does beside each engine.
 type Announcer struct {
 	url     string
@@ -249,7 +252,7 @@ type Announcer struct {
 func Announce(ctx context.Context, address string, every time.Duration, workers func() []core.Worker,
 	log *slog.Logger) (*Announcer, error) {
 	a := &Announcer{url: "http://" + address + PathWorkers, workers: workers,
-		client:  http.Client{Timeout: max(time.Second, every), CheckRedirect: serve.Stay},
+		client:  http.Client{Timeout: announceTimeout, CheckRedirect: serve.Stay},
 		changed: map[core.WorkerID]bool{}, woken: make(chan struct{}, 1)}
 	if err := a.push(ctx, a.workers()); err != nil {
 		return nil, fmt.Errorf("dynamo: cannot announce the workers: %w", err)

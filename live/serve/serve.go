@@ -10,16 +10,35 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/windtunnel/windtunnel/internal/exit"
 )
 
-// Listen listens on an address. The error has the code exit.Environment and says what to do.
+// Systems assign ports from 32,768 on to connections on demand. Others listen below firstPort, such as test servers.
+const firstPort, numPorts = 20_000, 10_000
+
+// Listen listens on an address. Port 0 stands for a free port below those that systems assign on demand, so that no
+// connection takes it while the part that listens there restarts. The error has the code exit.Environment and says
+// what to do.
 func Listen(what, address string) (net.Listener, error) {
+	if host, port, err := net.SplitHostPort(address); err == nil && port == "0" {
+		for range 100 {
+			l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(firstPort+rand.IntN(numPorts))))
+			if err == nil {
+				return l, nil
+			}
+			if !errors.Is(err, syscall.EADDRINUSE) {
+				break // the error of the address itself follows
+			}
+		}
+	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, exit.Hint(exit.Environment, fmt.Errorf("cannot listen on %s for %s: %w", address, what, err),

@@ -30,6 +30,9 @@ func TestListen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	if port := l.Addr().(*net.TCPAddr).Port; port < firstPort || port >= firstPort+numPorts {
+		t.Errorf("port %d may be taken while a part restarts", port)
+	}
 	_, err = Listen("metrics", l.Addr().String())
 	if exit.Of(err) != exit.Environment || exit.HintOf(err) == "" || !strings.Contains(err.Error(), "metrics") ||
 		!strings.Contains(err.Error(), l.Addr().String()) {

@@ -24,6 +24,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/child"
 	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/live/cluster"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // Elsewhere is an external endpoint picker. Its zero value is none.
@@ -102,7 +103,7 @@ func (s *Pool) startCommand() error {
 			_, ports[i], _ = net.SplitHostPort(x.Address) // it has been checked
 			continue
 		}
-		l, err := net.Listen("tcp", anyPort)
+		l, err := serve.Listen("a port of --epp-command", anyPort)
 		if err != nil {
 			return err
 		}
