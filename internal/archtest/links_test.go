@@ -26,7 +26,8 @@ func pages(t *testing.T) (out []page) {
 	t.Helper()
 	err := walk(func(name string) error {
 		dir := path.Dir(name)
-		if !strings.HasSuffix(name, ".md") || name == "CHANGELOG.md" || dir != "." && dir != "docs" && dir != "examples" {
+		if !strings.HasSuffix(name, ".md") || name == "CHANGELOG.md" ||
+			dir != "." && dir != "docs" && dir != "examples" {
 			return nil
 		}
 		p, fenced := page{path: name, lines: strings.Split(read(t, name), "\n")}, false
