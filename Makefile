@@ -177,6 +177,10 @@ check-lint: # .golangci.yml says why for each linter; the first time it is built
 check-vuln:
 	@./scripts/vuln "$(GO)" "$(GOVULNCHECK)"
 
+.PHONY: release
+release: ## Build what a release consists of into dist/ (VERSION=v1.2.3 PLATFORMS="linux/amd64 darwin/arm64")
+	@./scripts/release $(VERSION) $(PLATFORMS)
+
 .PHONY: format
 format: ## Format the source
 	@gofmt -w $$(git ls-files '*.go')
@@ -188,4 +192,4 @@ golden: ## Rewrite what tests compare with: docs, scripts' expected output (look
 
 .PHONY: clean
 clean: ## Remove what was built
-	@rm -rf bin
+	@rm -rf bin dist
