@@ -3,9 +3,7 @@ package stack
 import (
 	"context"
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -81,11 +79,8 @@ func (s *Pool) startKVManager(context.Context) error {
 	if m == nil {
 		return nil
 	}
-	if err := s.findPlaces(); err != nil {
-		return err
-	}
 	o := kvmanager.DefaultOptions()
-	if s.places.own() {
+	if s.addresses.Own() {
 		o.ReplayPort = replayPort
 	}
 	o.ZMQBind, o.HTTPAddress, o.Index.Hasher, o.Log = "tcp://"+anyPort, anyPort, hasher, s.o.Log
@@ -135,34 +130,21 @@ func (s *Pool) publish(so *modelserver.ServerOptions, index int) {
 		}
 		a := &announcer{all: s.kv, as: kv.Topic{Pod: so.Name, Model: model}}
 		o.OnSend = a.made.note
-		var err error
-		if a.Publisher, err = bindAt(o, endpoint, s.places.own()); err != nil {
-			return nil, err
+		at := func(events, replay int) (err error) {
+			o.Bind, o.Replay = "tcp://"+s.Pods[index].On(events), "tcp://"+s.Pods[index].On(replay)
+			a.Publisher, err = kvevents.NewPublisher(o)
+			return err
+		}
+		if at(eventsPort, replayPort) != nil { // another program may have vLLM's ports on all addresses
+			if err := at(0, 0); err != nil {
+				return nil, err
+			}
 		}
 		s.kv.mu.Lock()
 		s.kv.list[index], s.kv.pods[so.Name], s.kv.pods[endpoint] = a, a, a
 		s.kv.mu.Unlock()
 		return a, nil
 	}
-}
-
-// bindAt binds on a server's address, for events and for replays: on vLLM's ports if the server has an address of its
-// own and they are free, otherwise on any.
-func bindAt(o kvevents.PublisherOptions, endpoint string, own bool) (*kvevents.Publisher, error) {
-	host, _, err := net.SplitHostPort(endpoint)
-	if err != nil {
-		return nil, err
-	}
-	if own {
-		o.Bind, o.Replay = "tcp://"+net.JoinHostPort(host, strconv.Itoa(eventsPort)),
-			"tcp://"+net.JoinHostPort(host, strconv.Itoa(replayPort))
-		if p, err := kvevents.NewPublisher(o); err == nil {
-			return p, nil
-		}
-	}
-	o.Bind = "tcp://" + net.JoinHostPort(host, "0")
-	o.Replay = o.Bind
-	return kvevents.NewPublisher(o)
 }
 
 // eventsOf are the addresses at which an endpoint publishes, for the picker to dial.

@@ -13,8 +13,8 @@ import (
 	core "github.com/windtunnel/windtunnel/core/epp/predictor"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/eventually"
+	"github.com/windtunnel/windtunnel/live/cluster"
 	"github.com/windtunnel/windtunnel/live/epp"
-	"github.com/windtunnel/windtunnel/live/predictor"
 	"github.com/windtunnel/windtunnel/live/sidecar"
 )
 
@@ -138,7 +138,6 @@ plugins:
 schedulingProfiles:
 - {name: default, plugins: [{pluginRef: latency-scorer}, {pluginRef: max-score-picker}]}
 `
-	var predicting *predictor.Server
 	objective := ""
 	r := bringWith(t, Options{
 		Objects: objectsOf(t, oneGateway()+servers("a", 1, "")+leadTo("/v1", pool("a"))+
@@ -148,17 +147,11 @@ schedulingProfiles:
 				Prediction: []string{"http://localhost:8001"}, Poll: machine.Second}
 			return o, nil
 		},
-		Predictor: func(env func(string) (string, bool)) (StartPredictor, error) {
+		Predictor: func(env func(string) (string, bool)) (core.Options, error) {
 			objective, _ = env("LATENCY_OBJECTIVE_TYPE")
-			return func(_ context.Context, training string, prediction []string) ([]string, func(context.Context),
-				error) {
-				s, err := predictor.Start(predictor.Options{Training: training, Prediction: prediction,
-					Machine: core.New(core.DefaultOptions(), nil)})
-				predicting = s
-				return append([]string{s.TrainingAddress()}, s.PredictionAddresses()...),
-					func(ctx context.Context) { _ = s.Stop(ctx) }, err
-			}, nil
+			return core.DefaultOptions(), nil
 		},
+		Trainer: func(context.Context) (cluster.Fitter, func()) { return nil, func() {} },
 	})
 	if objective != "quantile" {
 		t.Errorf("the training server's objective is %q", objective)
@@ -169,7 +162,7 @@ schedulingProfiles:
 		if a.status != http.StatusOK {
 			t.Fatalf("%d %s", a.status, a.body)
 		}
-		st := predicting.Status()
+		st := r.pods["Deployment/default/epp-a/0"].Predictor.Status()
 		return st.Train[0]+st.Test[0] > 0
 	})
 }
