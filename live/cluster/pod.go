@@ -8,8 +8,11 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 
+	"github.com/windtunnel/windtunnel/live/kvmanager"
 	"github.com/windtunnel/windtunnel/live/predictor"
 	"github.com/windtunnel/windtunnel/live/sidecar"
 )
@@ -26,6 +29,8 @@ type Pod struct {
 	// Sidecar is the routing sidecar, and Predictor the latency predictor; nil if there is none.
 	Sidecar   *sidecar.Sidecar
 	Predictor *predictor.Server
+	// Manager is the KV-Cache Manager; nil if there is none.
+	Manager *kvmanager.Manager
 
 	run       *Run
 	addresses *Addresses
@@ -61,6 +66,24 @@ func (p *Pod) StartSidecar(port int, o sidecar.Options) (err error) {
 	return nil
 }
 
+// StartManager starts the pod's KV-Cache Manager on the ports in its options, as a server that is no sidecar's.
+func (p *Pod) StartManager(o kvmanager.Options) (err error) {
+	api, events := PortOf(o.HTTPAddress), PortOf(o.ZMQBind)
+	o.HTTPAddress, o.Log = p.On(api), p.run.Log
+	if o.ZMQBind != "" {
+		o.ZMQBind = "tcp://" + p.On(events)
+	}
+	if p.Manager, err = kvmanager.Start(o); err != nil {
+		return err
+	}
+	p.Stops(p.Manager.Stop)
+	p.At[api] = p.Manager.HTTPAddress()
+	if o.ZMQBind != "" {
+		p.At[events] = strings.TrimPrefix(p.Manager.ZMQEndpoint(), "tcp://")
+	}
+	return nil
+}
+
 // RestartSidecar cuts the sidecar's requests and restarts it at its address.
 func (p *Pod) RestartSidecar() error {
 	now, cancel := context.WithCancel(context.Background())
@@ -86,6 +109,13 @@ func (p *Pod) Stop(ctx context.Context) error {
 	}
 	p.addresses.Return(p.number)
 	return errors.Join(errs...)
+}
+
+// PortOf returns the port in host:port, or in tcp:// and that; 0 without one.
+func PortOf(address string) int {
+	_, port, _ := net.SplitHostPort(strings.TrimPrefix(address, "tcp://"))
+	n, _ := strconv.Atoi(port)
+	return n
 }
 
 // StopPods stops pods, all at once.

@@ -13,19 +13,17 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/internal/pause"
+	"github.com/windtunnel/windtunnel/live/cluster"
 	"github.com/windtunnel/windtunnel/live/kvevents"
 	"github.com/windtunnel/windtunnel/live/kvmanager"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/report"
 )
 
-// The ports of KV events and of document 003's KV-Cache Manager.
+// The ports of KV events.
 const (
 	eventsPort = 5557
 	replayPort = 5558 // as in vLLM's own examples
-	// KeptKVEvents and KeptKVManager are the addresses of a manager that is kept up.
-	KeptKVEvents  = "tcp://127.0.0.1:5555"
-	KeptKVManager = "127.0.0.1:8080"
 )
 
 // announcers are the model servers' publishers of KV events.
@@ -80,22 +78,24 @@ func (s *Pool) startKVManager(context.Context) error {
 		return nil
 	}
 	o := kvmanager.DefaultOptions()
+	p, err := new(cluster.Addresses).NewPod(&s.Run, "", "kv-cache-manager")
+	if err != nil {
+		return err
+	}
+	p.Fixed = map[int]string{}
+	for at, port := range map[string]int{o.HTTPAddress: m.Port, o.ZMQBind: m.EventsPort} {
+		p.Fixed[cluster.PortOf(at)] = s.o.at(0, port, m.Number, strings.TrimPrefix(at, "tcp://"))
+	}
 	if s.addresses.Own() {
 		o.ReplayPort = replayPort
 	}
-	o.ZMQBind, o.HTTPAddress, o.Index.Hasher, o.Log = "tcp://"+anyPort, anyPort, hasher, s.o.Log
-	if s.o.Keep && m.Number == 0 {
-		o.ZMQBind, o.HTTPAddress = KeptKVEvents, KeptKVManager
-	}
-	o.ZMQBind, o.HTTPAddress = "tcp://"+fixed(m.EventsPort, strings.TrimPrefix(o.ZMQBind, "tcp://")),
-		fixed(m.Port, o.HTTPAddress)
-	o.Index.MaxBlocks = 0 // as many as the servers hold
+	o.Index.Hasher, o.Index.MaxBlocks = hasher, 0 // as many as the servers hold
 	s.kv.understand(hasher)
 	indexed := s.kv.indexed("")
 	o.OnMessage = func(r kvevents.Report) { indexed(report.ManagerIndex, r) }
-	var err error
 	o.Tokenizer = s.pool.Tokens.Tokenizer
-	s.kv.manager, err = kvmanager.Start(o)
+	err = p.StartManager(o)
+	s.kv.manager = p.Manager
 	return err
 }
 

@@ -49,7 +49,7 @@ type Pool struct {
 	replicaSets []*replicaSet
 	lives       sync.Mutex
 	lived       []bool                         // which servers are or were endpoints; guarded by lives
-	updateEnvoy func(endpoints []string) error // gives it these endpoints; nil without manifests
+	updateEnvoy func(endpoints []string) error // gives it these endpoints; nil if it needs none
 	ejected     []string                       // endpoints that Envoy has ejected; guarded by lives
 	// which servers are not endpoints now; guarded by lives, nil if their number is fixed
 	absent []bool

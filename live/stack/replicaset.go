@@ -2,7 +2,6 @@ package stack
 
 import (
 	"context"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/scaling/autoscaler"
 	"github.com/windtunnel/windtunnel/core/scaling/deployment"
 	"github.com/windtunnel/windtunnel/internal/pause"
-	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/replicas"
 )
 
@@ -69,28 +67,16 @@ func (s *Pool) everThere(i int) bool {
 	return s.absent == nil || !s.absent[i] || s.lived[i]
 }
 
-// endpointsFileOfEnvoy is the file from which Envoy reads a pool's endpoints if it needs to know when they change; ""
-// if it does not.
-func (s *Pool) endpointsFileOfEnvoy() string {
-	if s.replicaSets == nil || !s.pool.Picker.Asking.FailOpen && s.pool.Picked() {
-		return ""
-	}
-	return filepath.Join(s.Dir, "endpoints-"+s.pool.Name+".yaml")
-}
-
 // follow adds a server to the endpoints of Envoy and the pickers, or removes it: Envoy learns of a new one before a
 // picker may choose it, and forgets one after no picker can.
 func (s *Pool) follow(i int, absent bool) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	update := func() error {
-		if s.updateEnvoy != nil {
-			return s.updateEnvoy(s.ready())
+		if s.updateEnvoy == nil {
+			return nil
 		}
-		if file := s.endpointsFileOfEnvoy(); file != "" {
-			return envoy.WriteEndpoints(file, s.pool.Name, s.ready())
-		}
-		return nil
+		return s.updateEnvoy(s.ready())
 	}
 	s.lives.Lock()
 	s.absent[i], s.lived[i] = absent, true

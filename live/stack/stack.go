@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -295,9 +296,12 @@ func (s *Stack) startGateway(ctx context.Context) error {
 	}
 	c := GatewayConfig(s.plan, at, router, s.gatewayAt())
 	for i, p := range s.Pools {
-		if file := p.endpointsFileOfEnvoy(); file != "" {
-			c.Pools[i].EndpointsFile = file
+		if p.replicaSets == nil || !p.pool.Picker.Asking.FailOpen && p.pool.Picked() {
+			continue // Envoy sends requests where the pickers say
 		}
+		file := filepath.Join(s.Dir, "endpoints-"+p.pool.Name+".yaml")
+		c.Pools[i].EndpointsFile = file
+		p.updateEnvoy = func(list []string) error { return envoy.WriteEndpoints(file, p.pool.Name, list) }
 	}
 	c.Admin = s.adminAt()
 	if s.o.Envoy != nil {

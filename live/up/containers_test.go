@@ -2,6 +2,7 @@ package up
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	core "github.com/windtunnel/windtunnel/core/epp/predictor"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/eventually"
 	"github.com/windtunnel/windtunnel/live/cluster"
 	"github.com/windtunnel/windtunnel/live/epp"
@@ -138,7 +140,12 @@ plugins:
 schedulingProfiles:
 - {name: default, plugins: [{pluginRef: latency-scorer}, {pluginRef: max-score-picker}]}
 `
-	objective := ""
+	objective, closed, events := "", false, &kept{}
+	t.Cleanup(func() {
+		if !closed {
+			t.Error("the library still runs")
+		}
+	})
 	r := bringWith(t, Options{
 		Objects: objectsOf(t, oneGateway()+servers("a", 1, "")+leadTo("/v1", pool("a"))+
 			pickerWith("a", config, containers)),
@@ -149,9 +156,16 @@ schedulingProfiles:
 		},
 		Predictor: func(env func(string) (string, bool)) (core.Options, error) {
 			objective, _ = env("LATENCY_OBJECTIVE_TYPE")
-			return core.DefaultOptions(), nil
+			o := core.DefaultOptions()
+			o.Interval, o.MinSamples = 10*machine.Millisecond, 1
+			return o, nil
 		},
-		Trainer: func(context.Context) (cluster.Fitter, func()) { return nil, func() {} },
+		Trainer: func(context.Context) (cluster.Fitter, func()) {
+			return func(_ context.Context, f core.Fit) core.Fitted {
+				return core.Fitted{Number: f.Number, Err: errors.New("no library")}
+			}, func() { closed = true }
+		},
+		Recorder: events,
 	})
 	if objective != "quantile" {
 		t.Errorf("the training server's objective is %q", objective)
@@ -164,5 +178,11 @@ schedulingProfiles:
 		}
 		st := r.pods["Deployment/default/epp-a/0"].Predictor.Status()
 		return st.Train[0]+st.Test[0] > 0
+	})
+	eventually.Is(t, "the record has a training", func() bool {
+		events.mu.Lock()
+		defer events.mu.Unlock()
+		return slices.ContainsFunc(events.events,
+			func(e record.Event) bool { return e.Step == record.PredictorTrained })
 	})
 }

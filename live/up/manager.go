@@ -40,21 +40,5 @@ func (u *Up) readManager(p *pod, c *gateway.Container) (start func() error, err 
 		u.note(p.Workload.Where(c) + ": its command line has no effect: a KV-Cache Manager goes by its " +
 			"environment")
 	}
-	api, events := portOf(o.HTTPAddress), portOf(o.ZMQBind)
-	o.HTTPAddress, o.Log = p.On(api), u.Log
-	if o.ZMQBind != "" {
-		o.ZMQBind = "tcp://" + p.On(events)
-	}
-	return func() error {
-		m, err := kvmanager.Start(o)
-		if err != nil {
-			return err
-		}
-		p.Stops(m.Stop)
-		p.At[api] = m.HTTPAddress()
-		if o.ZMQBind != "" {
-			p.At[events] = strings.TrimPrefix(m.ZMQEndpoint(), "tcp://")
-		}
-		return nil
-	}, nil
+	return func() error { return p.StartManager(o) }, nil
 }

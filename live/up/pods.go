@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,22 +68,17 @@ func (u *Up) readPod(s *gateway.Set, x plan.Pod) (p *pod, err error) {
 			return nil
 		}
 	}
-	for k := range w.Containers {
-		c := &w.Containers[k]
-		start := func() error { return nil }
-		switch r := c.Role(); {
-		case r == gateway.RoleServer && c == x.Container, r == gateway.RoleRenderer:
-			start, err = u.readServer(s, p, c)
-		case r == gateway.RoleKVManager && c == x.Container:
-			start, err = u.readManager(p, c)
-		case c == predictorOf(w):
-			start, err = u.readPredictor(p, c)
-		case c == x.Container:
-			start, err = func() error { return u.startStandIn(p) }, nil
-		default:
-			continue
+	for _, x := range x.Programs {
+		start, err := func() error { return u.startStandIn(p) }, error(nil)
+		switch x.Role {
+		case gateway.RoleServer, gateway.RoleRenderer:
+			start, err = u.readServer(s, p, x.Container)
+		case gateway.RoleKVManager:
+			start, err = u.readManager(p, x.Container)
+		case gateway.RolePredictor:
+			start, err = u.readPredictor(p, x)
 		}
-		p.starts = append(p.starts, add(c, start, err))
+		p.starts = append(p.starts, add(x.Container, start, err))
 	}
 	if c := w.With(gateway.RoleSidecar); c != nil && u.o.Sidecar != nil && errs == nil {
 		start, err := u.readSidecar(p, c)
@@ -230,12 +224,6 @@ func flagsOf(c *gateway.Container, at gateway.Place) (args []string, env func(st
 		args = append(args, arg)
 	}
 	return args, lookup(x.Env), err
-}
-
-// portOf returns the port in an address or a URL such as tcp://…, 0 without one.
-func portOf(address string) int {
-	_, port, _ := net.SplitHostPort(strings.TrimPrefix(address, "tcp://"))
-	return atoi(port)
 }
 
 func atoi(text string) int {

@@ -24,7 +24,7 @@ func (u *Up) readSidecar(p *pod, c *gateway.Container) (start func() error, err 
 	if err != nil {
 		return nil, err
 	}
-	decoder := portOf(o.Decoder)
+	decoder := cluster.PortOf(o.Decoder)
 	if p.At[decoder] == "" {
 		return nil, fmt.Errorf("the decode server's port is %d, and the pod's model server listens on %s", decoder,
 			portsOf(p))
@@ -40,7 +40,7 @@ func (u *Up) readSidecar(p *pod, c *gateway.Container) (start func() error, err 
 		for i, to := range o.Prefillers {
 			o.Prefillers[i] = service(x.s, x.pods, p.PodNamespace, to)
 		}
-		return p.StartSidecar(portOf(o.Listen), o)
+		return p.StartSidecar(cluster.PortOf(o.Listen), o)
 	}, nil
 }
 
