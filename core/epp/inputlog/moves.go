@@ -127,7 +127,7 @@ func (m *Moves) Scores() []MovedScore {
 	return out
 }
 
-// Look compares a recorded decision with the other configuration's own. It returns the difference, nil if there is none.
+// Look compares a recorded decision with the other configuration's own. It returns the difference, nil without one.
 func (m *Moves) Look(r *epp.Request, own *picker.Decision) *MovedRequest {
 	was := r.Decision
 	switch {

@@ -163,7 +163,7 @@ func (q *Question) change(text string) (string, error) {
 	profiles, _ := c["schedulingProfiles"].([]any)
 	if len(profiles) == 0 {
 		return "", errors.New("the configuration names no scheduling profiles, so there are no weights to change; " +
-			"change its text")
+			"give a whole configuration with schedulingProfiles instead")
 	}
 	found := map[string]bool{}
 	var scorers []string
