@@ -237,7 +237,8 @@ spec:
 	for _, x := range c.Pods[0].Programs {
 		got = append(got, fmt.Sprint(x.Container.Name, " ", x.Role, " ", x.Ports))
 	}
-	want := []string{"render render server []", "vllm model server []", "train latency predictor's prediction server [8010 8005 8001]"}
+	want := []string{"render render server []", "vllm model server []",
+		"train latency predictor's prediction server [8010 8005 8001]"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nexpected\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
