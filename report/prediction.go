@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -150,9 +151,7 @@ func (p *predictionTally) endpoint(name string) *errorPair {
 const maxExplainedEndpoints = 1024
 
 func (p *predictionTally) window(at machine.Time) *errorPair {
-	if p.width == 0 {
-		p.width = 5 * machine.Second
-	}
+	p.width = cmp.Or(p.width, 5*machine.Second)
 	at = max(0, at)
 	for at/p.width >= maxWindows {
 		half := make([]*errorPair, 0, maxWindows)

@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"cmp"
 	"net/netip"
 
 	"github.com/windtunnel/windtunnel/core/kv/link"
@@ -73,9 +74,7 @@ func (r *request) reach(s *server, endpoint string, head header.List) {
 	a.fx.List = a.one.effects[:0]
 	a.open(r.w, &a.resp, &a.fx, a.carry)
 	a.head.Created, a.head.Scratch, a.head.Memory = int64(r.w.now.Seconds()), &r.w.chat, &a.room
-	if a.api == nil {
-		a.api = modelserver.Chat
-	}
+	a.api = cmp.Or(a.api, modelserver.Chat)
 	fault, bad := s.reader.Fault(&a.head)
 	boundary, isHeld, violation := held.Boundary(head.Get("content-type"))
 	if isHeld {

@@ -2,7 +2,6 @@ package web
 
 import (
 	"bytes"
-	"errors"
 	"sync"
 )
 
@@ -53,9 +52,6 @@ func (x *Inputs) Next() error {
 	}
 	return nil
 }
-
-// errStop ends Each without an error.
-var errStop = errors.New("enough")
 
 // Each calls a function for each kept line, until it returns an error.
 func (x *Inputs) Each(each func(line []byte) error) error {

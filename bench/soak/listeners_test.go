@@ -39,8 +39,10 @@ func listeners(s *stack.Stack) (out []listener) {
 			add("epp-health", "", k.HealthAddr())
 			add("epp-metrics", "", k.MetricsAddr())
 		}
-		for i, x := range p.Sidecars {
-			add("sidecar", p.Names[i], x.Addr())
+		for i, x := range p.Pods {
+			if x.Sidecar != nil {
+				add("sidecar", p.Names[i], x.Sidecar.Addr())
+			}
 		}
 		for i, x := range p.Fleet.Servers() {
 			add("modelserver", p.Names[i], x.Address())

@@ -57,7 +57,7 @@ func (s *script) replay() {
 	quiet := &script{t: s.t}
 	same := &inputlog.Other{Config: s.text, Name: "the same configuration"}
 	var moves inputlog.Moves
-	same.Look = moves.Look
+	same.Look = func(r *epp.Request, own *picker.Decision) { moves.Look(r, own) }
 	p := inputlog.Player{Registry: quiet.registry(), CheckStates: true, Others: []*inputlog.Other{same}}
 	for line := range bytes.Lines(s.logged.Bytes()) {
 		if err := p.Line(bytes.TrimSpace(line)); err != nil {

@@ -106,9 +106,7 @@ func besides(p *objects.Pool, from string) string {
 // score. For a disaggregated pool it has a profile for each role.
 func routed(k *objects.KServe) []byte {
 	picker := objects.Pickers[k.Algorithm]
-	if picker == "" {
-		picker = "max-score-picker"
-	}
+	picker = cmp.Or(picker, "max-score-picker")
 	weights := ""
 	if len(k.Weights) > 0 {
 		weights = fmt.Sprintf(", parameters: {weights: {cacheHit: %v, load: %v, latency: %v}}", k.Weights["cache_hit"],

@@ -29,9 +29,7 @@ func readScaler(v strictyaml.Value, m objects.Meta) Scaler {
 	x := Scaler{Meta: m, Kind: v.Get("kind").Text(), Text: v.Excerpt(), At: v}
 	if to := v.Get("spec").Get("scaleTargetRef"); to.Given() {
 		x.TargetKind, x.TargetName = to.Get("kind").Text(), to.Get("name").Text()
-		if x.TargetKind == "" {
-			x.TargetKind = "Deployment"
-		}
+		x.TargetKind = cmp.Or(x.TargetKind, "Deployment")
 	}
 	return x
 }

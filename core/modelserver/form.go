@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -17,9 +18,7 @@ const bytesPerToken = 4
 // write sets the content to a text of a form, with nothing after it, as far as the client sees it in limit tokens.
 // t.Target is the approximate length in tokens; 0 is DefaultOutput.
 func (r *Reader) write(c *content, q *Request, form *structured.Grammar, t *structured.Text, limit int) {
-	if t.Target == 0 {
-		t.Target = DefaultOutput
-	}
+	t.Target = cmp.Or(t.Target, DefaultOutput)
 	t.Words, t.Spend = r.Vocabulary, q.work.spend
 	t.Target *= bytesPerToken
 	if t.Most = bytesPerToken * (limit + 1); !packed(r.Tokenizer) {

@@ -2,6 +2,7 @@ package modelserver
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"reflect"
 	"slices"
@@ -240,9 +241,7 @@ func ParseItems(raw json.RawMessage) ([]Item, *openai.Error) {
 		}
 		it := &out[i]
 		it.raw = p
-		if it.Type == "" {
-			it.Type = "message"
-		}
+		it.Type = cmp.Or(it.Type, "message")
 		if it.Type == "message" && it.Role == "" {
 			return nil, openai.Invalidf("input", "input[%d].role: field required.", i)
 		}

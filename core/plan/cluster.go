@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -39,11 +40,23 @@ type Pod struct {
 	// Container is the one that answers, and Role its role.
 	Container *gateway.Container
 	Role      gateway.Role
+	// Programs are those of its containers that run, but for the sidecar.
+	Programs []Program
 	// Ports are all ports where a stand-in listens, and further ones of a model server. A pod that runs lists all its
 	// ports.
 	Ports []int
 	// Events is the address to which its model server sends KV events, as host:port. The executor sets it.
 	Events string
+}
+
+// Program is a program of a pod: a model server or render server, a KV-Cache Manager, a latency predictor, or a
+// stand-in.
+type Program struct {
+	Role gateway.Role
+	// Container has its command line and environment.
+	Container *gateway.Container
+	// Ports are those of a latency predictor: its training server's, then its prediction servers'.
+	Ports []int
 }
 
 // PoolPicker is a pool's endpoint picker.
@@ -153,6 +166,7 @@ func (c *Cluster) pods(w *gateway.Workload, o *Options) {
 	if p.Container, p.Role = w.Serves(); p.Container == nil {
 		return
 	}
+	p.Programs = programs(w, p.Container)
 	switch {
 	case p.Role == gateway.RoleOther:
 		p.Ports = standInPorts(c.Objects, w)
@@ -169,6 +183,40 @@ func (c *Cluster) pods(w *gateway.Workload, o *Options) {
 	for _, p.Replica = range numbers {
 		c.Pods = append(c.Pods, p)
 	}
+}
+
+// The default ports of a latency predictor's servers.
+const (
+	trainingPort   = 8000
+	predictionPort = 8001
+)
+
+// programs returns what runs in a workload's pods, whose main container answers requests. All containers of a latency
+// predictor are one program, which always has a training server.
+func programs(w *gateway.Workload, main *gateway.Container) (out []Program) {
+	predictor := Program{Role: gateway.RolePredictor, Ports: []int{trainingPort},
+		Container: cmp.Or(w.With(gateway.RoleTrainer), w.With(gateway.RolePredictor))}
+	for i := range w.Containers {
+		c := &w.Containers[i]
+		port := 0
+		if text, given := c.Flag("port"); given {
+			port, _ = strconv.Atoi(text) // the default where it is no number
+		} else if len(c.Ports) > 0 {
+			port = c.Ports[0].Number
+		}
+		switch r := c.Role(); {
+		case r == gateway.RoleTrainer:
+			predictor.Ports[0] = cmp.Or(port, trainingPort)
+		case r == gateway.RolePredictor:
+			predictor.Ports = append(predictor.Ports, cmp.Or(port, predictionPort))
+		case r == gateway.RoleRenderer, c == main:
+			out = append(out, Program{Role: r, Container: c})
+		}
+	}
+	if predictor.Container != nil {
+		out = append(out, predictor)
+	}
+	return out
 }
 
 // standInPorts returns the ports of a pod whose containers are not simulated: the ports that the containers name, and

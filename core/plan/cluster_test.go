@@ -216,3 +216,30 @@ spec:
 		t.Errorf("the Deployment's rule is %+v", x)
 	}
 }
+
+// A pod runs its main container and its render servers, and all containers of a latency predictor as one program.
+func TestPrograms(t *testing.T) {
+	c := compiled(t, `
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  containers:
+  - {name: sidecar, image: llm-d-routing-sidecar}
+  - {name: second, image: llm-d-latency-predictor-prediction-server, args: [--port, "8005"]}
+  - {name: render, image: vllm/vllm-openai, args: [launch, render, m]}
+  - {name: vllm, image: vllm/vllm-openai, args: [--model=m]}
+  - {name: another, image: vllm/vllm-openai, args: [--model=m]}
+  - {name: train, image: llm-d-latency-predictor-training-server, ports: [{containerPort: 8010}]}
+  - {name: third, image: llm-d-latency-predictor-prediction-server}
+`, plan.Options{})
+	var got []string
+	for _, x := range c.Pods[0].Programs {
+		got = append(got, fmt.Sprint(x.Container.Name, " ", x.Role, " ", x.Ports))
+	}
+	want := []string{"render render server []", "vllm model server []",
+		"train latency predictor's prediction server [8010 8005 8001]"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nexpected\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}

@@ -1,8 +1,12 @@
 package record
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+
+	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // At names a step at a hop.
@@ -19,75 +23,64 @@ type Edge struct{ Before, After At }
 // HeldEdges returns the happens-before edges of the held-open request (document 000). A hop sends something before the
 // next hop receives it.
 func HeldEdges() []Edge {
-	return chain(
+	return append(chain(
 		At{Client, RequestSent}, At{EPP, RequestReceived}, At{EPP, EndpointPicked}, At{EPP, Part1Sent},
 		At{Server, Part1Received}, At{Server, PrefillStarted}, At{Server, PrefillFinished}, At{Server, FirstTokenSent},
 		At{EPP, ResponseHeadersSeen}, At{EPP, FirstTokenSeen}, At{EPP, MetadataGenerated}, At{EPP, Part2Sent},
 		At{Server, Part2Received}, At{Server, DecodeStarted}, At{Server, LastTokenSent}, At{Client, LastTokenReceived},
-	).with(Edge{At{EPP, FirstTokenSeen}, At{Client, FirstTokenReceived}})
+	), Edge{At{EPP, FirstTokenSeen}, At{Client, FirstTokenReceived}})
 }
 
 // PlainEdges returns the happens-before edges of a request that the EPP forwards whole.
 func PlainEdges() []Edge {
-	return chain(
+	return append(chain(
 		At{Client, RequestSent}, At{EPP, RequestReceived}, At{EPP, EndpointPicked}, At{EPP, RequestPassed},
 		At{Server, RequestReceived}, At{Server, PrefillStarted}, At{Server, PrefillFinished},
-		At{Server, FirstTokenSent},
-		At{Server, LastTokenSent}, At{Client, LastTokenReceived},
-	).with(Edge{At{Server, FirstTokenSent}, At{Client, FirstTokenReceived}})
+		At{Server, FirstTokenSent}, At{Server, LastTokenSent}, At{Client, LastTokenReceived},
+	), Edge{At{Server, FirstTokenSent}, At{Client, FirstTokenReceived}})
 }
 
 // DisaggregatedEdges returns the happens-before edges of a request whose prompt is prefilled on one server and decoded
 // on another, with connectors that run the two legs one after the other. The Server steps are the prefill server's.
 func DisaggregatedEdges() []Edge {
-	return chain(
+	return append(chain(
 		At{Client, RequestSent}, At{EPP, RequestReceived}, At{EPP, EndpointPicked}, At{EPP, RequestPassed},
 		At{Sidecar, RequestReceived}, At{Sidecar, PrefillDecided}, At{Sidecar, PrefillLegSent},
 		At{Server, RequestReceived}, At{Server, PrefillStarted}, At{Server, PrefillFinished}, At{Server, LastTokenSent},
 		At{Sidecar, PrefillLegEnded}, At{Sidecar, DecodeLegSent}, At{Sidecar, ResponseHeadersSeen},
-		At{Sidecar, FirstTokenSeen},
-		At{Sidecar, ResponseEndSeen},
-	).with(Edge{At{Sidecar, ResponseHeadersSeen}, At{Client, FirstTokenReceived}},
+		At{Sidecar, FirstTokenSeen}, At{Sidecar, ResponseEndSeen},
+	), Edge{At{Sidecar, ResponseHeadersSeen}, At{Client, FirstTokenReceived}},
 		Edge{At{Client, FirstTokenReceived}, At{Client, LastTokenReceived}})
 }
 
-type edges []Edge
-
-func chain(steps ...At) edges {
-	var out edges
-	for i := 1; i < len(steps); i++ {
-		out = append(out, Edge{steps[i-1], steps[i]})
+func chain(steps ...At) (out []Edge) {
+	for i := range steps[1:] {
+		out = append(out, Edge{steps[i], steps[i+1]})
 	}
 	return out
 }
 
-func (e edges) with(more ...Edge) []Edge { return append(e, more...) }
-
 // CheckEdges returns an error for the first edge that a request's events break. Both ends must have happened, in that
 // order. The events may be in any order; their times decide.
 func CheckEdges(events []Event, want []Edge) error {
-	first := map[string]map[At]Event{}
-	for _, e := range events {
+	first := map[string]map[At]machine.Time{}
+	for _, e := range ordered(events) {
 		if first[e.Request] == nil {
-			first[e.Request] = map[At]Event{}
+			first[e.Request] = map[At]machine.Time{}
 		}
-		at := At{e.Hop, e.Step}
-		if old, ok := first[e.Request][at]; !ok || e.Time < old.Time {
-			first[e.Request][at] = e
+		if _, ok := first[e.Request][At{e.Hop, e.Step}]; !ok {
+			first[e.Request][At{e.Hop, e.Step}] = e.Time
 		}
 	}
 	for _, id := range requests(events) {
 		for _, edge := range want {
-			a, okA := first[id][edge.Before]
-			b, okB := first[id][edge.After]
-			switch {
-			case !okA:
-				return fmt.Errorf("request %s: %v did not happen", id, edge.Before)
-			case !okB:
-				return fmt.Errorf("request %s: %v did not happen", id, edge.After)
-			case a.Time > b.Time:
-				return fmt.Errorf("request %s: %v at %v is not before %v at %v", id, edge.Before, a.Time, edge.After,
-					b.Time)
+			for _, at := range []At{edge.Before, edge.After} {
+				if _, ok := first[id][at]; !ok {
+					return fmt.Errorf("request %s: %v did not happen", id, at)
+				}
+			}
+			if a, b := first[id][edge.Before], first[id][edge.After]; a > b {
+				return fmt.Errorf("request %s: %v at %v is not before %v at %v", id, edge.Before, a, edge.After, b)
 			}
 		}
 	}
@@ -102,11 +95,11 @@ func Same(a, b []Event, ignore ...Hop) error {
 	if !slices.Equal(ra, rb) {
 		return fmt.Errorf("the records have different requests: %v and %v", ra, rb)
 	}
-	sa, sb := sequences(a, ignore), sequences(b, ignore)
+	sa, sb := sequences(a), sequences(b)
 	for _, id := range ra {
 		for _, hop := range []Hop{Client, Envoy, EPP, Sidecar, Server} {
 			x, y := sa[id][hop], sb[id][hop]
-			if !slices.Equal(x, y) {
+			if !slices.Contains(ignore, hop) && !slices.Equal(x, y) {
 				return fmt.Errorf("request %s at %s: one record has %v, the other %v", id, hop, x, y)
 			}
 		}
@@ -115,34 +108,19 @@ func Same(a, b []Event, ignore ...Hop) error {
 }
 
 func requests(events []Event) []string {
-	var ids []string
-	seen := map[string]bool{}
-	for _, e := range events {
-		if !seen[e.Request] && e.Request != "" {
-			seen[e.Request] = true
-			ids = append(ids, e.Request)
-		}
-	}
-	slices.Sort(ids)
-	return ids
+	seen := sequences(events)
+	delete(seen, "")
+	return slices.Sorted(maps.Keys(seen))
 }
 
-func sequences(events []Event, ignore []Hop) map[string]map[Hop][]Step {
-	sorted := slices.Clone(events)
-	slices.SortStableFunc(sorted, func(x, y Event) int {
-		switch {
-		case x.Time < y.Time:
-			return -1
-		case x.Time > y.Time:
-			return 1
-		}
-		return 0
-	})
+// ordered returns the events in the order of their times.
+func ordered(events []Event) []Event {
+	return slices.SortedStableFunc(slices.Values(events), func(x, y Event) int { return cmp.Compare(x.Time, y.Time) })
+}
+
+func sequences(events []Event) map[string]map[Hop][]Step {
 	out := map[string]map[Hop][]Step{}
-	for _, e := range sorted {
-		if slices.Contains(ignore, e.Hop) {
-			continue
-		}
+	for _, e := range ordered(events) {
 		if out[e.Request] == nil {
 			out[e.Request] = map[Hop][]Step{}
 		}

@@ -140,7 +140,7 @@ func TestErrorTable(t *testing.T) {
 	all := []Compared{compared("H100", 1, 4, 100, 10, 1, 1.1), compared("H100", 1, 7, 100, 10, 1, 0.7), rate,
 		compared("H200", 2, 9, 100, 10, 1.5, 1)}
 	all[3].TensorParallel, all[3].DataParallel = 1, 2
-	got := measured.Format(ErrorTable(all, all[3:], all[:1]))
+	got := errorTable(all, all[3:], all[:1])
 	want := `left_out,model,precision,accelerator,gpus,batch,rows,ttft,tpot
 ,meta-llama/Llama-3.1-8B,fp8,H100,1,4,3,0.000,0.250
 ,meta-llama/Llama-3.1-8B,fp8,H200,2,4,1,0.500,0.000

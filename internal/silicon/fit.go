@@ -73,18 +73,12 @@ func NewFitter(servers []*Server, prior *latency.Calibration) *Fitter {
 // Fit fits to all results in at most that many steps, from a beginning, and reports each step and its cost.
 func (f *Fitter) Fit(ctx context.Context, from *latency.Calibration, steps int, report func(step int, cost float64)) (
 	*Fitted, error) {
-	p := problem{f, f.servers, nil, *from, nil, 0, 1e-3}
-	err := p.begin(ctx)
-	for step := 0; err == nil && step < steps; step++ {
+	p := problem{Fitter: f, servers: f.servers, at: *from, damping: 1e-3}
+	err := p.descend(ctx, steps, 2000, func(step int) (err error) {
 		report(step, p.cost)
-		if p.slopes, err = f.slopesAt(ctx, &p.at, p.residuals); err != nil {
-			break
-		}
-		was := p.cost
-		if err = p.step(ctx); was-p.cost < was/2000 {
-			break
-		}
-	}
+		p.slopes, err = f.slopesAt(ctx, &p.at, p.residuals)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -106,19 +100,28 @@ func (f *Fitter) Without(ctx context.Context, all *Fitted, leave func(*Row) bool
 		p.servers = append(p.servers, s)
 		p.slopes = append(p.slopes, f.slopes[2*i], f.slopes[2*i+1])
 	}
-	if err := p.begin(ctx); err != nil {
+	if err := p.descend(ctx, 4, 500, func(int) error { return nil }); err != nil {
 		return nil, err
 	}
-	for range 4 {
+	return Predict(ctx, left, &p.at)
+}
+
+// descend takes steps until one lowers the cost by less than cost / least. It calls before ahead of each step.
+func (p *problem) descend(ctx context.Context, steps int, least float64, before func(step int) error) (err error) {
+	if p.residuals, err = residuals(ctx, p.servers, &p.at); err != nil {
+		return err
+	}
+	p.cost = p.costOf(p.residuals, &p.at)
+	for step := range steps {
 		was := p.cost
-		if err := p.step(ctx); err != nil {
-			return nil, err
+		if err = before(step); err == nil {
+			err = p.step(ctx)
 		}
-		if was-p.cost < was/500 {
-			break
+		if err != nil || was-p.cost < was/least {
+			return err
 		}
 	}
-	return Predict(ctx, left, &p.at)
+	return nil
 }
 
 // slopesAt returns the slopes of the residuals of all servers by each parameter's logarithm.
@@ -153,12 +156,6 @@ type problem struct {
 	residuals []float64
 	cost      float64
 	damping   float64
-}
-
-func (p *problem) begin(ctx context.Context) (err error) {
-	p.residuals, err = residuals(ctx, p.servers, &p.at)
-	p.cost = p.costOf(p.residuals, &p.at)
-	return err
 }
 
 func (p *problem) costOf(residuals []float64, c *latency.Calibration) float64 {

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/modelserver/latency"
-	"github.com/windtunnel/windtunnel/core/modelserver/latency/measured"
 )
 
 // predicted returns the rows that come with windtunnel, as its own calibration predicts them.
@@ -81,8 +80,8 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string][]byte{page: text, "../../docs/silicon.svg": plot.Bytes(),
-		"../../core/modelserver/latency/measured/data/errors.csv": []byte(measured.Format(ErrorTable(s.All, s.Models,
-			s.Accelerators)))} {
+		"../../core/modelserver/latency/measured/data/errors.csv": []byte(errorTable(s.All, s.Models,
+			s.Accelerators))} {
 		if err := os.WriteFile(name, text, 0o644); err != nil { //nolint:gosec // files of the repository
 			t.Fatal(err)
 		}

@@ -32,17 +32,13 @@ func (d *Defaults) fill(r *Row) {
 		have      *string
 		otherwise string
 	}{{&r.Precision, d.Precision}, {&r.Version, d.Version}} {
-		if *f.have == "" {
-			*f.have = f.otherwise
-		}
+		*f.have = cmp.Or(*f.have, f.otherwise)
 	}
 	for _, f := range []struct {
 		have      *int
 		otherwise int
 	}{{&r.TensorParallel, d.TensorParallel}, {&r.DataParallel, d.DataParallel}} {
-		if *f.have == 0 {
-			*f.have = f.otherwise
-		}
+		*f.have = cmp.Or(*f.have, f.otherwise)
 	}
 }
 

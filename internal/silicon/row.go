@@ -4,6 +4,7 @@ package silicon
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	_ "embed"
 	"fmt"
@@ -139,9 +140,7 @@ func (r *Row) Check() error {
 			" (--precision)")
 	}
 	r.DataParallel, r.ExpertParallel = max(r.DataParallel, 1), max(r.ExpertParallel, 1)
-	if r.Low == 0 {
-		r.Low = 1
-	}
+	r.Low = cmp.Or(r.Low, 1)
 	for _, f := range []struct {
 		name             string
 		value, low, high float64

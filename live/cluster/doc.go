@@ -1,7 +1,9 @@
-// Package cluster has the processes of a simulated cluster on one machine: the addresses of its pods, the file in which
-// pods are listed for endpoint pickers and sidecars, the Gateway in front of them (a real Envoy with its control plane
-// and its body-based routers), and the Deployments whose pods come and go. Values go in: addresses, a gateway's
-// Program, an autoscaler's Config. What is in them is decided by the core; nothing is decided here.
+// Package cluster starts and stops the processes of a simulated cluster on one machine: pods with their addresses and
+// sidecars, latency predictors, the file in which pods are listed for endpoint pickers and sidecars, and the Gateway in
+// front of them (a real Envoy with its control plane and its body-based routers). Options of the parts, addresses and a
+// gateway's Program enter, and running processes with their addresses leave. The core decides what these values
+// contain.
 //
-// It has two fronts: live/stack for scenarios and live/up for Kubernetes manifests. Begin to read at Gateway.
+// The package has two fronts: live/stack for scenarios and live/up for Kubernetes manifests. Begin to read at Pod and
+// Gateway.
 package cluster

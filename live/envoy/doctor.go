@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -71,9 +72,7 @@ func Inspect(ctx context.Context, o InspectOptions) Facts {
 	if o.Find.Getenv == nil {
 		o.Find.Getenv = os.Getenv
 	}
-	if o.Held == 0 {
-		o.Held = 2000
-	}
+	o.Held = cmp.Or(o.Held, 2000)
 	if o.Ports == nil {
 		o.Ports = []Port{
 			{Addr: "127.0.0.1:9002", Use: "EPP, ext_proc"},

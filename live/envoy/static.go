@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,9 +26,7 @@ func (w *writer) static(c Config) *listenerv3.Listener {
 	for i := range c.Pools {
 		if p := &c.Pools[i]; p.Routing != RoundRobin {
 			asked = append(asked, p.Picker.Asking)
-			if first == nil {
-				first = p
-			}
+			first = cmp.Or(first, p)
 		}
 	}
 	var filters []*hcmv3.HttpFilter

@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -81,18 +82,12 @@ type shown struct {
 }
 
 func newServer(o *Options, so ServerOptions, index int, clock func() machine.Time) (*Server, error) {
-	if so.Listen == "" {
-		so.Listen = "127.0.0.1:0"
-	}
+	so.Listen = cmp.Or(so.Listen, "127.0.0.1:0")
 	if len(so.Models) == 0 {
 		so.Models = []string{modelserver.DefaultModel}
 	}
-	if so.MaxBodyBytes == 0 {
-		so.MaxBodyBytes = DefaultMaxBody
-	}
-	if so.Version == "" {
-		so.Version = DefaultVersion
-	}
+	so.MaxBodyBytes = cmp.Or(so.MaxBodyBytes, DefaultMaxBody)
+	so.Version = cmp.Or(so.Version, DefaultVersion)
 	if so.Tokenizer == nil {
 		so.Tokenizer = tokens.Packed{}
 	}

@@ -24,6 +24,9 @@ import (
 // Systems assign ports from 32,768 on to connections on demand. Others listen below firstPort, such as test servers.
 const firstPort, numPorts = 20_000, 10_000
 
+// listened holds the addresses on which this process has listened.
+var listened sync.Map
+
 // Listen listens on an address. Port 0 stands for a free port below those that systems assign on demand, so that no
 // connection takes it while the part that listens there restarts. The error has the code exit.Environment and says
 // what to do.
@@ -32,6 +35,7 @@ func Listen(what, address string) (net.Listener, error) {
 		for range 100 {
 			l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(firstPort+rand.IntN(numPorts))))
 			if err == nil {
+				listened.Store(l.Addr().String(), true)
 				return l, nil
 			}
 			if !errors.Is(err, syscall.EADDRINUSE) {
@@ -40,10 +44,17 @@ func Listen(what, address string) (net.Listener, error) {
 		}
 	}
 	l, err := net.Listen("tcp", address)
+	// A process that this one starts holds a closed listener until it runs its own program.
+	_, again := listened.Load(address)
+	for tries := 100; again && tries > 0 && errors.Is(err, syscall.EADDRINUSE); tries-- {
+		time.Sleep(20 * time.Millisecond)
+		l, err = net.Listen("tcp", address)
+	}
 	if err != nil {
 		return nil, exit.Hint(exit.Environment, fmt.Errorf("cannot listen on %s for %s: %w", address, what, err),
 			"stop what listens there, or choose another address or port")
 	}
+	listened.Store(l.Addr().String(), true)
 	return l, nil
 }
 

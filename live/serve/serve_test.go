@@ -40,6 +40,22 @@ func TestListen(t *testing.T) {
 	}
 }
 
+// A part listens again at its own address even if its closed listener takes a moment to disappear.
+func TestListenAgain(t *testing.T) {
+	t.Parallel()
+	old, err := Listen("a part", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := time.AfterFunc(50*time.Millisecond, func() { _ = old.Close() })
+	defer closed.Stop()
+	l, err := Listen("the part again", old.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+}
+
 // A failed listener stops the part and sets the process's exit code. A part that was asked to stop ends without one.
 func TestUntil(t *testing.T) {
 	t.Parallel()

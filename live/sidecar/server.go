@@ -70,15 +70,9 @@ func Start(o Options) (s *Sidecar, err error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.MaxIdlePerHost == 0 {
-		o.MaxIdlePerHost = defaultIdlePerHost
-	}
-	if o.MaxBodyBytes == 0 {
-		o.MaxBodyBytes = defaultMaxBody
-	}
-	if o.Ranks == 0 {
-		o.Ranks = 1
-	}
+	o.MaxIdlePerHost = cmp.Or(o.MaxIdlePerHost, defaultIdlePerHost)
+	o.MaxBodyBytes = cmp.Or(o.MaxBodyBytes, defaultMaxBody)
+	o.Ranks = cmp.Or(o.Ranks, 1)
 	if o.Seed == 0 {
 		var b [8]byte
 		if _, err := rand.Read(b[:]); err != nil {
@@ -140,9 +134,7 @@ func Start(o Options) (s *Sidecar, err error) {
 	if err != nil {
 		return nil, exit.With(exit.Input, err)
 	}
-	if config.Connector == nil {
-		config.Connector = connector.NIXLv2
-	}
+	config.Connector = cmp.Or(config.Connector, connector.NIXLv2)
 	config.Seed, config.Engines, config.Lock = o.Seed, disagg.NewEngines(), s.locked
 	if o.Protect {
 		config.Allow = &s.pool.allow

@@ -52,7 +52,7 @@ func (s *Stack) Happen(ctx context.Context, pool int, x scenario.Incident) error
 	if err != nil {
 		return err
 	}
-	p, i, err := s.beginIncident(ctx, pool, &x)
+	p, i, err := s.beginIncident(pool, &x)
 	if err != nil || x.For == 0 {
 		done()
 		return err
@@ -66,7 +66,7 @@ func (s *Stack) Happen(ctx context.Context, pool int, x scenario.Incident) error
 	return nil
 }
 
-func (s *Stack) beginIncident(ctx context.Context, pool int, x *scenario.Incident) (*Pool, *plan.Incident, error) {
+func (s *Stack) beginIncident(pool int, x *scenario.Incident) (*Pool, *plan.Incident, error) {
 	p, err := s.pool(pool)
 	if err != nil {
 		return nil, nil, err
@@ -76,7 +76,7 @@ func (s *Stack) beginIncident(ctx context.Context, pool int, x *scenario.Inciden
 		err = p.possible(&i)
 	}
 	if err == nil {
-		err = p.happen(ctx, &i)
+		err = p.happen(&i)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -88,12 +88,12 @@ func (s *Stack) beginIncident(ctx context.Context, pool int, x *scenario.Inciden
 // possible says why an incident of replicas cannot happen now.
 func (s *Pool) possible(x *plan.Incident) error {
 	if (x.Kind == plan.AddServer || x.Kind == plan.DrainServer) &&
-		slices.ContainsFunc(s.replicaSets, func(r *replicaSet) bool { return r.driver() == nil }) {
+		slices.ContainsFunc(s.replicaSets, func(r *replicaSet) bool { return r.run.Load() == nil }) {
 		return errors.New("the number of servers changes from the first request on, which has not been sent")
 	}
 	if x.Kind == plan.AddServer && s.pool.Lives {
 		r := s.replicaSets[x.Deployment]
-		if wanted, places := r.driver().Status().Wanted, r.d.Config.Places; wanted+x.Count > places {
+		if wanted, places := r.run.Load().Status().Wanted, r.d.Config.Places; wanted+x.Count > places {
 			return fmt.Errorf("found %d servers to add to %d; expected at most %d, for which there are places", x.Count,
 				wanted, places-wanted)
 		}
@@ -208,9 +208,7 @@ func (s *Stack) pool(n int) (*Pool, error) {
 
 // acted records an action.
 func (s *Stack) acted(details ...record.Detail) {
-	if s.o.Recorder != nil {
-		s.o.Recorder.Record(record.Event{Time: s.Now(), Hop: record.Client, Step: record.Acted, Details: details})
-	}
+	s.Happens(record.Event{Hop: record.Client, Step: record.Acted, Details: details})
 }
 
 // configure replaces the pickers' configuration by a text that differs from it.

@@ -109,7 +109,7 @@ func TestFrontendThatCannotRestart(t *testing.T) {
 		s.Pools[0].Dynamo.Frontend, s.Pools[0].Dynamo.PushInterval = scenario.SidecarFrontend, time.Second
 	}), nil)
 	x := planned(t, r.Pool, scenario.Incident{What: scenario.RestartFrontend, For: time.Second})
-	if err := r.happen(t.Context(), x); err != nil {
+	if err := r.happen(x); err != nil {
 		t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", r.frontend.Addr())

@@ -78,9 +78,9 @@ func (s *Stack) Addresses() *Addresses {
 			x := ServerAddress{Name: name, Pool: p.pool.Name, Address: p.Endpoints[i], Absent: p.isAbsent(i)}
 			if p.Fleet != nil {
 				x.Address, x.Prefill = p.Fleet.Addresses()[i], p.pool.Servers[i].Prefills()
-			}
-			if i < len(p.Sidecars) {
-				x.Sidecar = p.Sidecars[i].Addr()
+				if car := p.Pods[i].Sidecar; car != nil {
+					x.Sidecar = car.Addr()
+				}
 			}
 			a.Servers = append(a.Servers, x)
 			scrape("model-server", x.Pool, name, x.Address, "/metrics")

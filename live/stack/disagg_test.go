@@ -64,8 +64,8 @@ func (r *rig) settled() {
 	r.t.Helper()
 	r.idle()
 	r.until("no sidecar has anything in flight", func() bool {
-		for _, s := range r.Sidecars {
-			if s.InFlight() > 0 {
+		for _, p := range r.Pods {
+			if p.Sidecar != nil && p.Sidecar.InFlight() > 0 {
 				return false
 			}
 		}
@@ -139,7 +139,7 @@ func TestDisaggregatedFlow(t *testing.T) {
 	if got := r.decisions(); got != "disaggregated" {
 		t.Fatalf("cold: %s", got)
 	}
-	if m := transferredLine.FindStringSubmatch(r.page("http://" + r.Sidecars[0].Addr())); m == nil || m[1] == "0" {
+	if m := transferredLine.FindStringSubmatch(r.page("http://" + r.Pods[0].Sidecar.Addr())); m == nil || m[1] == "0" {
 		t.Errorf("the sidecar counts no bytes of the transfer: %v", m)
 	}
 	var edges []record.Edge
@@ -161,7 +161,7 @@ func TestDisaggregatedFlow(t *testing.T) {
 	}
 	r.settled()
 	// Ports mean what they mean in a cluster, where there are addresses enough.
-	if r.places.own() {
+	if r.addresses.Own() {
 		for i, want := range []string{"8000", "8000"} {
 			if _, port, _ := net.SplitHostPort(r.Endpoints[i]); port != want {
 				t.Errorf("%s listens on %s", r.Names[i], r.Endpoints[i])
@@ -307,9 +307,7 @@ func TestSidecarRestarts(t *testing.T) {
 	done := make(chan answer)
 	go func() { done <- r.post(chatPath, long("x")) }()
 	r.until("the decode leg answers", func() bool { return r.rec.count(record.Sidecar, record.FirstTokenSeen) == 1 })
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // no time to finish
-	if err := r.restartSidecar(ctx, 0); err != nil {
+	if err := r.Pods[0].RestartSidecar(); err != nil {
 		t.Fatal(err)
 	}
 	if a := <-done; a.err == nil && strings.Contains(a.body, "[DONE]") {
@@ -372,7 +370,7 @@ func TestSessions(t *testing.T) {
 	if a = r.post(chatPath, again); a.status != 200 {
 		t.Fatalf("%d %v %s", a.status, a.err, a.body)
 	}
-	if err := r.restartSidecar(context.Background(), 0); err != nil {
+	if err := r.Pods[0].RestartSidecar(); err != nil {
 		t.Fatal(err)
 	}
 	if a = r.post(chatPath, again); a.status != 200 {

@@ -1,7 +1,6 @@
 package stack
 
 import (
-	"context"
 	"fmt"
 	"regexp"
 	"slices"
@@ -51,7 +50,7 @@ func TestDynamoFrontendLost(t *testing.T) {
 			}
 			failed("at first", false)
 			x := planned(t, r.Pool, scenario.Incident{What: scenario.RestartFrontend, For: time.Second})
-			if err := r.happen(context.Background(), x); err != nil {
+			if err := r.happen(x); err != nil {
 				t.Fatal(err)
 			}
 			failed("while it is gone", true)
@@ -63,7 +62,7 @@ func TestDynamoFrontendLost(t *testing.T) {
 			failed("once it is back", false)
 			r.until("it has heard that all requests are over", func() bool { return r.frontend.Running() == 0 })
 			x.For = 0
-			if err := r.happen(context.Background(), x); err != nil {
+			if err := r.happen(x); err != nil {
 				t.Fatal(err)
 			}
 			r.until("all workers have pushed again",
@@ -108,7 +107,7 @@ func TestDynamoWorkerKilled(t *testing.T) {
 	}), nil)
 	all := len(r.Fleet.Servers())
 	x := planned(t, r.Pool, scenario.Incident{What: scenario.Crash, Server: 1, For: time.Hour})
-	if err := r.happen(context.Background(), x); err != nil {
+	if err := r.happen(x); err != nil {
 		t.Fatal(err)
 	}
 	r.until("the worker is forgotten", func() bool { return r.frontend.Workers() == all-1 })
@@ -168,7 +167,7 @@ func TestDynamoFrontendBesideServer(t *testing.T) {
 				path = "/v1/completions"
 			}
 			id := "id-" + strings.ReplaceAll(name, " ", "-")
-			want := r.postTo(r.workers[0], path, body, "x-request-id", id)
+			want := r.postTo(r.Fleet.Addresses()[0], path, body, "x-request-id", id)
 			got := r.postTo(r.Endpoints[0], path, body, "x-request-id", id, "x-dynamo-worker-instance-id",
 				dynamo.IDOf(r.Names[0]).String())
 			if want.err != nil || got.err != nil || got.status != want.status {
@@ -242,7 +241,7 @@ func TestDynamoFrontendDirect(t *testing.T) {
 	}
 	served := 0
 	for _, e := range r.rec.all() {
-		if e.Hop == record.Server && e.Step == record.RequestReceived && e.Endpoint == r.workers[1] {
+		if e.Hop == record.Server && e.Step == record.RequestReceived && e.Endpoint == r.Fleet.Addresses()[1] {
 			served++
 		}
 	}

@@ -25,7 +25,7 @@ func (s *Pool) incidents(ctx context.Context) (stop func()) {
 	var moments []moment
 	for i := range s.pool.Incidents {
 		x := &s.pool.Incidents[i]
-		moments = append(moments, moment{x.At, x, record.IncidentBegan, func() error { return s.happen(ctx, x) }})
+		moments = append(moments, moment{x.At, x, record.IncidentBegan, func() error { return s.happen(x) }})
 		if x.For > 0 {
 			moments = append(moments,
 				moment{x.At + x.For, x, record.IncidentEnded, func() error { return s.recover(x) }})
@@ -61,22 +61,15 @@ func (s *Pool) record(x *plan.Incident, step record.Step, err error) {
 		s.o.Log.Error("an incident did not happen", "what", x.Kind, "error", err)
 		e.Details = append(e.Details, record.D("reason", err.Error()))
 	}
-	if s.o.Recorder != nil {
-		s.o.Recorder.Record(e)
-	}
+	s.Happens(e)
 }
 
-func (s *Pool) happen(ctx context.Context, x *plan.Incident) error {
-	return x.Begin(s.pool, victim{s, ctx})
-}
+func (s *Pool) happen(x *plan.Incident) error { return x.Begin(s.pool, victim{s}) }
 
-func (s *Pool) recover(x *plan.Incident) error { return x.End(victim{s, context.Background()}) }
+func (s *Pool) recover(x *plan.Incident) error { return x.End(victim{s}) }
 
 // victim lets incidents act on the pool: a plan.Victim.
-type victim struct {
-	s   *Pool
-	ctx context.Context
-}
+type victim struct{ s *Pool }
 
 func (v victim) Control(server int, c engine.Control) error {
 	x := v.s.Fleet.Servers()[server]
@@ -90,18 +83,13 @@ func (v victim) SlowMetrics(server int, delay time.Duration) error {
 	return v.s.Fleet.Servers()[server].SlowMetrics(delay)
 }
 
-func (v victim) RestartSidecar(server int) error {
-	now, cancel := context.WithCancel(v.ctx)
-	cancel() // which cuts its requests
-	return v.s.restartSidecar(now, server)
-}
-
+func (v victim) RestartSidecar(server int) error     { return v.s.Pods[server].RestartSidecar() }
 func (v victim) LoseTransfers(server int, stay bool) { v.s.Fleet.LoseTransfers(server, stay) }
 func (v victim) MendTransfers(server int)            { v.s.Fleet.MendTransfers(server) }
-func (v victim) AddServers(index, n int)             { v.s.replicaSets[index].driver().Add(n) }
+func (v victim) AddServers(index, n int)             { v.s.replicaSets[index].run.Load().Add(n) }
 
 func (v victim) Drain(index, pod int, grace machine.Time) {
-	run := v.s.replicaSets[index].driver()
+	run := v.s.replicaSets[index].run.Load()
 	run.Tell(deployment.Evict{Pod: pod, Grace: grace, Replace: run.Scales()})
 }
 

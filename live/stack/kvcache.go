@@ -3,9 +3,7 @@ package stack
 import (
 	"context"
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -15,19 +13,17 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/internal/pause"
+	"github.com/windtunnel/windtunnel/live/cluster"
 	"github.com/windtunnel/windtunnel/live/kvevents"
 	"github.com/windtunnel/windtunnel/live/kvmanager"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/report"
 )
 
-// The ports of KV events and of document 003's KV-Cache Manager.
+// The ports of KV events.
 const (
 	eventsPort = 5557
 	replayPort = 5558 // as in vLLM's own examples
-	// KeptKVEvents and KeptKVManager are the addresses of a manager that is kept up.
-	KeptKVEvents  = "tcp://127.0.0.1:5555"
-	KeptKVManager = "127.0.0.1:8080"
 )
 
 // announcers are the model servers' publishers of KV events.
@@ -81,26 +77,25 @@ func (s *Pool) startKVManager(context.Context) error {
 	if m == nil {
 		return nil
 	}
-	if err := s.findPlaces(); err != nil {
+	o := kvmanager.DefaultOptions()
+	p, err := new(cluster.Addresses).NewPod(&s.Run, "", "kv-cache-manager")
+	if err != nil {
 		return err
 	}
-	o := kvmanager.DefaultOptions()
-	if s.places.own() {
+	p.Fixed = map[int]string{}
+	for at, port := range map[string]int{o.HTTPAddress: m.Port, o.ZMQBind: m.EventsPort} {
+		p.Fixed[cluster.PortOf(at)] = s.o.at(0, port, m.Number, strings.TrimPrefix(at, "tcp://"))
+	}
+	if s.addresses.Own() {
 		o.ReplayPort = replayPort
 	}
-	o.ZMQBind, o.HTTPAddress, o.Index.Hasher, o.Log = "tcp://"+anyPort, anyPort, hasher, s.o.Log
-	if s.o.Keep && m.Number == 0 {
-		o.ZMQBind, o.HTTPAddress = KeptKVEvents, KeptKVManager
-	}
-	o.ZMQBind, o.HTTPAddress = "tcp://"+fixed(m.EventsPort, strings.TrimPrefix(o.ZMQBind, "tcp://")),
-		fixed(m.Port, o.HTTPAddress)
-	o.Index.MaxBlocks = 0 // as many as the servers hold
+	o.Index.Hasher, o.Index.MaxBlocks = hasher, 0 // as many as the servers hold
 	s.kv.understand(hasher)
 	indexed := s.kv.indexed("")
 	o.OnMessage = func(r kvevents.Report) { indexed(report.ManagerIndex, r) }
-	var err error
 	o.Tokenizer = s.pool.Tokens.Tokenizer
-	s.kv.manager, err = kvmanager.Start(o)
+	err = p.StartManager(o)
+	s.kv.manager = p.Manager
 	return err
 }
 
@@ -135,34 +130,21 @@ func (s *Pool) publish(so *modelserver.ServerOptions, index int) {
 		}
 		a := &announcer{all: s.kv, as: kv.Topic{Pod: so.Name, Model: model}}
 		o.OnSend = a.made.note
-		var err error
-		if a.Publisher, err = bindAt(o, endpoint, s.places.own()); err != nil {
-			return nil, err
+		at := func(events, replay int) (err error) {
+			o.Bind, o.Replay = "tcp://"+s.Pods[index].On(events), "tcp://"+s.Pods[index].On(replay)
+			a.Publisher, err = kvevents.NewPublisher(o)
+			return err
+		}
+		if at(eventsPort, replayPort) != nil { // another program may have vLLM's ports on all addresses
+			if err := at(0, 0); err != nil {
+				return nil, err
+			}
 		}
 		s.kv.mu.Lock()
 		s.kv.list[index], s.kv.pods[so.Name], s.kv.pods[endpoint] = a, a, a
 		s.kv.mu.Unlock()
 		return a, nil
 	}
-}
-
-// bindAt binds on a server's address, for events and for replays: on vLLM's ports if the server has an address of its
-// own and they are free, otherwise on any.
-func bindAt(o kvevents.PublisherOptions, endpoint string, own bool) (*kvevents.Publisher, error) {
-	host, _, err := net.SplitHostPort(endpoint)
-	if err != nil {
-		return nil, err
-	}
-	if own {
-		o.Bind, o.Replay = "tcp://"+net.JoinHostPort(host, strconv.Itoa(eventsPort)),
-			"tcp://"+net.JoinHostPort(host, strconv.Itoa(replayPort))
-		if p, err := kvevents.NewPublisher(o); err == nil {
-			return p, nil
-		}
-	}
-	o.Bind = "tcp://" + net.JoinHostPort(host, "0")
-	o.Replay = o.Bind
-	return kvevents.NewPublisher(o)
 }
 
 // eventsOf are the addresses at which an endpoint publishes, for the picker to dial.

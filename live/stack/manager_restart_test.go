@@ -54,7 +54,7 @@ func TestManagerRestarts(t *testing.T) {
 
 			o := kvmanager.DefaultOptions()
 			o.ZMQBind, o.HTTPAddress, o.Index.Hasher, o.Index.MaxBlocks = events, api, kv.Hasher{BlockTokens: 16}, 0
-			if r.places.own() {
+			if r.addresses.Own() {
 				o.ReplayPort = replayPort
 			}
 			again, err := kvmanager.Start(o)
@@ -82,7 +82,7 @@ func TestManagerRestarts(t *testing.T) {
 			}
 			r.until("the union", func() bool {
 				checks := r.askManager(ctx, r.checkKV())
-				return len(checks) == 1 && filled(&checks[0], r.places.own())
+				return len(checks) == 1 && filled(&checks[0], r.addresses.Own())
 			})
 			r.idle()
 		})

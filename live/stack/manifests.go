@@ -64,7 +64,7 @@ func (s *Stack) startManifests(ctx context.Context, pools []Listening) (err erro
 		}
 	}
 	s.followEjected(g)
-	return s.Gateway.Record(s.o.Recorder, s.origin, s.o.Log, false)
+	return s.Gateway.Record(s.o.Recorder, s.Origin, s.o.Log, false)
 }
 
 // followEjected keeps endpoints that Envoy has ejected from the pickers.
@@ -72,10 +72,8 @@ func (s *Stack) followEjected(g *plan.Front) {
 	if !g.Program.Ejects() {
 		return
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	s.unfollow = cancel
-	s.following.Go(func() {
-		s.Gateway.FollowEjected(ctx, s.o.Log, func() bool { return true }, func(now map[string][]string) {
+	s.acts.Go(func() {
+		s.Gateway.FollowEjected(s.life, s.o.Log, func() bool { return true }, func(now map[string][]string) {
 			for key, i := range g.Pools {
 				if err := s.Pools[i].leaveOut(now[key]); err != nil {
 					s.o.Log.Warn("pickers do not know which endpoints are ejected", "error", err)

@@ -15,9 +15,6 @@ import (
 	"github.com/windtunnel/windtunnel/live/epp"
 )
 
-// remembered is how many decisions /debug/decisions shows.
-const remembered = 1000
-
 // Picker is one replica of a pool's endpoint picker. Its configuration may change during the run, and it has its own
 // view of the model servers.
 type Picker struct {
@@ -67,15 +64,16 @@ func (k *Picker) start(extProc, health, metrics string) error {
 	s := k.pool
 	o := epp.StandaloneOptions{
 		PickerOptions: epp.PickerOptions{Config: s.text, ConfigName: s.pool.Picker.File, Seed: k.plan.Seed,
-			AllowExperimental: true, Predictor: s.predicts(), History: remembered, Registry: s.o.Plugins, Log: s.o.Log},
+			Predictor: s.predicts(), Registry: s.o.Plugins},
 		PoolOptions: epp.PoolOptions{PoolName: s.pool.Name},
 		Serving:     epp.Serving{Address: extProc, HealthAddress: health, MetricsAddress: metrics},
 		Picking: epp.PickingOptions{
-			Config: core.Config{Stream: s.streams(k), EmitScores: true, DocumentHeaders: true, Explain: s.o.Explain,
-				Describe: s.o.Describe, Replica: k.replica, Replicas: len(s.pool.Picker.Replicas)},
+			Config: core.Config{Stream: s.streams(k), Explain: s.o.Explain, Describe: s.o.Describe,
+				Replica: k.replica, Replicas: len(s.pool.Picker.Replicas)},
 			Service: k.plan.Service, Hosts: s.hosts().Address, KV: epp.KVOptions{Publisher: s.eventsOf},
 			Scraped: s.o.Scraped},
-		Fill: s.fill, Origin: s.origin}
+		Fill: s.fill}
+	s.Picker(&o)
 	if o.Picking.Made.Replica = k.plan.Told; len(s.plan.Pools) > 1 {
 		o.Picking.Made.Pool = s.pool.Name
 	}
@@ -140,7 +138,6 @@ func (k *Picker) revive() error {
 // streams is the configuration that a picker's streams share.
 func (s *Pool) streams(k *Picker) stream.Config {
 	c := k.plan.Stream
-	c.Recorder, c.Trace = s.o.Recorder, s.o.Trace
 	// Only our own client compares; requests by hand (--keep) leave nothing.
 	ours := s.plan.Load.Requests.Prefix()
 	c.OnMetadata = func(request, metadata string) {

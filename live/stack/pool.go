@@ -5,18 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/internal/child"
 	"github.com/windtunnel/windtunnel/internal/watch"
+	"github.com/windtunnel/windtunnel/live/cluster"
 	"github.com/windtunnel/windtunnel/live/dynamo"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/live/predictor"
 	"github.com/windtunnel/windtunnel/live/serve"
-	"github.com/windtunnel/windtunnel/live/sidecar"
 )
 
 // Pool is one of the scenario's pools: its model servers with their sidecars and frontends, and its endpoint
@@ -27,7 +29,6 @@ type Pool struct {
 	index int // of the pool
 
 	kv      *announcers
-	places  *places
 	command *child.Process // the picker of --epp-command, or nil
 
 	// Pickers are Windtunnel's EPPs, none with an external one.
@@ -42,15 +43,14 @@ type Pool struct {
 	announcer atomic.Pointer[dynamo.Announcer]
 	// Fleet is the simulated model servers, nil with external ones.
 	Fleet *modelserver.Fleet
-	// Sidecars are those before the decode servers of a disaggregated pool.
-	Sidecars       []*sidecar.Sidecar
-	sidecarOptions []sidecar.Options
-	workers        []string // model servers' own addresses behind them
-	replicaSets    []*replicaSet
-	lives          sync.Mutex
-	lived          []bool                         // which servers are or were endpoints; guarded by lives
-	updateEnvoy    func(endpoints []string) error // gives it these endpoints; nil without manifests
-	ejected        []string                       // endpoints that Envoy has ejected; guarded by lives
+	// Pods are those of the simulated model servers, with the sidecars of a disaggregated pool.
+	Pods        []*cluster.Pod
+	addresses   *cluster.Addresses // of the pods
+	replicaSets []*replicaSet
+	lives       sync.Mutex
+	lived       []bool                         // which servers are or were endpoints; guarded by lives
+	updateEnvoy func(endpoints []string) error // gives it these endpoints; nil if it needs none
+	ejected     []string                       // endpoints that Envoy has ejected; guarded by lives
 	// which servers are not endpoints now; guarded by lives, nil if their number is fixed
 	absent []bool
 	// Endpoints are the addresses of the model servers or their sidecars, and Names their names. Servers that only
@@ -59,7 +59,7 @@ type Pool struct {
 }
 
 func (s *Pool) start(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{s.startKVManager, s.startServers, s.startSidecars,
+	for _, step := range []func(context.Context) error{s.place, s.startKVManager, s.startServers, s.startSidecars,
 		s.startFrontend, s.startPredictor, s.startPickers, s.awaitSubscribers} {
 		if err := step(ctx); err != nil {
 			return err
@@ -71,6 +71,30 @@ func (s *Pool) start(ctx context.Context) error {
 // Name identifies the pool in the scenario.
 func (s *Pool) Name() string { return s.pool.Name }
 
+// place gives the pods their addresses: addresses of their own if their ports matter and the scenario has none.
+func (s *Pool) place(context.Context) error {
+	s.addresses = new(cluster.Addresses)
+	x := s.pool
+	if (x.Transfers || x.Lives || plan.ScrapePort(x.Picker.File, x.Picker.Config, s.o.Plugins) != "") &&
+		!slices.ContainsFunc(x.Servers, func(x plan.Server) bool { return x.ListenPort+x.SidecarPort > 0 }) {
+		var taken error
+		if s.addresses, taken = cluster.NewAddresses(plan.PodPort); taken != nil {
+			s.o.Log.Warn(fmt.Sprintf("the pods share 127.0.0.1, on ports of their own instead of %d, %d and %d: %v",
+				plan.PodPort, plan.BehindPort, x.SideChannel, taken))
+		}
+	}
+	for _, x := range x.Servers {
+		p, err := s.addresses.NewPod(&s.Run, "", x.Name)
+		if err != nil {
+			return err
+		}
+		p.Fixed = map[int]string{plan.PodPort: fixed(x.SidecarPort, "")}
+		p.Fixed[x.Port] = fixed(x.ListenPort, "")
+		s.Pods = append(s.Pods, p)
+	}
+	return nil
+}
+
 func (s *Pool) startServers(ctx context.Context) error {
 	if len(s.pool.Endpoints) > 0 {
 		var err error
@@ -78,20 +102,17 @@ func (s *Pool) startServers(ctx context.Context) error {
 		s.Names = s.pool.Endpoints
 		return err
 	}
-	options := modelserver.Options{Seed: s.plan.Seed, Origin: s.origin, Recorder: s.o.Recorder, Logger: s.o.Log}
+	options := modelserver.Options{Seed: s.plan.Seed, Origin: s.Origin, Recorder: s.o.Recorder, Logger: s.o.Log}
 	options.Transfer.Profile, options.Transfer.NIC = s.pool.Link, s.pool.NIC
-	if s.pool.Transfers || s.pool.Lives ||
-		plan.ScrapePort(s.pool.Picker.File, s.pool.Picker.Config, s.o.Plugins) != "" {
-		if err := s.findPlaces(); err != nil {
-			return err
-		}
-	}
 	for i := range s.pool.Servers {
-		so := s.serverOptions(&s.pool.Servers[i])
-		so.Engine.Gaps = s.o.Gaps
-		if s.places != nil {
-			so.Listen, so.ListenAlso, so.SideChannel = s.places.pods[i].server, s.places.pods[i].also,
-				s.places.pods[i].side
+		x := &s.pool.Servers[i]
+		so := s.serverOptions(x)
+		so.Engine.Gaps, so.Listen = s.o.Gaps, s.Pods[i].On(x.Port)
+		if s.pool.Transfers {
+			so.SideChannel = s.Pods[i].On(s.pool.SideChannel)
+		}
+		if x.AlsoPort != 0 && s.addresses.Own() {
+			so.ListenAlso = s.Pods[i].On(x.AlsoPort)
 		}
 		s.publish(&so, i)
 		if s.pool.Frontend != nil {
@@ -130,7 +151,7 @@ func (s *Pool) startServers(ctx context.Context) error {
 func (s *Pool) serverOptions(x *plan.Server) modelserver.ServerOptions {
 	so := modelserver.ServerOptions{PromptTokensDetails: true,
 		APIOptions: modelserver.APIOptions{TimingHeaders: true, StoreResponses: s.pool.StoreResponses},
-		ServingOptions: modelserver.ServingOptions{Listen: fixed(x.ListenPort, ""),
+		ServingOptions: modelserver.ServingOptions{
 			Body:         serve.BodyLimits{Idle: s.pool.Picker.BodyIdle, Total: s.pool.Picker.BodyTotal},
 			MaxBodyBytes: max(modelserver.DefaultMaxBody, int64(s.pool.Picker.MaxBodyBytes)+1<<16)},
 		KVOptions: modelserver.KVOptions{KVRole: x.KVRole},
@@ -172,6 +193,22 @@ func resolve(ctx context.Context, endpoints []string) ([]string, error) {
 	return out, nil
 }
 
+// startPredictor starts the latency predictor, if there is one and a function to fit its trees.
+func (s *Pool) startPredictor(context.Context) (err error) {
+	if p := s.pool.Predictor; p != nil && (!p.Train || s.o.Fit != nil) {
+		s.Predictor, err = s.StartPredictor(p.NewMachine(), s.o.Fit, anyPort, anyPort)
+	}
+	return err
+}
+
+// predicts returns the predictor's addresses for the picker; nil if there is none.
+func (s *Pool) predicts() *picker.PredictorService {
+	if s.Predictor == nil {
+		return nil
+	}
+	return s.pool.Predictor.Service(s.Predictor.PredictionAddresses()[0], s.Predictor.TrainingAddress())
+}
+
 func (s *Pool) stop(ctx context.Context) error {
 	var errs []error
 	for _, r := range s.replicaSets {
@@ -189,13 +226,11 @@ func (s *Pool) stop(ctx context.Context) error {
 	if s.Predictor != nil {
 		errs = append(errs, s.Predictor.Stop(ctx))
 	}
-	errs = append(errs, s.stopFrontend(ctx), s.stopSidecars(ctx))
+	errs = append(errs, s.stopFrontend(ctx), cluster.StopPods(ctx, s.Pods))
 	if s.Fleet != nil {
 		s.Fleet.Stop(ctx)
 	}
 	s.stopKVManager()
-	if s.places != nil {
-		s.places.addresses.Free()
-	}
+	s.addresses.Free()
 	return errors.Join(errs...)
 }

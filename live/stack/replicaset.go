@@ -2,8 +2,7 @@ package stack
 
 import (
 	"context"
-	"path/filepath"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/plan"
@@ -11,19 +10,15 @@ import (
 	"github.com/windtunnel/windtunnel/core/scaling/autoscaler"
 	"github.com/windtunnel/windtunnel/core/scaling/deployment"
 	"github.com/windtunnel/windtunnel/internal/pause"
-	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/replicas"
-	"github.com/windtunnel/windtunnel/live/sidecar"
 )
 
 // replicaSet is the servers of a deployment whose number changes, and the driver that decides how many run.
 type replicaSet struct {
 	of      *Pool
 	d       *plan.Deployment
-	leaving map[int]leaving // pods that finish their requests
-
-	mu  sync.Mutex
-	run *replicas.Driver // nil while the number is fixed
+	leaving map[int]leaving                 // pods that finish their requests
+	run     atomic.Pointer[replicas.Driver] // nil while the number is fixed
 }
 
 // leaving is a server that finishes its requests; cut is how many of them were cut, valid once gone is closed.
@@ -72,28 +67,16 @@ func (s *Pool) everThere(i int) bool {
 	return s.absent == nil || !s.absent[i] || s.lived[i]
 }
 
-// endpointsFileOfEnvoy is the file from which Envoy reads a pool's endpoints if it needs to know when they change; ""
-// if it does not.
-func (s *Pool) endpointsFileOfEnvoy() string {
-	if s.replicaSets == nil || !s.pool.Picker.Asking.FailOpen && s.pool.Picked() {
-		return ""
-	}
-	return filepath.Join(s.Dir, "endpoints-"+s.pool.Name+".yaml")
-}
-
 // follow adds a server to the endpoints of Envoy and the pickers, or removes it: Envoy learns of a new one before a
 // picker may choose it, and forgets one after no picker can.
 func (s *Pool) follow(i int, absent bool) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	update := func() error {
-		if s.updateEnvoy != nil {
-			return s.updateEnvoy(s.ready())
+		if s.updateEnvoy == nil {
+			return nil
 		}
-		if file := s.endpointsFileOfEnvoy(); file != "" {
-			return envoy.WriteEndpoints(file, s.pool.Name, s.ready())
-		}
-		return nil
+		return s.updateEnvoy(s.ready())
 	}
 	s.lives.Lock()
 	s.absent[i], s.lived[i] = absent, true
@@ -152,33 +135,21 @@ func (r *replicaSet) start() {
 			}
 			return out
 		}}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.run = replicas.Start(o)
-}
-
-// driver is nil while the number of servers is fixed.
-func (r *replicaSet) driver() *replicas.Driver {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.run
+	r.run.Store(replicas.Start(o))
 }
 
 // end fixes the number of servers.
 func (r *replicaSet) end() {
-	if run := r.driver(); run != nil {
+	if run := r.run.Load(); run != nil {
 		run.Stop()
-		r.mu.Lock()
-		r.run = nil
-		r.mu.Unlock()
+		r.run.Store(nil)
 	}
 }
 
 func (r *replicaSet) record(e deployment.Effect, cut int) {
 	s, i := r.of, r.d.First+e.Pod
-	if step, details := e.Recorded(r.d.Config.Name, s.Names[i], cut); step != "" && s.o.Recorder != nil {
-		s.o.Recorder.Record(record.Event{Time: s.Now(), Hop: record.Server, Step: step, Endpoint: s.Endpoints[i],
-			Details: details})
+	if step, details := e.Recorded(r.d.Config.Name, s.Names[i], cut); step != "" {
+		s.Happens(record.Event{Hop: record.Server, Step: step, Endpoint: s.Endpoints[i], Details: details})
 	}
 }
 
@@ -219,21 +190,16 @@ func (s *Pool) join(i int) error {
 	if err := s.Fleet.Servers()[i].Join(); err != nil {
 		return err
 	}
-	if i < len(s.Sidecars) {
-		now, cancel := context.WithCancel(context.Background())
-		cancel()
-		return s.restartSidecar(now, i)
+	if s.Pods[i].Sidecar != nil {
+		return s.Pods[i].RestartSidecar()
 	}
 	return nil
 }
 
 // stop lets a server finish its requests.
 func (r *replicaSet) stop(pod int) {
-	s, i, run := r.of, r.d.First+pod, r.driver()
-	var car *sidecar.Sidecar // which may still have to send a decode leg
-	if i < len(s.Sidecars) {
-		car = s.Sidecars[i]
-	}
+	s, i, run := r.of, r.d.First+pod, r.run.Load()
+	car := s.Pods[i].Sidecar // which may still have to send a decode leg
 	killed, kill := context.WithCancel(context.Background())
 	x := leaving{kill, make(chan struct{}), new(int)}
 	r.leaving[pod] = x
@@ -253,8 +219,5 @@ func (r *replicaSet) stop(pod int) {
 
 // scaled records a new number of servers.
 func (r *replicaSet) scaled(e autoscaler.Effect) {
-	if s := r.of; s.o.Recorder != nil {
-		s.o.Recorder.Record(record.Event{Time: s.Now(), Hop: record.Server, Step: record.Scaled,
-			Details: e.Details(r.d.Config.Name)})
-	}
+	r.of.Happens(record.Event{Hop: record.Server, Step: record.Scaled, Details: e.Details(r.d.Config.Name)})
 }

@@ -1,7 +1,6 @@
 package stack
 
 import (
-	"context"
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/record"
@@ -50,7 +49,7 @@ pools:
 		t.Errorf("the other pool's picker picked %d times", n)
 	}
 	crash := planned(t, r.Pools[0], scenario.Incident{What: scenario.Crash})
-	if err := r.Pools[0].happen(context.Background(), crash); err != nil {
+	if err := r.Pools[0].happen(crash); err != nil {
 		t.Fatal(err)
 	}
 	well := 0

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,7 +18,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	core "github.com/windtunnel/windtunnel/core/gateway/bbr"
-	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/record"
@@ -79,7 +79,7 @@ type Options struct {
 	// explains; 0 explains nothing.
 	Explain int
 	// Fit fits the trees of latency predictors; with nil none learns.
-	Fit Fitter
+	Fit cluster.Fitter
 	// Reloaded is called for every change of the picker's configuration during the run, with the reason if it was
 	// refused; may be nil.
 	Reloaded func(file string, err error)
@@ -128,9 +128,9 @@ func (s *run) adminAt() string {
 
 // run is shared by the parts of a stack.
 type run struct {
-	o      Options
-	plan   *plan.Plan
-	origin time.Time
+	o    Options
+	plan *plan.Plan
+	cluster.Run
 	made   sync.Map // request id → metadata that an EPP generated
 	inputs atomic.Pointer[epp.InputLog]
 
@@ -148,9 +148,7 @@ type Stack struct {
 	Binary  envoy.Binary
 	Gateway *cluster.Gateway
 	// Pools are the scenario's, in its order.
-	Pools     []*Pool
-	unfollow  context.CancelFunc // of Envoy's ejections; nil if it ejects no endpoint
-	following sync.WaitGroup
+	Pools []*Pool
 	// Router reads requests' models if there are several pools; otherwise it is nil.
 	Router *bbr.Server
 
@@ -159,7 +157,7 @@ type Stack struct {
 	acting sync.Mutex         // guards the end of life
 	life   context.Context    // ends when Stop begins
 	end    context.CancelFunc // of it
-	acts   sync.WaitGroup     // actions under way
+	acts   sync.WaitGroup     // actions under way, and the following of Envoy's ejections
 }
 
 // Start starts the whole stack. After an error nothing runs, and the error names the directory of the logs.
@@ -188,7 +186,8 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	if o.Origin.IsZero() {
 		o.Origin = time.Now()
 	}
-	s = &Stack{run: &run{o: o, plan: what, origin: o.Origin, Dir: o.Dir}}
+	s = &Stack{run: &run{o: o, plan: what, Run: cluster.Run{Origin: o.Origin, Recorder: o.Recorder, Trace: o.Trace,
+		Log: o.Log}, Dir: o.Dir}}
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	began := time.Now()
 	started := s // a return with an error sets s to nil first
@@ -241,9 +240,6 @@ func checkDescriptors(s *plan.Plan) error {
 	}
 	return envoy.CheckDescriptors(min(s.Load.Concurrency, s.Load.Requests.Requests), http1)
 }
-
-// Now is the run's clock.
-func (s *run) Now() machine.Time { return machine.FromDuration(time.Since(s.origin)) }
 
 // Listening has the addresses of the pickers and the model servers of a pool.
 type Listening struct{ Pickers, Endpoints []string }
@@ -300,9 +296,12 @@ func (s *Stack) startGateway(ctx context.Context) error {
 	}
 	c := GatewayConfig(s.plan, at, router, s.gatewayAt())
 	for i, p := range s.Pools {
-		if file := p.endpointsFileOfEnvoy(); file != "" {
-			c.Pools[i].EndpointsFile = file
+		if p.replicaSets == nil || !p.pool.Picker.Asking.FailOpen && p.pool.Picked() {
+			continue // Envoy sends requests where the pickers say
 		}
+		file := filepath.Join(s.Dir, "endpoints-"+p.pool.Name+".yaml")
+		c.Pools[i].EndpointsFile = file
+		p.updateEnvoy = func(list []string) error { return envoy.WriteEndpoints(file, p.pool.Name, list) }
 	}
 	c.Admin = s.adminAt()
 	if s.o.Envoy != nil {
@@ -312,7 +311,7 @@ func (s *Stack) startGateway(ctx context.Context) error {
 	if s.Gateway, err = cluster.StartGateway(ctx, s.Binary, c, s.Dir); err != nil {
 		return err
 	}
-	return s.Gateway.Record(s.o.Recorder, s.origin, s.o.Log, false)
+	return s.Gateway.Record(s.o.Recorder, s.Origin, s.o.Log, false)
 }
 
 // Load sends the scenario's workload and returns when every request has ended.
@@ -375,10 +374,6 @@ func (s *Stack) gatewayEnded() error {
 func (s *Stack) stop(ctx context.Context) error {
 	s.endActs()
 	var errs []error
-	if s.unfollow != nil {
-		s.unfollow()
-		s.following.Wait()
-	}
 	errs = append(errs, s.Gateway.Stop(ctx))
 	if s.Router != nil {
 		s.Router.Stop(ctx)

@@ -78,12 +78,16 @@ func (u *Up) Addresses() *Addresses {
 	}
 	for _, p := range sorted(u.pods) {
 		ports := map[string]string{}
-		for _, places := range []map[int]string{p.beside, p.at} {
+		for _, places := range []map[int]string{p.Beside, p.At} {
 			for n, at := range places {
 				ports[strconv.Itoa(n)] = at
 			}
 		}
-		a.Pods = append(a.Pods, PodAddress{p.Name(), p.Workload.Namespace, string(p.Role), p.model, ports, p.sidecar})
+		x := PodAddress{p.PodName, p.PodNamespace, string(p.Role), p.model, ports, ""}
+		if p.Sidecar != nil {
+			x.Sidecar = p.Sidecar.Addr()
+		}
+		a.Pods = append(a.Pods, x)
 	}
 	a.Scaled = u.scaledWorkloads()
 	return a

@@ -294,8 +294,9 @@ func TestUndone(t *testing.T) {
 	}
 	pickers, files := fmt.Sprint(endpoints()), file()
 	to := plan.Compile(s, plan.Options{Options: gateway.Options{Supply: true}, OwnAddresses: r.Up.addresses.Own()})
-	c := &change{u: r.Up, to: to, running: newRunning(), wide: true}
-	if err := c.start(t.Context()); err != nil {
+	c := r.newChange(to)
+	c.wide = true
+	if err := errors.Join(c.read(), c.start(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Envoy.Set(t.Context(), c.configuration(c.both())); err != nil {
@@ -322,7 +323,7 @@ func TestUndone(t *testing.T) {
 		}
 	}
 	r.draining.Wait()
-	for _, at := range c.started.pods[0].at {
+	for _, at := range c.started.pods[0].At {
 		if conn, err := net.Dial("tcp", at); err == nil {
 			conn.Close()
 			t.Errorf("%s still listens", at)

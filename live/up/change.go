@@ -8,12 +8,19 @@ import (
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/gateway/upstream"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/live/bbr"
+	"github.com/windtunnel/windtunnel/live/cluster"
 	"github.com/windtunnel/windtunnel/live/envoy"
+	"github.com/windtunnel/windtunnel/live/epp"
 )
+
+// routed limits the request bodies of a body-based router. The real router has no limit.
+var routed = stream.Config{MaxBodyBytes: 32 << 20, BodyIdle: 60 * machine.Second, BodyTotal: 300 * machine.Second}
 
 // running holds the pods, pickers and routers that execute a Cluster, by their keys there.
 type running struct {
@@ -39,15 +46,75 @@ type change struct {
 	to *plan.Cluster
 	running
 	started, gone parts
-	wide          bool // Envoy has both the new and the old state
+	options       map[*plan.PoolPicker]epp.StandaloneOptions // of the pools' pickers
+	wide          bool                                       // Envoy has both the new and the old state
+}
+
+func (u *Up) newChange(to *plan.Cluster) *change {
+	return &change{u: u, to: to, running: newRunning(), options: map[*plan.PoolPicker]epp.StandaloneOptions{}}
 }
 
 // inForce is the change that has nothing to start or to stop.
 func (u *Up) inForce() *change { return &change{u: u, to: u.applied, running: u.running} }
 
+// diff returns what becomes of the pods whose model servers are to send their KV events to these addresses.
+func (c *change) diff(events func(p *pod) string) plan.Change[plan.Pod] {
+	var had []plan.Pod
+	for _, p := range sorted(c.u.pods) {
+		had = append(had, p.running())
+	}
+	now := slices.Clone(c.to.Pods)
+	for i := range now {
+		if p := c.u.pods[now[i].Key()]; p != nil {
+			now[i].Events = events(p)
+		}
+	}
+	return plan.Diff(had, now)
+}
+
+// read reads every command line, environment and configuration that the change starts a program with, and starts
+// nothing. Its error, an *InvalidError, lists all mistakes, each with its container.
+func (c *change) read() error {
+	var errs []error
+	for _, x := range c.diff(func(p *pod) string { return p.Events }).Start {
+		_, err := c.new(x)
+		errs = append(errs, err)
+	}
+	for _, x := range c.to.Pools {
+		o, err := c.u.pickerOptions(x)
+		if err == nil {
+			_, err = epp.BuildPicker(&o.PickerOptions)
+		}
+		c.options[x], errs = o, append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return &InvalidError{err}
+	}
+	return nil
+}
+
+// new returns a pod that the change starts. It reads the pod once.
+func (c *change) new(x plan.Pod) (p *pod, err error) {
+	at := slices.IndexFunc(c.started.pods, func(p *pod) bool { return p.Key() == x.Key() })
+	if at >= 0 {
+		return c.started.pods[at], nil
+	}
+	if p, err = c.u.readPod(c.to.Objects, x); p.processes != nil {
+		c.started.pods = append(c.started.pods, p)
+	}
+	return p, err
+}
+
+// drop gives up a change that has only been read.
+func (c *change) drop() {
+	for _, p := range c.started.pods {
+		_ = p.Stop(context.Background()) // nothing of it runs
+	}
+}
+
 // start starts the new pods and pickers, and keeps the others.
 func (c *change) start(ctx context.Context) error {
-	if err := c.startPods(ctx, true); err != nil {
+	if err := c.startPods(ctx, c.diff(func(p *pod) string { return p.Events }), true); err != nil {
 		return err
 	}
 	c.u.services.Store(&services{c.to.Objects, c.list(), nil})
@@ -55,7 +122,7 @@ func (c *change) start(ctx context.Context) error {
 		return err
 	}
 	c.serve() // model servers send events to managers and pickers
-	if err := c.startPods(ctx, false); err != nil {
+	if err := c.startPods(ctx, c.diff(c.u.eventsOf), false); err != nil {
 		return err
 	}
 	c.serve()
@@ -63,81 +130,79 @@ func (c *change) start(ctx context.Context) error {
 		return err
 	}
 	for _, p := range c.started.pods {
-		if err := c.u.startSidecar(c.to.Objects, p); err != nil {
+		if err := p.startSidecar(); err != nil {
 			return err
 		}
 	}
 	if err := c.u.writeEndpoints(c.list()); err != nil {
 		return err
 	}
-	return c.startRouters()
+	return c.startRouters(ctx)
 }
 
 // serve puts the Services' endpoints in force.
-func (c *change) serve() {
-	c.u.services.Store(&services{c.to.Objects, c.list(), c.pickers})
-	c.u.starting = c.pods
-}
+func (c *change) serve() { c.u.services.Store(&services{c.to.Objects, c.list(), c.pickers}) }
 
-// startPods starts the new KV-Cache Managers, or all other new pods.
-func (c *change) startPods(ctx context.Context, managers bool) error {
-	other := func(p plan.Pod) bool { return (p.Role == gateway.RoleKVManager) != managers }
-	var had []plan.Pod
-	for _, p := range sorted(c.u.pods) {
-		had = append(had, p.running())
-	}
-	now := slices.DeleteFunc(slices.Clone(c.to.Pods), other)
-	for i := range now {
-		if p := c.u.pods[now[i].Key()]; p != nil && !managers {
-			now[i].Events = c.u.eventsOf(p)
-		}
-	}
-	d := plan.Diff(slices.DeleteFunc(had, other), now)
-	for _, x := range d.Keep {
-		kept := *c.u.pods[x.Key()]
-		kept.Pod = x
-		c.pods[x.Key()] = &kept
-	}
-	for _, x := range d.Stop {
-		c.gone.pods = append(c.gone.pods, c.u.pods[x.Key()])
-	}
-	for _, x := range d.Start {
-		p, err := c.u.startPod(c.to.Objects, x)
-		if err != nil {
-			return err
-		}
-		c.started.pods, c.pods[x.Key()] = append(c.started.pods, p), p
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-	}
-	return nil
-}
-
-// startPickers starts the new pickers, and gives the others their configurations.
-func (c *change) startPickers(ctx context.Context) error {
-	d := plan.Diff(c.u.applied.Pickers, c.to.Pickers)
+// carry keeps, stops and starts processes by their keys: was has those that run, and now gets those that run then.
+func carry[P interface{ Key() string }, X any](ctx context.Context, d plan.Change[P], was, now map[string]X,
+	keep func(P, X) (X, error), start func(P) (X, error)) (started, gone []X, err error) {
 	for _, p := range d.Keep {
-		was := c.u.pickers[p.Key()]
-		c.pickers[p.Key()] = &poolPicker{p, was.server, was.may}
-		if err := was.configure(p.PoolPicker); err != nil {
-			return &InvalidError{err}
+		if now[p.Key()], err = keep(p, was[p.Key()]); err != nil {
+			return nil, nil, err
 		}
 	}
 	for _, p := range d.Stop {
-		c.gone.pickers = append(c.gone.pickers, c.u.pickers[p.Key()])
+		gone = append(gone, was[p.Key()])
 	}
 	for _, p := range d.Start {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		x, err := c.u.startPicker(p)
+		x, err := start(p)
 		if err != nil {
-			return err
+			return started, gone, err
 		}
-		c.started.pickers, c.pickers[p.Key()] = append(c.started.pickers, x), x
+		started, now[p.Key()] = append(started, x), x
+		if err := ctx.Err(); err != nil {
+			return started, gone, err
+		}
 	}
-	return nil
+	return started, gone, nil
+}
+
+// startPods carries out what becomes of KV-Cache Managers, or of all other pods.
+func (c *change) startPods(ctx context.Context, d plan.Change[plan.Pod], managers bool) error {
+	for _, list := range []*[]plan.Pod{&d.Start, &d.Keep, &d.Stop} {
+		*list = slices.DeleteFunc(*list,
+			func(x plan.Pod) bool { return (x.Role == gateway.RoleKVManager) != managers })
+	}
+	_, gone, err := carry(ctx, d, c.u.pods, c.pods, func(x plan.Pod, was *pod) (*pod, error) {
+		kept := *was
+		kept.Pod = x
+		return &kept, nil
+	}, func(x plan.Pod) (*pod, error) {
+		p, err := c.new(x)
+		if err == nil {
+			err = p.start()
+		}
+		return p, err
+	})
+	c.gone.pods = append(c.gone.pods, gone...)
+	return err
+}
+
+// startPickers starts the new pickers, and gives the others their configurations.
+func (c *change) startPickers(ctx context.Context) (err error) {
+	c.started.pickers, c.gone.pickers, err = carry(ctx, plan.Diff(c.u.applied.Pickers, c.to.Pickers), c.u.pickers,
+		c.pickers, func(p plan.PickerPod, was *poolPicker) (*poolPicker, error) {
+			return &poolPicker{p, was.server, was.may}, was.configure(p.PoolPicker)
+		}, func(p plan.PickerPod) (*poolPicker, error) { return c.u.startPicker(p, c.options[p.PoolPicker]) })
+	return err
+}
+
+// startRouters starts the new body-based routers and keeps the others.
+func (c *change) startRouters(ctx context.Context) (err error) {
+	c.started.routers, c.gone.routers, err = carry(ctx, plan.Diff(c.u.applied.Routers, c.to.Routers), c.u.routers,
+		c.routers, func(_ plan.RouterPod, was *bbr.Server) (*bbr.Server, error) { return was, nil },
+		func(r plan.RouterPod) (*bbr.Server, error) { return cluster.StartRouter(r.Router, routed, c.u.Now) })
+	return err
 }
 
 // undo puts the last good state in force again and stops the new parts. Its error lists what it could not undo, and
@@ -227,4 +292,22 @@ func (c *change) configuration(pods []*pod) envoy.Dynamic {
 		}
 	}
 	return d
+}
+
+// processors returns the body-based routers as ext_proc servers for Envoy.
+func (c *change) processors() map[string]envoy.Processor {
+	out := map[string]envoy.Processor{}
+	for _, r := range c.to.Routers {
+		p := out[r.BodyRouter.Key]
+		p.Addresses = append(p.Addresses, c.routers[r.Key()].Addr())
+		out[r.BodyRouter.Key] = p
+	}
+	return out
+}
+
+// route gives the body-based routers the routes of the objects in force. Envoy already has those routes.
+func (u *Up) route() {
+	for _, r := range u.applied.Routers {
+		u.routers[r.Key()].Route(r.Router)
+	}
 }

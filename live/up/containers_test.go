@@ -2,6 +2,7 @@ package up
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -12,9 +13,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	core "github.com/windtunnel/windtunnel/core/epp/predictor"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/eventually"
+	"github.com/windtunnel/windtunnel/live/cluster"
 	"github.com/windtunnel/windtunnel/live/epp"
-	"github.com/windtunnel/windtunnel/live/predictor"
 	"github.com/windtunnel/windtunnel/live/sidecar"
 )
 
@@ -138,8 +140,12 @@ plugins:
 schedulingProfiles:
 - {name: default, plugins: [{pluginRef: latency-scorer}, {pluginRef: max-score-picker}]}
 `
-	var predicting *predictor.Server
-	objective := ""
+	objective, closed, events := "", false, &kept{}
+	t.Cleanup(func() {
+		if !closed {
+			t.Error("the library still runs")
+		}
+	})
 	r := bringWith(t, Options{
 		Objects: objectsOf(t, oneGateway()+servers("a", 1, "")+leadTo("/v1", pool("a"))+
 			pickerWith("a", config, containers)),
@@ -148,17 +154,18 @@ schedulingProfiles:
 				Prediction: []string{"http://localhost:8001"}, Poll: machine.Second}
 			return o, nil
 		},
-		Predictor: func(env func(string) (string, bool)) (StartPredictor, error) {
+		Predictor: func(env func(string) (string, bool)) (core.Options, error) {
 			objective, _ = env("LATENCY_OBJECTIVE_TYPE")
-			return func(_ context.Context, training string, prediction []string) ([]string, func(context.Context),
-				error) {
-				s, err := predictor.Start(predictor.Options{Training: training, Prediction: prediction,
-					Machine: core.New(core.DefaultOptions(), nil)})
-				predicting = s
-				return append([]string{s.TrainingAddress()}, s.PredictionAddresses()...),
-					func(ctx context.Context) { _ = s.Stop(ctx) }, err
-			}, nil
+			o := core.DefaultOptions()
+			o.Interval, o.MinSamples = 10*machine.Millisecond, 1
+			return o, nil
 		},
+		Trainer: func(context.Context) (cluster.Fitter, func()) {
+			return func(_ context.Context, f core.Fit) core.Fitted {
+				return core.Fitted{Number: f.Number, Err: errors.New("no library")}
+			}, func() { closed = true }
+		},
+		Recorder: events,
 	})
 	if objective != "quantile" {
 		t.Errorf("the training server's objective is %q", objective)
@@ -169,7 +176,13 @@ schedulingProfiles:
 		if a.status != http.StatusOK {
 			t.Fatalf("%d %s", a.status, a.body)
 		}
-		st := predicting.Status()
+		st := r.pods["Deployment/default/epp-a/0"].Predictor.Status()
 		return st.Train[0]+st.Test[0] > 0
+	})
+	eventually.Is(t, "the record has a training", func() bool {
+		events.mu.Lock()
+		defer events.mu.Unlock()
+		return slices.ContainsFunc(events.events,
+			func(e record.Event) bool { return e.Step == record.PredictorTrained })
 	})
 }

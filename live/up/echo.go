@@ -24,7 +24,6 @@ import (
 // If the value ends with @ and a pod's name, only that pod obeys.
 type echo struct {
 	namespace, pod string
-	at             []string // its listening addresses
 	serving        serve.Group
 	log            *slog.Logger
 	failed         *lru.Cache[string, int] // counts of failed attempts, by uuid
@@ -49,26 +48,27 @@ type echoed struct {
 // maxDelay limits the delay that a request may ask for.
 const maxDelay = time.Minute
 
-func startEcho(namespace, pod string, addresses []string, log *slog.Logger) (*echo, error) {
-	e := &echo{namespace: namespace, pod: pod, serving: serve.Group{Log: log}, log: log}
+// startStandIn starts an echo at all ports of the pod.
+func (u *Up) startStandIn(p *pod) error {
+	e := &echo{namespace: p.PodNamespace, pod: p.PodName, serving: serve.Group{Log: u.Log}, log: u.Log}
 	e.failed, _ = lru.New[string, int](maxFailed) // fails only for sizes below 1
-	for _, at := range addresses {
-		server := serve.Pages(http.HandlerFunc(e.answer), log)
+	p.Stops(e.stop)
+	for _, n := range p.Ports {
+		server := serve.Pages(http.HandlerFunc(e.answer), u.Log)
 		server.Protocols = new(http.Protocols)
 		server.Protocols.SetHTTP1(true)
 		server.Protocols.SetUnencryptedHTTP2(true)
-		at, err := e.serving.Serve("pod "+pod, at, server)
+		at, err := e.serving.Serve("pod "+p.PodName, p.On(n), server)
 		if err != nil {
-			e.stop(context.Background())
-			return nil, err
+			return err
 		}
-		e.at = append(e.at, at)
+		p.At[n] = at
 	}
-	return e, nil
+	return nil
 }
 
 func (e *echo) answer(w http.ResponseWriter, r *http.Request) {
-	port := portOf(r.Context().Value(http.LocalAddrContextKey).(net.Addr).String())
+	_, port, _ := net.SplitHostPort(r.Context().Value(http.LocalAddrContextKey).(net.Addr).String())
 	e.log.Debug("pod answers", "namespace", e.namespace, "pod", e.pod, "path", r.RequestURI)
 	size, err := io.Copy(io.Discard, r.Body)
 	if err != nil { // before the body's end, only this error shows that the client left
@@ -129,7 +129,7 @@ func (e *echo) fails(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-func (e *echo) stop(ctx context.Context) {
-	_ = e.serving.Stop(ctx) // an error of closing an unused server
-	e.serving.Wait()
+func (e *echo) stop(ctx context.Context) error {
+	defer e.serving.Wait()
+	return e.serving.Stop(ctx)
 }

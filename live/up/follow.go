@@ -14,6 +14,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/plan"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/manifests"
 	"github.com/windtunnel/windtunnel/internal/watch"
@@ -31,6 +32,9 @@ type Manifests struct {
 	mu     sync.Mutex
 	edited []string // paths edited since the last reading
 }
+
+// Load reads the objects of files and directories ("-" is the input). The error lists every mistake in them.
+func Load(paths []string, input io.Reader) (*gateway.Set, error) { return manifests.Load(paths, input) }
 
 // Open watches for edits until Close. Input from a pipe does not change.
 func Open(paths []string, input io.Reader, log *slog.Logger) (*Manifests, error) {
@@ -110,14 +114,29 @@ func (u *Up) Follow(ctx context.Context, m *Manifests, told func(at string, err 
 	}
 }
 
+// edited records the outcome of an edit.
+func (u *Up) edited(file string, err error) {
+	e := record.Event{Hop: record.Envoy, Step: record.ConfigApplied, Details: record.Details{record.D("file", file)}}
+	if err != nil {
+		e.Step, e.Details = record.ConfigRefused, append(e.Details, record.D("reason", err.Error()))
+	}
+	u.Happens(e)
+}
+
 // Dry returns the Cluster that Start would bring up with these Options. The mistakes of its Program are all those that
 // Start refuses before it listens anywhere.
 func Dry(s *gateway.Set, o Options) (*plan.Cluster, error) {
 	c := plan.Compile(s, plan.Options{Options: gateway.Options{Supply: true}})
 	p := c.Program
 	o.Note = func(text string) { p.Notes = append(p.Notes, text) }
-	u := &Up{o: o, log: discard, noted: map[string]bool{}, addresses: &cluster.Addresses{}}
-	p.Mistakes = errors.Join(p.Mistakes, u.check(c))
+	u := &Up{o: o, Run: cluster.Run{Log: discard}, noted: map[string]bool{}, applied: new(plan.Cluster),
+		addresses: new(cluster.Addresses)}
+	one := *c
+	one.Pods = slices.CompactFunc(slices.Clone(c.Pods),
+		func(a, b plan.Pod) bool { return a.Workload == b.Workload })
+	x := u.newChange(&one)
+	p.Mistakes = errors.Join(p.Mistakes, x.read())
+	x.drop()
 	return c, refused(c)
 }
 

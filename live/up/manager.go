@@ -1,7 +1,6 @@
 package up
 
 import (
-	"context"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
@@ -17,7 +16,7 @@ func (u *Up) eventsOf(p *pod) string {
 	x := u.services.Load()
 	all := strings.Split(p.sends, ",") // several managers, separated by commas
 	for i, one := range all {
-		switch at, named := x.listeners(p.Workload.Namespace, one); {
+		switch at, named := x.listeners(p.PodNamespace, one); {
 		case len(at) > 0:
 			all[i] = "tcp://" + at[p.Replica%len(at)]
 		case named:
@@ -28,41 +27,18 @@ func (u *Up) eventsOf(p *pod) string {
 }
 
 // readManager reads the environment of a KV-Cache Manager, with document 003's variables.
-func (u *Up) readManager(p *pod, c *gateway.Container) (kvmanager.Options, error) {
-	o := kvmanager.DefaultOptions()
-	args, env, err := started(c, p)
+func (u *Up) readManager(p *pod, c *gateway.Container) (start func() error, err error) {
+	x, err := c.Process(p.here())
 	if err != nil {
-		return o, err
+		return nil, err
 	}
-	if err := o.FromEnv(env.lookup); err != nil {
-		return o, &InvalidError{err}
+	o := kvmanager.DefaultOptions()
+	if err := o.FromEnv(lookup(x.Env)); err != nil {
+		return nil, err
 	}
-	if len(args) > 0 {
+	if len(x.Args) > 0 {
 		u.note(p.Workload.Where(c) + ": its command line has no effect: a KV-Cache Manager goes by its " +
 			"environment")
 	}
-	return o, nil
-}
-
-// startManager starts the pod's KV-Cache Manager.
-func (u *Up) startManager(p *pod, c *gateway.Container) error {
-	o, err := u.readManager(p, c)
-	if err != nil {
-		return err
-	}
-	asked, told := atoi(portOf(o.HTTPAddress)), atoi(portOf(strings.TrimPrefix(o.ZMQBind, "tcp://")))
-	o.HTTPAddress, o.Log = u.addresses.On(p.ip, asked), u.log
-	if o.ZMQBind != "" {
-		o.ZMQBind = "tcp://" + u.addresses.On(p.ip, told)
-	}
-	m, err := kvmanager.Start(o)
-	if err != nil {
-		return err
-	}
-	p.stops = append(p.stops, func(ctx context.Context) { _ = m.Stop(ctx) }) // no client uses it any more
-	p.at[asked] = m.HTTPAddress()
-	if o.ZMQBind != "" {
-		p.at[told] = strings.TrimPrefix(m.ZMQEndpoint(), "tcp://")
-	}
-	return nil
+	return func() error { return p.StartManager(o) }, nil
 }

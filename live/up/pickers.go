@@ -30,23 +30,22 @@ type poolPicker struct {
 // configuration come from the manifests.
 func (u *Up) pickerOptions(x *plan.PoolPicker) (o epp.StandaloneOptions, err error) {
 	if x.Container != nil && u.o.Picker != nil {
-		at := x.Workload.Where(x.Container)
-		args, env, err := flagsOf(x.Container, planned(x.Workload))
-		if err != nil {
-			return o, fmt.Errorf("%s: %w", at, err)
+		args, env, err := flagsOf(x.Container, gateway.Place{Name: x.Workload.PodName(0),
+			Namespace: x.Workload.Namespace, IP: "127.0.0.1"})
+		if err == nil {
+			o, err = u.o.Picker(without(args, "config-file", "config-text"), env)
 		}
-		if o, err = u.o.Picker(without(args, "config-file", "config-text"), env.lookup); err != nil {
-			return o, &InvalidError{fmt.Errorf("%s: %w", at, err)}
+		if err != nil {
+			return o, fmt.Errorf("%s: %w", x.Workload.Where(x.Container), err)
 		}
 	}
 	o.PoolName, o.Namespace, o.Objects, o.Selector, o.TargetPorts = x.Backend.Name, x.Backend.Namespace, "", nil, nil
 	o.Address, o.HealthAddress, o.MetricsAddress = cluster.AnyPort, cluster.AnyPort, cluster.AnyPort
 	o.Secure, o.CertPath = false, ""
-	o.Origin, o.AllowExperimental, o.History, o.Log = u.origin, true, remembered, u.log
+	u.Picker(&o)
 	k := &o.Picking
-	k.Stream.Recorder, k.Stream.Trace, k.Explain = u.o.Recorder, u.o.Trace, record.Explained(u.o.Recorder)
-	k.DocumentHeaders, k.ExplainHeaders, k.EmitScores = true, true, true
-	k.Hosts, k.KV.Sockets = u.address(x.Backend.Namespace, x.Workload), &kvevents.Sockets{Local: true}
+	k.Explain, k.ExplainHeaders = record.Explained(u.Recorder), true
+	k.Hosts = u.address(x.Backend.Namespace, x.Workload)
 	o.Config, o.ConfigName, o.ClientHeaders = x.Config, x.File, x.ClientLimits()
 	return o, nil
 }
@@ -67,13 +66,10 @@ func without(args []string, flags ...string) (out []string) {
 }
 
 // startPicker starts a replica of a pool's picker.
-func (u *Up) startPicker(p plan.PickerPod) (*poolPicker, error) {
-	o, err := u.pickerOptions(p.PoolPicker)
-	if err != nil {
-		return nil, err
-	}
+func (u *Up) startPicker(p plan.PickerPod, o epp.StandaloneOptions) (_ *poolPicker, err error) {
 	x := &poolPicker{PickerPod: p, may: new(atomic.Pointer[objects.Selection])}
 	x.may.Store(new(objects.Selection))
+	o.Picking.KV.Sockets = &kvevents.Sockets{Local: true}
 	o.Fill = func(k *epp.Picking) error { k.Apply(*x.may.Load(), false); return nil }
 	if x.server, err = epp.StartStandalone(o); err != nil {
 		return nil, &InvalidError{err}
@@ -83,7 +79,10 @@ func (u *Up) startPicker(p plan.PickerPod) (*poolPicker, error) {
 
 // configure gives the picker another configuration.
 func (x *poolPicker) configure(p *plan.PoolPicker) error {
-	return epp.Reload([]*epp.Standalone{x.server}, p.File, p.Config)
+	if err := epp.Reload([]*epp.Standalone{x.server}, p.File, p.Config); err != nil {
+		return &InvalidError{err}
+	}
+	return nil
 }
 
 // endpointsOf returns a pool's endpoints: the ports of its pods that run here, and the external ones in the objects.
@@ -97,12 +96,12 @@ func (u *Up) endpointsOf(s *gateway.Set, p *objects.Pool, pods []*pod) objects.S
 		}
 		served := false
 		for i, port := range p.Ports {
-			at, ok := x.at[port]
+			at, ok := x.At[port]
 			if !ok {
 				continue
 			}
 			served = true
-			e, err := cluster.NewEndpoint(p.Namespace, core.RankName(x.Name(), i), at, p.Roles(w.Pods))
+			e, err := cluster.NewEndpoint(p.Namespace, core.RankName(x.PodName, i), at, p.Roles(w.Pods))
 			if e.Rank = i; err == nil {
 				here = append(here, e)
 			}
@@ -121,7 +120,7 @@ func (u *Up) endpointsOf(s *gateway.Set, p *objects.Pool, pods []*pod) objects.S
 }
 
 func portsOf(x *pod) string {
-	numbers := slices.Sorted(maps.Keys(x.at))
+	numbers := slices.Sorted(maps.Keys(x.At))
 	if len(numbers) == 0 {
 		return "no port"
 	}
@@ -147,7 +146,7 @@ func serviceEndpoints(s *gateway.Set, b *gateway.Backend, pods []*pod) []string 
 		if b.Port.TargetName != "" {
 			number, _ = x.Workload.Port(b.Port.TargetName)
 		}
-		if at := x.place(number); at != "" {
+		if at := x.Place(number); at != "" {
 			out = append(out, at)
 		}
 	}

@@ -1,35 +1,34 @@
 package up
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"maps"
-	"net"
-	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
 	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/live/cluster"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/live/modelserver/dropin"
 )
 
-// pod is a pod that runs.
+type processes = cluster.Pod
+
+// pod is a pod of a workload, with what its containers' command lines say.
 type pod struct {
 	plan.Pod
-	number int // number of its address in the block of addresses
-	ip     netip.Addr
-	// at holds the listening addresses of its ports, by the ports' numbers.
-	at map[int]string
-	// beside holds the listening addresses of the pod's render servers and latency predictor, by their ports' numbers.
-	beside map[int]string
+	*processes
+	// starts start the programs of its containers but for the sidecar, and startSidecar that one.
+	starts       []func() error
+	startSidecar func() error
 	// also is an additional port where its model server answers scrapers, or 0.
 	also  int
 	model string
@@ -38,88 +37,84 @@ type pod struct {
 	killed bool
 	// blockBytes is the size of a KV block of its model server.
 	blockBytes int64
-	// sidecar is the one of these addresses where the routing sidecar listens, or "".
-	sidecar string
 	// sends is the address in its command line to which its model server sends KV events. It is "" if the server sends
 	// none, or binds.
 	sends string
-	stops []func(context.Context)
 }
 
 // running returns the pod with all ports on which it listens.
 func (p *pod) running() plan.Pod {
 	out := p.Pod
-	out.Ports = append(slices.AppendSeq(slices.Collect(maps.Keys(p.at)), maps.Keys(p.beside)), p.also)
+	out.Ports = append(slices.AppendSeq(slices.Collect(maps.Keys(p.At)), maps.Keys(p.Beside)), p.also)
 	return out
 }
 
-// place returns the pod's listening address for a port, or "".
-func (p *pod) place(port int) string { return cmp.Or(p.at[port], p.beside[port]) }
-
-// startPod starts a pod. An error names the container at fault; after an error nothing is left running.
-func (u *Up) startPod(s *gateway.Set, x plan.Pod) (p *pod, err error) {
-	w, c := x.Workload, x.Container
-	p = &pod{Pod: x, at: map[int]string{}, beside: map[int]string{}}
-	if p.number, p.ip, err = u.addresses.Take(); err != nil {
-		return nil, err
+// readPod reads the command lines and environments of a pod's containers. The error names every container at fault.
+func (u *Up) readPod(s *gateway.Set, x plan.Pod) (p *pod, err error) {
+	w := x.Workload
+	p = &pod{Pod: x, startSidecar: func() error { return nil }}
+	if p.processes, err = u.addresses.NewPod(&u.Run, w.Namespace, x.Name()); err != nil {
+		return p, err
 	}
-	defer func() {
+	var errs []error
+	add := func(c *gateway.Container, start func() error, err error) func() error {
 		if err != nil {
-			err = fmt.Errorf("%s: %w", w.Where(c), err)
-			u.stopPod(context.Background(), p)
+			errs = append(errs, fmt.Errorf("%s: %w", w.Where(c), err))
 		}
-	}()
-	switch x.Role {
-	case gateway.RoleServer:
-		err = u.startServer(s, p)
-	case gateway.RoleKVManager:
-		err = u.startManager(p, c)
-	case gateway.RoleOther, gateway.RoleProxy:
-		err = u.startStandIn(p)
-	}
-	for k := range w.Containers {
-		if x := &w.Containers[k]; err == nil && x.Role() == gateway.RoleRenderer {
-			c, err = x, u.startRenderer(s, p, x)
+		return func() error {
+			if err := start(); err != nil {
+				return fmt.Errorf("%s: %w", w.Where(c), err)
+			}
+			return nil
 		}
 	}
-	if x := predictorOf(w); err == nil && x != nil {
-		c, err = x, u.startPredictor(p, x)
+	for _, x := range x.Programs {
+		start, err := func() error { return u.startStandIn(p) }, error(nil)
+		switch x.Role {
+		case gateway.RoleServer, gateway.RoleRenderer:
+			start, err = u.readServer(s, p, x.Container)
+		case gateway.RoleKVManager:
+			start, err = u.readManager(p, x.Container)
+		case gateway.RolePredictor:
+			start, err = u.readPredictor(p, x)
+		}
+		p.starts = append(p.starts, add(x.Container, start, err))
 	}
-	return p, err
+	if c := w.With(gateway.RoleSidecar); c != nil && u.o.Sidecar != nil && errs == nil {
+		start, err := u.readSidecar(p, c)
+		p.startSidecar = add(c, start, err)
+	}
+	return p, errors.Join(errs...)
 }
 
-// startStandIn starts a server that echoes each request.
-func (u *Up) startStandIn(p *pod) error {
-	var addresses []string
-	for _, n := range p.Ports {
-		addresses = append(addresses, u.addresses.On(p.ip, n))
+// start starts the programs of the pod's containers but for its sidecar.
+func (p *pod) start() error {
+	for _, start := range p.starts {
+		if err := start(); err != nil {
+			return err
+		}
 	}
-	e, err := startEcho(p.Workload.Namespace, p.Name(), addresses, u.log)
-	if err != nil {
-		return err
-	}
-	for k, n := range p.Ports {
-		p.at[n] = e.at[k]
-	}
-	p.stops = append(p.stops, e.stop)
 	return nil
 }
 
-// readServer returns the command line of a model server or render server, and its servers' options.
-func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.Result, modelserver.Options, error) {
-	var o modelserver.Options
-	args, env, err := started(c, p)
+// readServer reads the command line of a model server or render server.
+//
+// A model server also answers at the first of the pod's ports that the command line does not name. A render server
+// publishes nothing and has no flow events.
+func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (start func() error, err error) {
+	x, err := c.Process(p.here())
 	if err != nil {
-		return nil, o, err
+		return nil, err
 	}
-	args = append(args, "--host", p.ip.String())
+	where := p.Workload.Where(c)
+	args := append(x.Args, "--host", p.IP.String())
 	if c.Simulator() {
 		args = append(args, "--profile", string(dropin.ProfileSim))
 	}
 	if version := hardware.ImageVersion(c.Image); version != "" {
 		args = append(args, "--vllm-version", version)
 	}
-	r, err := dropin.ParseIn(args, env.lookup, func(path string, most int64) ([]byte, string, error) {
+	r, err := dropin.ParseIn(args, lookup(x.Env), func(path string, most int64) ([]byte, string, error) {
 		text, from, found := s.Mounted(p.Workload, c, path)
 		if found && int64(len(text)) <= most {
 			return []byte(text), from, nil
@@ -132,119 +127,108 @@ func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (*dropin.R
 		return raw, path, err
 	})
 	if err != nil {
-		return nil, o, &InvalidError{err}
+		return nil, err
 	}
 	for _, note := range r.Notes {
-		u.note(p.Workload.Where(c) + ": " + note)
+		u.note(where + ": " + note)
 	}
 	if len(r.Ignored) > 0 {
-		u.note(p.Workload.Where(c) + ": flags without effect: " + strings.Join(r.Ignored, ", "))
+		u.note(where + ": flags without effect: " + strings.Join(r.Ignored, ", "))
 	}
 	r.RestartOOM = true
-	if o, err = r.Fleet(); err != nil {
-		return nil, o, &InvalidError{err}
+	o, err := r.Fleet()
+	if err != nil {
+		return nil, err
 	}
-	o.Logger, o.Origin, o.Recorder = u.log, u.origin, u.o.Recorder
+	o.Logger, o.Origin = u.Log, u.Origin
 	for i := range o.Servers {
 		x := &o.Servers[i]
-		x.Name, x.PodName, x.PodNamespace = p.Name(), p.Name(), p.Workload.Namespace
-		x.Listen = u.addresses.On(p.ip, r.Port+i)
-		if c.Role() == gateway.RoleRenderer {
-			x.OutOfMemory = nil // a render server loads no weights
-		}
+		x.Name, x.PodName, x.PodNamespace, x.Listen = p.PodName, p.PodName, p.PodNamespace, p.On(r.Port+i)
 	}
-	if why := o.Servers[0].OutOfMemory; why != nil {
-		p.killed = true
-		u.note(fmt.Sprintf("%s: OOMKilled, again and again, so its pods are no endpoints: %v",
-			p.Workload.Where(c), why))
-	}
-	return r, o, nil
-}
-
-// startServer starts the pod's model server with its own command line. The server also answers at the first of the
-// pod's ports that the command line does not name.
-func (u *Up) startServer(s *gateway.Set, p *pod) error {
-	c := p.Container
-	r, options, err := u.readServer(s, p, c)
-	if err != nil {
-		return err
-	}
-	if r.KVEvents != nil && r.KVEvents.Connect {
-		p.sends = r.KVEvents.Endpoint
-	}
-	if p.Events = u.eventsOf(p); p.Events != "" {
-		r.KVEvents.Endpoint = p.Events
-	}
-	p.model, p.blockBytes = options.Servers[0].Models[0], options.Servers[0].Engine.BlockBytes()
-	for _, port := range p.Ports {
-		if port >= r.Port && port < r.Port+len(options.Servers) {
-			continue
-		}
-		p.also, options.Servers[0].ListenAlso = port, u.addresses.On(p.ip, port)
-		break
-	}
-	if r.KVEvents != nil && !r.KVEvents.Connect && !u.addresses.Own() {
-		u.note(p.Workload.Where(c) + ": no KV events: this machine has one loopback address, and pods meet on " +
-			"their ports")
+	at, renders := p.At, c.Role() == gateway.RoleRenderer
+	if renders {
+		at, o.Servers[0].OutOfMemory = p.Beside, nil // it loads no weights
 	} else {
-		r.Publish(&options)
+		o.Recorder = u.Recorder
+		u.readModelServer(p, where, r, &o)
 	}
-	return p.serve(r.Port, options, p.at)
-}
-
-// startRenderer starts a render server of the pod. It publishes nothing and has no flow events.
-func (u *Up) startRenderer(s *gateway.Set, p *pod, c *gateway.Container) error {
-	r, options, err := u.readServer(s, p, c)
-	if err != nil {
-		return err
-	}
-	options.Recorder = nil
-	return p.serve(r.Port, options, p.beside)
-}
-
-// serve starts servers and adds their listening addresses to at. The first server's port number is port; the others'
-// follow it.
-func (p *pod) serve(port int, o modelserver.Options, at map[int]string) error {
 	fleet, err := modelserver.New(o)
 	if err != nil {
+		return nil, err
+	}
+	p.Stops(func(ctx context.Context) error { fleet.Stop(ctx); return nil })
+	for i := range o.Servers {
+		at[r.Port+i] = o.Servers[i].Listen
+	}
+	return func() error {
+		if !renders && p.sends != "" {
+			p.Events = u.eventsOf(p)
+			r.KVEvents.Endpoint = p.Events
+		}
+		err := fleet.Start(context.Background())
+		for i, address := range fleet.Addresses() {
+			at[r.Port+i] = address
+		}
 		return err
+	}, nil
+}
+
+// readModelServer reads what a pod's model server has and its render servers have not.
+func (u *Up) readModelServer(p *pod, where string, r *dropin.Result, o *modelserver.Options) {
+	first := &o.Servers[0]
+	if why := first.OutOfMemory; why != nil {
+		p.killed = true
+		u.note(fmt.Sprintf("%s: OOMKilled, again and again, so its pods are no endpoints: %v", where, why))
 	}
-	p.stops = append(p.stops, fleet.Stop)
-	if err := fleet.Start(context.Background()); err != nil {
-		return err
+	p.model, p.blockBytes = first.Models[0], first.Engine.BlockBytes()
+	for _, port := range p.Ports {
+		if port < r.Port || port >= r.Port+len(o.Servers) {
+			p.also, first.ListenAlso = port, p.On(port)
+			break
+		}
 	}
-	for i, address := range fleet.Addresses() {
-		at[port+i] = address
+	switch {
+	case r.KVEvents == nil:
+	case r.KVEvents.Connect:
+		p.sends = r.KVEvents.Endpoint
+		r.Publish(o)
+	case u.addresses.Own():
+		r.Publish(o)
+	default:
+		u.note(where + ": no KV events: this machine has one loopback address, and pods meet on their ports")
 	}
-	return nil
+}
+
+// here returns the pod as its containers' environments show it.
+func (p *pod) here() gateway.Place {
+	return gateway.Place{Name: p.PodName, Namespace: p.PodNamespace, IP: p.IP.String()}
+}
+
+// lookup returns os.LookupEnv for a container's environment.
+func lookup(env map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		v, ok := env[name]
+		return v, ok
+	}
 }
 
 // flagsOf returns the arguments that a container's program starts with, without the program itself. It leaves out empty
 // arguments, except for those that are a flag's value.
-func flagsOf(c *gateway.Container, p *pod) (args []string, env environ, err error) {
-	line, env, err := started(c, p)
-	for i, arg := range line {
-		value := i > 0 && strings.HasPrefix(line[i-1], "-") && !strings.Contains(line[i-1], "=")
+func flagsOf(c *gateway.Container, at gateway.Place) (args []string, env func(string) (string, bool), err error) {
+	x, err := c.Process(at)
+	for i, arg := range x.Args {
+		value := i > 0 && strings.HasPrefix(x.Args[i-1], "-") && !strings.Contains(x.Args[i-1], "=")
 		if i == 0 && !strings.HasPrefix(arg, "-") || arg == "" && !value {
 			continue
 		}
 		args = append(args, arg)
 	}
-	return args, env, err
+	return args, lookup(x.Env), err
 }
 
-// stopPod stops a pod. Its requests may finish until ctx ends.
-func (u *Up) stopPod(ctx context.Context, p *pod) {
-	for _, stop := range slices.Backward(p.stops) {
-		stop(ctx)
-	}
-	u.addresses.Return(p.number)
-}
-
-// portOf returns the port in an address.
-func portOf(address string) string {
-	_, port, _ := net.SplitHostPort(address)
-	return port
+func atoi(text string) int {
+	n, _ := strconv.Atoi(text)
+	return n
 }
 
 // discard drops all log lines.

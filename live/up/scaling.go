@@ -77,7 +77,7 @@ func (u *Up) scales(rules map[string]*plan.Scaling) {
 		u.scaled[key] = x
 		// Apply handles Drained, and makes sure that no client uses a pod when it stops.
 		x.run = replicas.Start(replicas.Options{Scaler: &config, Happens: x.happens, Scaled: x.decided,
-			Pickers: x.pickers, Servers: x.servers, Log: u.log,
+			Pickers: x.pickers, Servers: x.servers, Log: u.Log,
 			Deployment: deployment.New(
 				deployment.Config{Name: key, Places: 2 * autoscaler.MaxReplicas, Replicas: r.Workload.Replicas,
 					Startup: startup, Grace: 2 * machine.FromDuration(drained)})})
@@ -111,7 +111,7 @@ func (x *scaled) decided(e autoscaler.Effect) {
 		return
 	}
 	x.last = time.Now()
-	x.u.record(record.Event{Hop: record.Server, Step: record.Scaled, Details: e.Details(x.rule.Workload.Name)})
+	x.u.Happens(record.Event{Hop: record.Server, Step: record.Scaled, Details: e.Details(x.rule.Workload.Name)})
 	x.tell("%s %s scales it from %d to %d replicas: %s", x.rule.Kind, x.rule.Name, e.From, e.To, e.Why)
 }
 
@@ -180,15 +180,15 @@ func (x *scaled) servers() (out []replicas.Target) {
 			continue
 		}
 		var at []string
-		for _, port := range slices.Sorted(maps.Keys(p.at)) {
-			if p.at[port] != p.sidecar {
-				at = append(at, p.at[port])
+		for _, port := range slices.Sorted(maps.Keys(p.At)) {
+			if p.Sidecar == nil || p.At[port] != p.Sidecar.Addr() {
+				at = append(at, p.At[port])
 			}
 		}
 		for i, address := range at { // each data-parallel rank has its own page
-			t := replicas.Target{Name: p.Name(), Address: address}
+			t := replicas.Target{Name: p.PodName, Address: address}
 			if len(at) > 1 {
-				t.Name = fmt.Sprintf("%s-rank-%d", p.Name(), i)
+				t.Name = fmt.Sprintf("%s-rank-%d", p.PodName, i)
 			}
 			out = append(out, t)
 		}

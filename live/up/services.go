@@ -31,10 +31,10 @@ func (u *Up) address(namespace string, w *gateway.Workload) func(hostPort string
 		host, port, _ := net.SplitHostPort(hostPort)
 		if ip, err := netip.ParseAddr(host); w != nil && (host == "localhost" || err == nil && ip.IsLoopback()) {
 			i := slices.IndexFunc(x.pods, func(p *pod) bool {
-				return p.Workload.Key() == w.Key() && p.place(atoi(port)) != ""
+				return p.Workload.Key() == w.Key() && p.Place(atoi(port)) != ""
 			})
 			if i >= 0 {
-				return x.pods[i].place(atoi(port))
+				return x.pods[i].Place(atoi(port))
 			}
 		}
 		if at := service(x.s, x.pods, namespace, hostPort); at != hostPort {

@@ -249,7 +249,7 @@ func (w *statusWriter) pool(ctx context.Context, s *gateway.Set, p *objects.Pool
 	if w.pools[key] == nil {
 		w.pools[key] = &gateway.PoolWatch{}
 	}
-	x := w.pools[key].Asked(machine.FromDuration(time.Since(w.u.origin)), says)
+	x := w.pools[key].Asked(machine.FromDuration(time.Since(w.u.Origin)), says)
 	status := map[string]any{"totalPods": x.Total, "availablePods": x.Available, "unhealthyPods": x.Total - x.Available,
 		"conditions": w.dated("InferencePool "+key, []gateway.Condition{x.Ready})}
 	if x.Metrics != nil {
@@ -266,7 +266,7 @@ func (w *statusWriter) ask(ctx context.Context, e *picker.Endpoint) (says gatewa
 	}
 	resp, err := w.client.Do(req)
 	if err != nil {
-		w.u.log.Debug("a pod does not say how it is", slog.String("endpoint", e.HostPort()), slog.Any("error", err))
+		w.u.Log.Debug("a pod does not say how it is", slog.String("endpoint", e.HostPort()), slog.Any("error", err))
 		return says
 	}
 	defer resp.Body.Close()

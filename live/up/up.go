@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/epp/predictor"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/record"
@@ -28,8 +29,6 @@ import (
 
 const (
 	lockPort = 8000 // locks a block of addresses; held while the block is in use
-	// remembered is the number of latest decisions that a picker reports.
-	remembered = 1000
 	// lag is how long Envoy's workers may still use the old configuration after Envoy has acknowledged a new one.
 	// Without the wait, a worker's next request could meet a connection that a stopped pod has closed.
 	lag = 300 * time.Millisecond
@@ -62,8 +61,10 @@ type Options struct {
 	Sidecar func(args []string, env func(string) (string, bool)) (sidecar.Options, error)
 	// Picker parses an endpoint picker's command line and environment, without its configuration; nil accepts no flags.
 	Picker func(args []string, env func(string) (string, bool)) (epp.StandaloneOptions, error)
-	// Predictor reads the environment of a latency predictor; nil leaves predictors out.
-	Predictor func(env func(string) (string, bool)) (StartPredictor, error)
+	// Predictor reads the environment of a latency predictor; nil leaves predictors out. Trainer returns a predictor's
+	// Fitter, nil if it learns nothing, and a function that ends it.
+	Predictor func(env func(string) (string, bool)) (predictor.Options, error)
+	Trainer   func(ctx context.Context) (fit cluster.Fitter, stop func())
 	// Recorder receives the flow events of Envoy, endpoint pickers, sidecars and model servers, and the events of pods
 	// that come and go and of edits; nil records nothing.
 	Recorder record.Recorder
@@ -82,17 +83,11 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// StartPredictor starts a latency predictor's training server and prediction servers at these addresses. It returns
-// their listening addresses, in this order, and a function that stops them.
-type StartPredictor func(ctx context.Context, training string, prediction []string) (at []string,
-	stop func(context.Context), err error)
-
 // Up is a running set of manifests.
 type Up struct {
-	o      Options
-	log    *slog.Logger
-	origin time.Time
-	noted  map[string]bool
+	o Options
+	cluster.Run
+	noted map[string]bool
 
 	// Envoy is the gateway. Binary is its program.
 	Envoy  *cluster.Gateway
@@ -102,8 +97,7 @@ type Up struct {
 
 	applying sync.Mutex // one change at a time
 	applied  *plan.Cluster
-	running                  // what executes it
-	starting map[string]*pod // pods of the change in progress
+	running  // what executes it
 	certs    map[string][2][]byte
 	ejected  map[string][]string // endpoints by their clusters' names
 	scaled   map[string]*scaled  // by their workloads' keys
@@ -141,7 +135,9 @@ func (e *InvalidError) Unwrap() error { return e.Err }
 
 // Start brings everything up. After an error nothing is left running.
 func Start(ctx context.Context, o Options) (u *Up, err error) {
-	u = &Up{o: o, log: cmp.Or(o.Log, discard), origin: cmp.Or(o.Origin, time.Now()), noted: map[string]bool{},
+	u = &Up{o: o, noted: map[string]bool{},
+		Run: cluster.Run{Origin: cmp.Or(o.Origin, time.Now()), Recorder: o.Recorder, Trace: o.Trace,
+			Log: cmp.Or(o.Log, discard)},
 		applied: new(plan.Cluster), running: newRunning(),
 		certs: map[string][2][]byte{}, scaled: map[string]*scaled{},
 		listeners: listeners{hosts: map[string]netip.Addr{}, listen: map[string]string{}}}
@@ -159,7 +155,7 @@ func Start(ctx context.Context, o Options) (u *Up, err error) {
 			_ = started.Stop(context.Background()) // the caller returns the first error
 		}
 	}()
-	if u.Binary, err = envoy.Find(ctx, envoy.FindOptions{Path: o.EnvoyPath, Log: u.log, Tell: u.o.Tell}); err != nil {
+	if u.Binary, err = envoy.Find(ctx, envoy.FindOptions{Path: o.EnvoyPath, Log: u.Log, Tell: u.o.Tell}); err != nil {
 		return nil, err
 	}
 	began := time.Now()
@@ -173,7 +169,7 @@ func Start(ctx context.Context, o Options) (u *Up, err error) {
 	if err = u.Apply(ctx, o.Objects); err != nil {
 		return nil, err
 	}
-	if err = u.Envoy.Record(o.Recorder, u.origin, u.log, true); err != nil {
+	if err = u.Envoy.Record(u.Recorder, u.Origin, u.Log, true); err != nil {
 		return nil, err
 	}
 	u.watching.Go(func() { u.followEjections(u.life) })
@@ -222,12 +218,11 @@ func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 	for _, text := range to.Program.Notes {
 		u.note(text)
 	}
-	if s != u.applied.Objects { // not other replicas of the same objects
-		if err := u.check(to); err != nil {
-			return err
-		}
+	next := u.newChange(to)
+	if err := next.read(); err != nil {
+		next.drop()
+		return err
 	}
-	next := &change{u: u, to: to, running: newRunning()}
 	defer func() {
 		if u.owing = err != nil && ctx.Err() != nil; err != nil {
 			err = errors.Join(err, next.undo(ctx))
@@ -269,6 +264,32 @@ func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 	return nil
 }
 
+// followEjections withholds endpoints that Envoy has ejected from the pickers, and returns them once Envoy does, until
+// ctx ends.
+func (u *Up) followEjections(ctx context.Context) {
+	u.Envoy.FollowEjected(ctx, u.Log, func() bool {
+		u.applying.Lock()
+		defer u.applying.Unlock()
+		return u.applied.Program != nil && u.applied.Program.Ejects()
+	}, func(now map[string][]string) {
+		u.applying.Lock()
+		defer u.applying.Unlock()
+		u.ejected = now
+		u.inForce().tellPickers()
+	})
+}
+
+// lives records that a model server comes or goes, once for each of its addresses.
+func (u *Up) lives(step record.Step, p *pod) {
+	if p.model == "" {
+		return
+	}
+	for _, at := range p.At {
+		u.Happens(record.Event{Hop: record.Server, Step: step, Endpoint: at,
+			Details: record.Details{record.D("name", p.PodName), record.D("deployment", p.Workload.Name)}})
+	}
+}
+
 // retire stops parts that no client uses any more, once they have answered their requests. It calls left for each pod
 // that has stopped.
 func (u *Up) retire(x parts, left func(p *pod)) {
@@ -286,7 +307,7 @@ func (u *Up) retire(x parts, left func(p *pod)) {
 			r.Stop(ctx)
 		}
 		for _, p := range x.pods {
-			u.stopPod(ctx, p)
+			_ = p.Stop(ctx) // no client uses it any more
 			left(p)
 		}
 	})
@@ -381,7 +402,7 @@ func (u *Up) Stop(ctx context.Context) error {
 		x.Stop(ctx)
 	}
 	for _, p := range sorted(u.pods) {
-		u.stopPod(ctx, p)
+		_ = p.Stop(ctx) // requests that are left are cut
 	}
 	u.draining.Wait()
 	u.addresses.Free()

@@ -6,11 +6,14 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/epp/picker/config"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/eventually"
 	"github.com/windtunnel/windtunnel/live/sidecar"
 )
@@ -89,6 +92,79 @@ func TestCrashedWorkerIsNoCandidate(t *testing.T) {
 	}
 	engine("restart")
 	eventually.Is(t, "the worker to be back", is(2))
+}
+
+// kept keeps the events of a run.
+type kept struct {
+	mu     sync.Mutex
+	events []record.Event
+}
+
+func (k *kept) Record(e record.Event) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.events = append(k.events, e)
+}
+
+// Sidecars time their events from the beginning of the run, as all parts do, and not from their own start.
+func TestSidecarsShareTheClock(t *testing.T) {
+	t.Parallel()
+	events := &kept{}
+	r := bringWith(t, Options{
+		Objects: objectsOf(t, oneGateway()+decodeWorkers+
+			leadTo("/v1", dict{"group": "serving.kserve.io", "kind": "InferencePool", "name": "one"})),
+		Sidecar: sidecarOf, Recorder: events, Origin: time.Now().Add(-time.Hour)})
+	if a := r.post(r.url(80)+"/v1/completions", `{"model":"m","prompt":"hi","max_tokens":1}`, "Content-Type",
+		"application/json"); a.status != http.StatusOK {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	events.mu.Lock()
+	defer events.mu.Unlock()
+	sidecars := 0
+	for _, e := range events.events {
+		if e.Time < machine.FromDuration(time.Hour) {
+			t.Errorf("%s %s at %v, expected an hour or more after the run's beginning", e.Hop, e.Step,
+				e.Time.Duration())
+		}
+		if e.Hop == record.Sidecar {
+			sidecars++
+		}
+	}
+	if sidecars == 0 {
+		t.Errorf("no sidecar recorded anything among %d events", len(events.events))
+	}
+}
+
+// An edit lists the mistakes of every container that it starts, and reads no container of a pod that stays.
+func TestEditReadsWhatItStarts(t *testing.T) {
+	t.Parallel()
+	pods, reads := oneGateway()+decodeWorkers+
+		leadTo("/v1", dict{"group": "serving.kserve.io", "kind": "InferencePool", "name": "one"}), 0
+	r := bringWith(t, Options{Objects: objectsOf(t, pods),
+		Sidecar: func(args []string, env func(string) (string, bool)) (sidecar.Options, error) {
+			reads++
+			return sidecarOf(args, env)
+		}})
+	if reads != 2 {
+		t.Errorf("the start of 2 pods read %d sidecars", reads)
+	}
+	before := r.Addresses().Pods
+	if err := r.Apply(t.Context(), objectsOf(t, pods+servers("a", 1, ""))); err != nil {
+		t.Fatal(err)
+	}
+	bad := strings.Replace(decodeWorkers, "--port=8001]", "--port=none]", 1)
+	bad = strings.ReplaceAll(strings.ReplaceAll(bad, "name: one", "name: two"), "app: one", "app: two")
+	wrong := strings.Replace(servers("b", 1, ""), "args: [", "args: [--max-num-seqs=many, ", 1)
+	err := r.Apply(t.Context(), objectsOf(t, pods+bad+wrong))
+	for _, want := range []string{"container vllm: --port", "--max-num-seqs"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; expected %q in it", err, want)
+		}
+	}
+	if after := r.Addresses().Pods; reads != 2 || len(after) != 3 ||
+		!slices.ContainsFunc(after, func(p PodAddress) bool { return p.Sidecar == before[0].Sidecar }) {
+		t.Errorf("edits read %d sidecars of pods that stay: %v, then %v", reads-2, before, after)
+	}
 }
 
 // A model server without a sidecar answers where the pool's scraper asks it, as in live and virtual runs

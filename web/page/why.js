@@ -65,7 +65,7 @@ function Moved({ told }) {
     <div class="scroll" tabindex="0" role="region" aria-label="Endpoints"><table><thead><tr><th scope="col">endpoint</th><th scope="col" class="number">recorded</th><th scope="col" class="number">what if</th><th scope="col" class="number">moved away</th></tr></thead>
       <tbody>${(told.endpoints || []).map((x) => html`<tr><th scope="row">${x.endpoint}</th><td class="number">${thousands(x.recorded)}</td><td class="number">${thousands(x.other)}</td><td class="number">${thousands(x.moved)}</td></tr>`)}</tbody></table></div>
     ${(told.notes || []).map((n) => html`<p class="quiet">${n}</p>`)}
-    ${(told.requests || []).length > 0 && html`<h3>Of the last ${thousands(told.last)} decisions ${thousands(told.requests.length)} would differ</h3><ul class="plain chips">${told.requests.slice(0, 60).map((r) => html`<li><a href=${"#request/" + encodeURIComponent(r.request)}>${label(r.request)}</a> <small>${r.from} → ${r.to}</small></li>`)}</ul>`}
+    ${(told.requests || []).length > 0 && html`<h3>The latest of these requests</h3><ul class="plain chips">${told.requests.slice(-60).reverse().map((r) => html`<li><a href=${"#request/" + encodeURIComponent(r.request)}>${label(r.request)}</a> <small title=${r.why}>${r.prefillTo || r.prefillFrom ? "prefill " + (r.prefillFrom || "none") + " → " + (r.prefillTo || "none") : (r.from || "refused") + " → " + (r.to || "refused")}</small></li>`)}</ul>`}
   </div>`;
 }
 

@@ -18,9 +18,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/live/cluster"
 	"github.com/windtunnel/windtunnel/live/predictor"
 	"github.com/windtunnel/windtunnel/live/serve"
-	"github.com/windtunnel/windtunnel/live/up"
 )
 
 // Predictor runs the latency predictor alone. It reads the real servers' environment variables; flags take precedence.
@@ -74,7 +74,7 @@ Environment, with the default values:
 
 // Run serves until an interruption.
 func (c *Predictor) Run(o *console.Console) error {
-	opts, err := predictorOptions(o.Env)
+	opts, err := PredictorOptions(o.Env)
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
@@ -109,7 +109,7 @@ func (c *Predictor) Run(o *console.Console) error {
 			return err
 		}
 		defer t.Close()
-		po.Fit = func(ctx context.Context, f core.Fit) core.Fitted { return t.Fit(ctx, f) }
+		po.Fit = t.Fit
 	}
 	s, err := predictor.Start(po)
 	if err != nil {
@@ -141,8 +141,8 @@ func (c *Predictor) addresses(o *console.Console) (training string, predictions 
 	return training, predictions, err
 }
 
-// predictorOptions returns the defaults, changed by the environment.
-func predictorOptions(env func(string) (string, bool)) (core.Options, error) {
+// PredictorOptions returns a latency predictor's defaults, changed by the environment.
+func PredictorOptions(env func(string) (string, bool)) (core.Options, error) {
 	o := core.DefaultOptions()
 	float := func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }
 	boolean := func(s string) (bool, error) { return strconv.ParseBool(strings.ToLower(s)) }
@@ -253,34 +253,16 @@ func predictorService(env func(string) (string, bool)) (*picker.PredictorService
 		Poll: poll}, nil
 }
 
-// PredictorOptions reads the environment of a latency predictor's containers. Where this machine lacks the library that
-// fits models, the predictor takes samples, says so and learns nothing.
-func PredictorOptions(o *console.Console) func(env func(string) (string, bool)) (up.StartPredictor, error) {
-	return func(env func(string) (string, bool)) (up.StartPredictor, error) {
-		opts, err := predictorOptions(env)
+// UpTrainer returns a function that returns what fits the trees of the predictors of manifests, and ends it. Where this
+// machine lacks the library that fits models, a predictor takes samples, says so and learns nothing.
+func UpTrainer(o *console.Console) func(ctx context.Context) (fit cluster.Fitter, stop func()) {
+	return func(ctx context.Context) (cluster.Fitter, func()) {
+		t, err := Trainer(ctx, o)
 		if err != nil {
-			return nil, err
+			fmt.Fprintf(o.Stderr, "windtunnel: the latency predictor learns nothing: %v\n", err)
+			return nil, func() {}
 		}
-		return func(ctx context.Context, training string, prediction []string) ([]string, func(context.Context),
-			error) {
-			po := predictor.Options{Training: training, Prediction: prediction, Machine: core.New(opts, nil)}
-			trainer, err := Trainer(ctx, o)
-			if err != nil {
-				fmt.Fprintf(o.Stderr, "windtunnel: the latency predictor learns nothing: %v\n", err)
-			} else {
-				po.Fit = trainer.Fit
-			}
-			s, err := predictor.Start(po)
-			if err != nil {
-				return nil, nil, err
-			}
-			return append([]string{s.TrainingAddress()}, s.PredictionAddresses()...), func(ctx context.Context) {
-				_ = s.Stop(ctx) // of closing what nobody asks any more
-				if trainer != nil {
-					trainer.Close()
-				}
-			}, nil
-		}, nil
+		return t.Fit, t.Close
 	}
 }
 

@@ -90,7 +90,8 @@ func TestDocumentedCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"x.ndjson.gz", "run.ndjson.gz", "sim.ndjson.gz", "yesterday.ndjson.gz"} {
-		if code := run([]string{"sim", "--record", name, "-n", "9"}, testOutside(&bytes.Buffer{})); code != 0 {
+		args := []string{"sim", "examples/kv-aware.yaml", "--record", name, "-n", "9"}
+		if code := run(args, testOutside(&bytes.Buffer{})); code != 0 {
 			t.Fatalf("%s cannot be made: exit code %d", name, code)
 		}
 	}

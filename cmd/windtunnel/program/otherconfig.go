@@ -2,35 +2,22 @@ package program
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"text/tabwriter"
 
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
-	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/epp/whatif"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/recording"
+	"github.com/windtunnel/windtunnel/report/terminal"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
 )
-
-// moves is the result of replay --config.
-type moves struct {
-	Config string `json:"config"`
-	inputlog.Moves
-	Endpoints []inputlog.MovedEndpoint `json:"endpoints"`
-	Reasons   []inputlog.MovedReason   `json:"reasons"`
-	Scores    []inputlog.MovedScore    `json:"scores"`
-	Notes     []string                 `json:"notes,omitempty"`
-	// Lost counts lines that are missing in the recording.
-	Lost int64 `json:"lost,omitempty"`
-	// First is the first decision for which the recorded configuration itself now decides differently.
-	First *inputlog.Difference `json:"first,omitempty"`
-}
 
 // otherConfig makes another configuration decide about every recorded request.
 func (c *replayCmd) otherConfig(o *outside) error {
@@ -38,21 +25,19 @@ func (c *replayCmd) otherConfig(o *outside) error {
 	if err != nil {
 		return err
 	}
-	m := moves{Config: c.Config}
-	other.Look = m.Look
-	p := &inputlog.Player{Registry: plugins.Builtin(), Others: []*inputlog.Other{other}}
-	if err := eachInput(o, c.Files, p.Line); err != nil {
+	a, err := whatif.Ask(func(each func([]byte) error) error { return eachInput(o, c.Files, each) },
+		whatif.Question{Every: true, Config: other.Config, Name: other.Name, Most: mostMoved})
+	if err != nil {
 		return recording.InputError(err)
 	}
-	if m.Decisions == 0 {
+	if a.Decisions == 0 {
 		return exit.Errorf(exit.Input, "%s has no decision that another configuration could be asked about", c.Files[0])
 	}
-	m.Endpoints, m.Reasons, m.Scores, m.Notes, m.Lost, m.First = m.Moves.Endpoints(), m.Moves.Reasons(),
-		m.Moves.Scores(), other.Notes, p.Lost, p.First
+	a.Config = c.Config
 	if c.Output == "json" {
-		return writeJSON(o.Stdout, m)
+		return writeJSON(o.Stdout, a)
 	}
-	return m.write(o.Stdout)
+	return writeMoves(o, a)
 }
 
 // onward sends the recorded requests in virtual time to the model servers of a scenario.
@@ -109,11 +94,16 @@ func readOther(file string) (*inputlog.Other, error) {
 	return &inputlog.Other{Config: string(text), Name: file}, nil
 }
 
-func (m *moves) write(out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "%s would have sent %d of %d requests (%s) elsewhere; each decision is made alone, after the "+
-		"recorded ones\n",
-		m.Config, m.Moved, m.Decisions, percent(m.Moved, m.Decisions))
+// mostMoved is how many of the latest moved requests replay --config lists as JSON, and mostShown how many as text.
+const mostMoved, mostShown = 100_000, 20
+
+// writeMoves prints the answer for people, the verdict first.
+func writeMoves(o *outside, m *whatif.Answer) error {
+	fmt.Fprintln(o.Out(), terminal.Paint(o.Color()).Bold(terminal.Wrap(fmt.Sprintf("%s would have sent %d of %d "+
+		"requests (%s) elsewhere", terminal.Printable(m.Config), m.Moved, m.Decisions, percent(m.Moved, m.Decisions)),
+		0, o.Columns)))
+	w := tabwriter.NewWriter(o.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "each decision is made alone, after the recorded ones")
 	for _, x := range []struct {
 		n    int
 		what string
@@ -139,6 +129,15 @@ func (m *moves) write(out io.Writer) error {
 	}
 	for _, s := range m.Scores {
 		fmt.Fprintf(w, "%s\t%d\t%.4f\t%.4f\n", s.Scorer, s.Compared, s.Mean, s.Largest)
+	}
+	if n := len(m.Requests); n > 0 {
+		fmt.Fprintln(w, "\nrequest, and why: by how much a scorer prefers the other endpoint, recorded → other")
+		for _, x := range m.Requests[:min(n, mostShown)] {
+			fmt.Fprintln(w, terminal.Wrap(record.Label(x.Request)+"  "+x.Text(), 4, o.Columns))
+		}
+		if n > mostShown {
+			fmt.Fprintf(w, "and %s more (--output json)\n", terminal.Thousands(n-mostShown))
+		}
 	}
 	if len(m.Notes) > 0 || m.Lost > 0 || m.First != nil {
 		fmt.Fprintln(w)

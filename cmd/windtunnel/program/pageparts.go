@@ -62,8 +62,10 @@ func partState(ctx context.Context, st *stack.Stack, s *scenario.Scenario, id st
 		}
 		var text strings.Builder
 		for _, p := range st.Pools {
-			for i, x := range p.Sidecars {
-				fmt.Fprintf(&text, "# %s\n%s\n", p.Names[i], strings.Join(x.Flags(), "\n"))
+			for _, x := range p.Pods {
+				if x.Sidecar != nil {
+					fmt.Fprintf(&text, "# %s\n%s\n", x.PodName, strings.Join(x.Sidecar.Flags(), "\n"))
+				}
 			}
 		}
 		for _, x := range st.Addresses().Servers {

@@ -34,12 +34,22 @@ func (s textOrJSON) show(o *outside, e *picker.Explanation) error {
 	if err := e.WriteTable(&table, o.Columns); err != nil {
 		return err
 	}
+	paint, first := terminal.Paint(o.Color()), true
 	for line := range strings.Lines(table.String()) {
-		line = strings.TrimSuffix(line, "\n")
-		if o.Columns > 0 && len(strings.TrimRight(line, " ")) > o.Columns {
+		line = terminal.Printable(strings.TrimRight(line, " \n"))
+		if o.Columns > 0 && terminal.Columns(line) > o.Columns {
 			line = terminal.Wrap(line, 4, o.Columns)
 		}
-		if _, err := fmt.Fprintln(o.Stdout, line); err != nil {
+		switch {
+		case first && e.Error != "":
+			line = paint.Red(line)
+		case first:
+			line = paint.Bold(line)
+		case strings.HasSuffix(line, "<- picked"):
+			line = paint.Green(line)
+		}
+		first = false
+		if _, err := fmt.Fprintln(o.Out(), line); err != nil {
 			return err
 		}
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/parts"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/spans"
 	"github.com/windtunnel/windtunnel/core/gateway"
-	core "github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/rundir"
@@ -97,9 +96,9 @@ func (c *upCmd) Run(o *outside) (err error) {
 	ctx, stop := o.Context()
 	defer stop()
 	note := func(text string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", text) }
-	options := up.Options{Objects: set, EnvoyPath: c.EnvoyPath, Dir: dir.Path, Host: host, Note: note, Tell: note,
-		Log: c.log(o), Sidecar: parts.SidecarOptions(o), Picker: parts.PickerOptions(o),
-		Predictor: parts.PredictorOptions(o)}
+	options := read(o)
+	options.Objects, options.EnvoyPath, options.Dir, options.Host = set, c.EnvoyPath, dir.Path, host
+	options.Note, options.Tell, options.Log = note, note, c.log(o)
 	if c.AdminPort > 0 {
 		options.Admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(c.AdminPort))
 	}
@@ -207,15 +206,15 @@ func (c *upCmd) ready(o *outside, u *up.Up) error {
 	return err
 }
 
-// dry returns what the manifests run, with the parts that up starts.
-func dry(o *outside, s *gateway.Set) (*core.Cluster, error) {
-	return up.Dry(s, up.Options{Sidecar: parts.SidecarOptions(o), Picker: parts.PickerOptions(o),
-		Predictor: parts.PredictorOptions(o)})
+// read returns the options with which up reads the containers of its parts.
+func read(o *outside) up.Options {
+	return up.Options{Sidecar: parts.SidecarOptions(o), Picker: parts.PickerOptions(o),
+		Predictor: parts.PredictorOptions, Trainer: parts.UpTrainer(o)}
 }
 
 // plan prints the gateways, routes and replicas of the manifests.
 func plan(o *outside, s *gateway.Set) error {
-	c, err := dry(o, s)
+	c, err := up.Dry(s, read(o))
 	p, w := c.Program, o.Stdout
 	for _, g := range p.Gateways {
 		fmt.Fprintf(w, "Gateway %s/%s\n", g.Namespace, g.Name)
@@ -274,7 +273,7 @@ func (c *manifestsCheckCmd) Run(o *outside) error {
 	if err != nil {
 		return exit.ByCause(exit.Input, err)
 	}
-	all, _ := dry(o, s)
+	all, _ := up.Dry(s, read(o))
 	p := all.Program
 	if p.Mistakes != nil {
 		return exit.With(exit.Input, p.Mistakes)
@@ -299,7 +298,7 @@ func (c *manifestsShowCmd) Run(o *outside) error {
 	if err != nil {
 		return exit.ByCause(exit.Input, err)
 	}
-	all, _ := dry(o, s)
+	all, _ := up.Dry(s, read(o))
 	_ = plan(o, s) // manifests without a Gateway are no mistake here
 	for _, x := range all.Program.Status {
 		fmt.Fprint(o.Stdout, x)

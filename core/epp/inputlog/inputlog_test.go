@@ -240,7 +240,7 @@ func TestRoundTrip(t *testing.T) {
 		}
 		same := &inputlog.Other{Config: everything, Name: "the same"}
 		var moves inputlog.Moves
-		same.Look = moves.Look
+		same.Look = func(r *epp.Request, own *picker.Decision) { moves.Look(r, own) }
 		p := inputlog.Player{Registry: plugins.Builtin(), CheckStates: true, Others: []*inputlog.Other{same}}
 		for line := range bytes.Lines(text) {
 			if err := p.Line(bytes.TrimSpace(line)); err != nil {

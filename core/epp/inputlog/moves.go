@@ -2,9 +2,11 @@ package inputlog
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/epp/picker"
@@ -22,10 +24,54 @@ type Moves struct {
 	Refused  int `json:"refused"`
 	Admitted int `json:"admitted"`
 	Queue    int `json:"refusedInQueue"`
+	// Requests are the requests that the other configuration treats differently, in order: the latest Most of them,
+	// all if Most is 0.
+	Requests []MovedRequest `json:"requests"`
+	Most     int            `json:"-"`
 
 	endpoints map[string]*MovedEndpoint
 	reasons   map[string]int
 	scores    map[string]*MovedScore
+}
+
+// MovedRequest is a request that another configuration treats differently.
+type MovedRequest struct {
+	Request string `json:"request"`
+	// From is the recorded endpoint, as namespace/name, and To the other configuration's; "" where it refuses the
+	// request. PrefillFrom and PrefillTo are the prefill endpoints, if they differ.
+	From        string `json:"from"`
+	To          string `json:"to"`
+	PrefillFrom string `json:"prefillFrom,omitempty"`
+	PrefillTo   string `json:"prefillTo,omitempty"`
+	// Why is the reason in words. Scores are the scorers whose preference for To over From changed, the greatest
+	// change first.
+	Why    string         `json:"why"`
+	Scores []ChangedScore `json:"scores,omitempty"`
+}
+
+// Text returns the difference and its reason in words: "a → b  queue-scorer +0.2 → +1", where the numbers are a changed
+// score's Recorded and Other.
+func (x *MovedRequest) Text() string {
+	name := func(id string) string { return cmp.Or(id[strings.LastIndexByte(id, '/')+1:], "none") }
+	from, to := name(x.From), name(x.To)
+	if x.From == x.To {
+		from, to = "prefill "+name(x.PrefillFrom), name(x.PrefillTo)
+	}
+	var why []string
+	if len(x.Scores) == 0 || !strings.HasPrefix(x.Why, "scorer ") {
+		why = []string{x.Why}
+	}
+	for _, s := range x.Scores {
+		why = append(why, fmt.Sprintf("%s %+.3g → %+.3g", s.Scorer, s.Recorded, s.Other))
+	}
+	return fmt.Sprintf("%s → %s  %s", from, to, strings.Join(why, ", "))
+}
+
+// ChangedScore is the weighted score of the other endpoint minus that of the recorded one, by both configurations.
+type ChangedScore struct {
+	Scorer   string  `json:"scorer"`
+	Recorded float64 `json:"recorded"`
+	Other    float64 `json:"other"`
 }
 
 // MovedEndpoint counts the requests that an endpoint had, and would have had.
@@ -81,48 +127,56 @@ func (m *Moves) Scores() []MovedScore {
 	return out
 }
 
-// Look compares a recorded decision with the other configuration's own.
-func (m *Moves) Look(r *epp.Request, own *picker.Decision) {
+// Look compares a recorded decision with the other configuration's own. It returns the difference, nil without one.
+func (m *Moves) Look(r *epp.Request, own *picker.Decision) *MovedRequest {
 	was := r.Decision
 	switch {
 	case was == nil || was.Err != nil && len(was.Profiles) == 0 && len(was.Candidates) == 0:
 		m.Queue++
-		return
+		return nil
 	case r.HeaderOnly(), was.Err != nil && len(was.Targets) > 0: // it failed when it took effect
-		return
+		return nil
 	}
 	if m.endpoints == nil {
 		m.endpoints, m.reasons, m.scores = map[string]*MovedEndpoint{}, map[string]int{}, map[string]*MovedScore{}
 	}
 	m.Decisions++
-	from, to := destination(was), destination(own)
-	if from != "" {
-		m.endpoint(from).Recorded++
+	x := MovedRequest{Request: r.ID, From: destination(was), To: destination(own)}
+	if x.From != "" {
+		m.endpoint(x.From).Recorded++
 	}
-	if to != "" {
-		m.endpoint(to).Other++
+	if x.To != "" {
+		m.endpoint(x.To).Other++
 	}
 	m.compareScores(was, own)
-	switch {
-	case from == "" && to == "":
-		return
-	case to == "":
+	switch from, to := prefiller(was), prefiller(own); {
+	case x.From == "" && x.To == "":
+		return nil
+	case x.To == "":
 		m.Refused++
-		m.reasons["refused: "+own.Err.Message]++
-		return
-	case from == "":
+		x.Why = "refused: " + own.Err.Message
+	case x.From == "":
 		m.Admitted++
-		m.reasons["no longer refused: "+was.Err.Message]++
-		return
-	}
-	if prefiller(was) != prefiller(own) {
+		x.Why = "no longer refused: " + was.Err.Message
+	case from != to:
 		m.Prefill++
+		x.PrefillFrom, x.PrefillTo, x.Why = from, to, "prefilled elsewhere"
 	}
-	if from != to {
+	if x.From != "" && x.To != "" && x.From != x.To {
 		m.Moved++
-		m.endpoint(from).Moved++
-		m.reasons[reason(was, own, from, to)]++
+		m.endpoint(x.From).Moved++
+		x.Why, x.Scores = reason(was, own, x.From, x.To)
 	}
+	if x.Why == "" {
+		return nil
+	}
+	if x.From != x.To {
+		m.reasons[x.Why]++
+	}
+	if m.Requests = append(m.Requests, x); m.Most > 0 && len(m.Requests) > m.Most {
+		m.Requests = m.Requests[1:]
+	}
+	return &x
 }
 
 func (m *Moves) endpoint(id string) *MovedEndpoint {
@@ -184,45 +238,61 @@ func score(d *picker.Decision, r *picker.ProfileResult, scorer int, endpoint str
 	return 0, false
 }
 
-// reason returns the reason for which another configuration chose to and not from.
-func reason(was, own *picker.Decision, from, to string) string {
+// reason returns the reason for which another configuration chose to and not from, and the scorers whose preference for
+// to changed.
+func reason(was, own *picker.Decision, from, to string) (string, []ChangedScore) {
 	if by := remover(own, from); by != "" {
-		return by + " takes the recorded endpoint out"
+		return by + " takes the recorded endpoint out", nil
 	}
 	if by := remover(was, to); by != "" {
-		return by + " took the other endpoint out"
+		return by + " took the other endpoint out", nil
 	}
 	a, b := was.PrimaryProfile(), own.PrimaryProfile()
 	if a == nil || b == nil {
-		return "the profile handler"
+		return "the profile handler", nil
 	}
+	list := changes(was, own, from, to)
 	if b.Total(index(own, from)) == b.Total(index(own, to)) {
-		return "a tie, which is drawn"
+		return "a tie, which is drawn", list
 	}
 	// The reason is the scorer whose preference for the other endpoint grew most.
-	change := map[string]float64{}
-	add := func(d *picker.Decision, r *picker.ProfileResult, sign float64) {
+	if i := slices.IndexFunc(list, func(x ChangedScore) bool { return x.Other > x.Recorded }); i >= 0 {
+		return "scorer " + list[i].Scorer, list
+	}
+	if b.Picker != nil {
+		return "picker " + b.Picker.Name(), list
+	}
+	return "the picker", list
+}
+
+// changes returns the scorers whose preference for to over from differs between two decisions, the greatest change
+// first.
+func changes(was, own *picker.Decision, from, to string) (list []ChangedScore) {
+	prefers := func(d *picker.Decision, name string) (sum float64) {
+		r := d.PrimaryProfile()
 		for i := range r.Raw {
-			x, _ := score(d, r, i, to)
-			y, _ := score(d, r, i, from)
-			change[r.Scorers[i].Scorer.Name()] += sign * r.Scorers[i].Weight * (x - y)
+			if r.Scorers[i].Scorer.Name() == name {
+				x, _ := score(d, r, i, to)
+				y, _ := score(d, r, i, from)
+				sum += r.Scorers[i].Weight * (x - y)
+			}
+		}
+		return sum
+	}
+	names := map[string]bool{}
+	for _, d := range []*picker.Decision{was, own} {
+		for _, s := range d.PrimaryProfile().Scorers {
+			names[s.Scorer.Name()] = true
 		}
 	}
-	add(own, b, 1)
-	add(was, a, -1)
-	best, most := "", 1e-12
-	for _, name := range slices.Sorted(maps.Keys(change)) {
-		if change[name] > most {
-			best, most = name, change[name]
+	change := func(x ChangedScore) float64 { return math.Abs(x.Other - x.Recorded) }
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if x := (ChangedScore{name, prefers(was, name), prefers(own, name)}); change(x) > 1e-12 {
+			list = append(list, x)
 		}
 	}
-	if best == "" {
-		if b.Picker != nil {
-			return "picker " + b.Picker.Name()
-		}
-		return "the picker"
-	}
-	return "scorer " + best
+	slices.SortStableFunc(list, func(a, b ChangedScore) int { return cmp.Compare(change(b), change(a)) })
+	return list
 }
 
 func index(d *picker.Decision, id string) int32 { return int32(d.View.Find(id)) }

@@ -1,6 +1,7 @@
 package picker
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -8,6 +9,7 @@ import (
 	"sort"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
 )
 
 // Explanation is a decision and its reasons, for people and programs. It is complete if the decision was recorded with
@@ -15,14 +17,17 @@ import (
 type Explanation struct {
 	Request string `json:"request"`
 	// Pool is the request's pool, and Picker the replica that decided, in recordings of several.
-	Pool        string             `json:"pool,omitempty"`
-	Picker      string             `json:"picker,omitempty"`
-	Path        string             `json:"path,omitempty"`
-	Model       string             `json:"model,omitempty"`
-	TargetModel string             `json:"target_model,omitempty"`
-	Priority    int                `json:"priority,omitempty"`
-	FairnessID  string             `json:"fairness_id,omitempty"`
+	Pool        string `json:"pool,omitempty"`
+	Picker      string `json:"picker,omitempty"`
+	Path        string `json:"path,omitempty"`
+	Model       string `json:"model,omitempty"`
+	TargetModel string `json:"target_model,omitempty"`
+	Priority    int    `json:"priority,omitempty"`
+	FairnessID  string `json:"fairness_id,omitempty"`
+	// Tokens is the prompt's length as the model server counted it, 0 before it did. Estimated is the picker's estimate
+	// from the request's bytes, which the decision used.
 	Tokens      int                `json:"prompt_tokens,omitempty"`
+	Estimated   int                `json:"estimated_prompt_tokens,omitempty"`
 	AtSeconds   float64            `json:"at_seconds"`
 	Destination string             `json:"destination,omitempty"`
 	Error       string             `json:"error,omitempty"`
@@ -79,8 +84,6 @@ type ExplainedScorer struct {
 	Type string `json:"type,omitempty"`
 }
 
-func (s *ExplainedScorer) text() string { return fmt.Sprintf("%s x%g", s.Name, s.Weight) }
-
 // ExplainedEndpoint is a row: one endpoint's scores in the order of Scorers.
 type ExplainedEndpoint struct {
 	Name     string    `json:"name"`
@@ -89,12 +92,29 @@ type ExplainedEndpoint struct {
 	Weighted []float64 `json:"weighted"`
 	Total    float64   `json:"total"`
 	Picked   bool      `json:"picked,omitempty"`
+	// Inputs are the metrics that scorers read, nil if the endpoint was never scraped before the decision, or again
+	// after it.
+	Inputs *ExplainedInputs `json:"inputs,omitempty"`
+	// Held is how many of the prompt's Blocks the endpoint holds, as far as the picker knows. Blocks is 0 where no
+	// plug-in compares prompts.
+	Held   int `json:"prefix_blocks_held,omitempty"`
+	Blocks int `json:"prefix_blocks,omitempty"`
 	// Predicted is the request's predicted latency there, nil without a prediction.
 	Predicted *Forecast `json:"predicted,omitempty"`
 }
 
-func (r *ExplainedEndpoint) text(scorer int) string {
-	return fmt.Sprintf("%.4g = %.4g", r.Raw[scorer], r.Weighted[scorer])
+// ExplainedInputs are an endpoint's metrics at a decision.
+type ExplainedInputs struct {
+	Waiting int64   `json:"waiting"`  // requests in the engine's queue
+	Running int64   `json:"running"`  // requests in the engine's batch
+	KV      float64 `json:"kv_usage"` // share of KV-cache blocks in use, 0..1
+	// Age is the time from the scrape that read them to the decision, in seconds.
+	Age float64 `json:"age_seconds"`
+}
+
+// text returns a scorer's product: the score, the weight, and their product.
+func (p *ExplainedProfile) text(r *ExplainedEndpoint, scorer int) string {
+	return fmt.Sprintf("%.4g × %g = %.4g", r.Raw[scorer], p.Scorers[scorer].Weight, r.Weighted[scorer])
 }
 
 // Explain returns the decision's explanation.
@@ -123,7 +143,7 @@ func (d *Decision) Explain() *Explanation {
 	}
 	e := &Explanation{Request: r.ID, Path: r.Path(), Model: r.Model, TargetModel: r.TargetModel,
 		Priority:   r.Objective.Priority,
-		FairnessID: r.FairnessID, Tokens: r.Tokens, AtSeconds: d.At.Seconds(), Destination: d.Destination(),
+		FairnessID: r.FairnessID, Estimated: r.Tokens, AtSeconds: d.At.Seconds(), Destination: d.Destination(),
 		Candidates: names(d.Candidates),
 		Screened:   removals(d.Screened), Disagg: d.Disagg, Admission: d.Admission, TookSeconds: d.Took.Seconds()}
 	if d.Err != nil {
@@ -173,6 +193,10 @@ func (d *Decision) Explain() *Explanation {
 				row.Weighted = append(row.Weighted, p.Raw[n][j]*p.Scorers[n].Weight)
 			}
 			row.Picked = slices.Contains(p.Picked, k)
+			row.Held, row.Blocks = d.held(&d.View.States[k])
+			if s := &d.View.States[k]; s.Scraped && s.UpdatedAt <= d.At {
+				row.Inputs = &ExplainedInputs{s.Waiting, s.Running, s.KVUsage, (d.At - s.UpdatedAt).Seconds()}
+			}
 			if d.cycle.p != nil {
 				for _, f := range d.cycle.p.predictors {
 					row.Predicted = f.Forecast(d, k)
@@ -186,6 +210,23 @@ func (d *Decision) Explain() *Explanation {
 	return e
 }
 
+// held returns how many of the prompt's blocks an endpoint holds, and how many blocks the prompt has, by the first
+// plug-in that compared prompts.
+func (d *Decision) held(s *State) (held, blocks int) {
+	if d.cycle.p == nil {
+		return 0, 0
+	}
+	for _, pl := range d.cycle.p.plugins {
+		x, ok := pl.(interface {
+			MatchOf(d *Decision, s *State) (matched, total, blockTokens int)
+		})
+		if ok && d.cycle.p.Guard(pl, func() { held, blocks, _ = x.MatchOf(d, s) }) == nil && blocks > 0 {
+			return held, blocks
+		}
+	}
+	return 0, 0
+}
+
 // maxRows is how many endpoints a table shows; the rest is counted.
 const maxRows = 20
 
@@ -196,17 +237,19 @@ func (e *Explanation) WriteTable(w io.Writer, columns int) error {
 	if e.TargetModel != e.Model {
 		model += " -> " + e.TargetModel
 	}
-	fmt.Fprintf(w, "request %s  model %s  prompt %d tokens  priority %d\n", e.Request, model, e.Tokens, e.Priority)
+	prompt := fmt.Sprintf("%d tokens", e.Tokens)
+	if e.Tokens == 0 {
+		prompt = fmt.Sprintf("about %d tokens", e.Estimated)
+	} else if e.Estimated != e.Tokens {
+		prompt += fmt.Sprintf(" (the picker estimated %d)", e.Estimated)
+	}
+	fmt.Fprintf(w, "%s\nrequest %s  model %s  prompt %s  priority %d\n", e.verdict(), e.Request, model, prompt,
+		e.Priority)
 	if e.Pool != "" {
 		fmt.Fprintf(w, "its model leads to pool %s\n", e.Pool)
 	}
 	if e.Picker != "" {
 		fmt.Fprintf(w, "decided by %s\n", e.Picker)
-	}
-	if e.Error != "" {
-		fmt.Fprintf(w, "refused with %d: %s\n", e.Status, e.Error)
-	} else {
-		fmt.Fprintf(w, "went to %s%s\n", e.Destination, e.wentTo())
 	}
 	if e.Admission != "" {
 		fmt.Fprintf(w, "admission: %s\n", e.Admission)
@@ -307,13 +350,31 @@ func (e *Explanation) Trim(n int) {
 	}
 }
 
-func (e *Explanation) wentTo() string {
-	for _, p := range e.Profiles {
-		if p.Primary {
-			return " (" + strings.Join(p.Picked, ", ") + ")"
+// verdict returns the decision and its reason on one line.
+func (e *Explanation) verdict() string {
+	if e.Error != "" {
+		return fmt.Sprintf("refused with %d: %s", e.Status, e.Error)
+	}
+	out := "went to " + e.Destination
+	for i := range e.Profiles {
+		p := &e.Profiles[i]
+		if !p.Primary {
+			continue
+		}
+		out += " (" + strings.Join(p.Picked, ", ") + ")"
+		other := slices.IndexFunc(p.Endpoints, func(r ExplainedEndpoint) bool { return !r.Picked })
+		switch first := slices.IndexFunc(p.Endpoints, func(r ExplainedEndpoint) bool { return r.Picked }); {
+		case first < 0 || len(p.Scorers) == 0:
+		case other < 0:
+			out += ", the only one left"
+		case len(p.Tied) > 1:
+			out += fmt.Sprintf(", one of %d with the best total, %.4g", len(p.Tied), p.Endpoints[first].Total)
+		default:
+			out += fmt.Sprintf(" with a total of %.4g; %s has %.4g", p.Endpoints[first].Total, p.Endpoints[other].Name,
+				p.Endpoints[other].Total)
 		}
 	}
-	return ""
+	return out
 }
 
 func (p *ExplainedProfile) write(w io.Writer, columns int) error {
@@ -333,7 +394,7 @@ func (p *ExplainedProfile) write(w io.Writer, columns int) error {
 		}
 		from = to
 	}
-	if err := p.predictions(w); err != nil {
+	if err := cmp.Or(p.inputs(w), p.predictions(w)); err != nil {
 		return err
 	}
 	if len(p.Tied) > 1 {
@@ -348,7 +409,7 @@ func (p *ExplainedProfile) table(w io.Writer, from, to int, totals bool) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprint(t, "  endpoint")
 	for _, s := range p.Scorers[from:to] {
-		fmt.Fprint(t, "\t", s.text())
+		fmt.Fprint(t, "\t", s.Name)
 	}
 	if totals {
 		fmt.Fprint(t, "\ttotal\t")
@@ -364,7 +425,7 @@ func (p *ExplainedProfile) table(w io.Writer, from, to int, totals bool) error {
 		}
 		fmt.Fprintf(t, "  %s", r.Name)
 		for n := from; n < min(to, len(r.Raw)); n++ {
-			fmt.Fprint(t, "\t", r.text(n))
+			fmt.Fprint(t, "\t", p.text(r, n))
 		}
 		if totals {
 			mark := ""
@@ -374,6 +435,27 @@ func (p *ExplainedProfile) table(w io.Writer, from, to int, totals bool) error {
 			fmt.Fprintf(t, "\t%.4g\t%s", r.Total, mark)
 		}
 		fmt.Fprintln(t)
+	}
+	return t.Flush()
+}
+
+// inputs writes what scorers read of the endpoints, if anything is known.
+func (p *ExplainedProfile) inputs(w io.Writer) error {
+	if !slices.ContainsFunc(p.Endpoints, func(r ExplainedEndpoint) bool { return r.Inputs != nil || r.Blocks > 0 }) {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "  inputs\twaiting\trunning\tKV in use\tscraped\tprompt held")
+	for i := range p.Endpoints[:min(len(p.Endpoints), maxRows)] {
+		r := &p.Endpoints[i]
+		metrics, held := "-\t-\t-\t-", "-"
+		if x := r.Inputs; x != nil {
+			metrics = fmt.Sprintf("%d\t%d\t%.1f%%\t%.0f ms before", x.Waiting, x.Running, 100*x.KV, 1e3*x.Age)
+		}
+		if r.Blocks > 0 {
+			held = fmt.Sprintf("%d of %d blocks", r.Held, r.Blocks)
+		}
+		fmt.Fprintf(t, "  %s\t%s\t%s\n", r.Name, metrics, held)
 	}
 	return t.Flush()
 }
@@ -417,13 +499,13 @@ func (p *ExplainedProfile) width(from, to int) int {
 	widths := make([]int, 1+to-from)
 	widths[0] = len("  endpoint")
 	for n, s := range p.Scorers[from:to] {
-		widths[1+n] = len(s.text())
+		widths[1+n] = utf8.RuneCountInString(s.Name)
 	}
 	for i := range p.Endpoints[:min(len(p.Endpoints), maxRows)] {
 		r := &p.Endpoints[i]
-		widths[0] = max(widths[0], 2+len(r.Name))
+		widths[0] = max(widths[0], 2+utf8.RuneCountInString(r.Name))
 		for n := from; n < min(to, len(r.Raw)); n++ {
-			widths[1+n-from] = max(widths[1+n-from], len(r.text(n)))
+			widths[1+n-from] = max(widths[1+n-from], utf8.RuneCountInString(p.text(r, n)))
 		}
 	}
 	all := 2 * (to - from)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // A table fits between any margins that have room for one scorer and the totals,
@@ -28,18 +29,18 @@ func TestTableFitsTheTerminal(t *testing.T) {
 		}
 		_, table, _ := strings.Cut(b.String(), "profile decode\n")
 		for line := range strings.Lines(table) {
-			if n := len(strings.TrimRight(line, " \n")); columns > 0 && n > columns {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, " \n")); columns > 0 && n > columns {
 				t.Errorf("at %d columns a line has %d: %q", columns, n, line)
 			}
 		}
 		for _, s := range p.Scorers {
-			if strings.Count(table, s.Name+" x") != 1 {
+			if strings.Count(table, s.Name) != 1 {
 				t.Errorf("at %d columns %s is not there once:\n%s", columns, s.Name, table)
 			}
 		}
 		for i := range p.Scorers {
 			if n := strings.Count(table,
-				fmt.Sprintf("%.4g = %.4g", p.Endpoints[0].Raw[i], p.Endpoints[0].Weighted[i])); n != 2 {
+				fmt.Sprintf("%.4g × %d = %.4g", p.Endpoints[0].Raw[i], i+1, p.Endpoints[0].Weighted[i])); n != 2 {
 				t.Errorf("at %d columns score %d is there %d times", columns, i, n)
 			}
 		}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -194,15 +195,9 @@ func (c *Config) setDefaults() {
 	if c.TokenTime == (Span{}) {
 		c.TokenTime = Span{20 * machine.Millisecond, 20 * machine.Millisecond}
 	}
-	if c.KVBytesPerToken == 0 {
-		c.KVBytesPerToken = 131072
-	}
-	if c.CPUBandwidth == 0 {
-		c.CPUBandwidth = 25e9
-	}
-	if c.KVHoldTimeout == 0 {
-		c.KVHoldTimeout = 480 * machine.Second
-	}
+	c.KVBytesPerToken = cmp.Or(c.KVBytesPerToken, 131072)
+	c.CPUBandwidth = cmp.Or(c.CPUBandwidth, 25e9)
+	c.KVHoldTimeout = cmp.Or(c.KVHoldTimeout, 480*machine.Second)
 }
 
 // Resolved returns the configuration with the defaults that New fills in.
@@ -230,9 +225,7 @@ func (c Config) BlockBytes() int64 {
 }
 
 func def(v *int, d int) {
-	if *v == 0 {
-		*v = d
-	}
+	*v = cmp.Or(*v, d)
 }
 
 func (c *Config) validate() error {

@@ -2,6 +2,7 @@ package stats
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -96,9 +97,7 @@ func (f *FakeMetrics) With(raw []byte) (*FakeMetrics, error) {
 // inherit copies the fields that are not set from old.
 func (f *FakeMetrics) inherit(old *FakeMetrics) {
 	for to, from := range map[**Wave]*Wave{&f.Running: old.Running, &f.Waiting: old.Waiting, &f.KVUsage: old.KVUsage} {
-		if *to == nil {
-			*to = from
-		}
+		*to = cmp.Or(*to, from)
 	}
 	was := old.lists()
 	for i, l := range f.lists() {
@@ -109,9 +108,7 @@ func (f *FakeMetrics) inherit(old *FakeMetrics) {
 	for to, from := range map[**float64]*float64{&f.TotalPrompt: old.TotalPrompt,
 		&f.TotalGeneration: old.TotalGeneration,
 		&f.PrefixHits:      old.PrefixHits, &f.PrefixQueries: old.PrefixQueries} {
-		if *to == nil {
-			*to = from
-		}
+		*to = cmp.Or(*to, from)
 	}
 	if f.Adapters == nil {
 		f.Adapters = old.Adapters

@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
@@ -130,9 +131,7 @@ func (x *Look) writeInfo(w metrics.Writer) {
 		return
 	}
 	for _, u := range uses {
-		if u.Timestamp == 0 {
-			u.Timestamp = x.Unix
-		}
+		u.Timestamp = cmp.Or(u.Timestamp, x.Unix)
 		w.Sample(u.Timestamp, metrics.Label{Name: "max_lora", Value: strconv.Itoa(c.MaxLoRAs)},
 			metrics.Label{Name: "waiting_lora_adapters", Value: u.Waiting},
 			metrics.Label{Name: "running_lora_adapters", Value: u.Running})

@@ -25,7 +25,7 @@ func (p *parser) elements() *node {
 	for {
 		p.space()
 		c := p.peek()
-		if p.over() || c == 0 || c == '|' || c == ')' || c == ']' && p.dialect == lark || c == '\n' ||
+		if c == 0 || c == '|' || c == ')' || c == ']' && p.dialect == lark || c == '\n' ||
 			p.dialect == ebnf && p.beginsRule() {
 			break
 		}
@@ -39,9 +39,7 @@ func (p *parser) elements() *node {
 			p.bracket("=", ")")
 			continue
 		}
-		if kids = append(kids, p.repeated()); p.err != nil {
-			break
-		}
+		kids = append(kids, p.repeated())
 	}
 	if len(kids) == 0 {
 		return p.literal("")
@@ -52,23 +50,19 @@ func (p *parser) elements() *node {
 // bracket parses alternatives between two marks.
 func (p *parser) bracket(open, end string) *node {
 	p.take(open)
-	n, err := p.within(func() *node {
+	return p.within(func() *node {
 		n := p.alternatives()
 		if p.blank(); !p.take(end) {
 			p.fail("Expect %s", end)
 		}
 		return n
 	})
-	if err != nil {
-		return p.fail("%v", err)
-	}
-	return n
 }
 
 // repeated parses an element and its repetition.
 func (p *parser) repeated() *node {
 	n := p.element()
-	for p.err == nil && !p.over() {
+	for {
 		if p.dialect == ebnf {
 			from := p.at
 			if p.blank(); !strings.ContainsRune("*+?{", rune(p.peek())) || p.peek() == 0 {
@@ -91,7 +85,6 @@ func (p *parser) repeated() *node {
 			return n
 		}
 	}
-	return n
 }
 
 // times parses the number of repetitions of an element.

@@ -1,15 +1,39 @@
 package structured
 
-import (
-	"errors"
-	"fmt"
-)
+import "fmt"
 
 // Grammar is an immutable form, from which texts are generated.
 type Grammar struct{ root *node }
 
-// errTooMuch reports that the allowed work is spent. The server replaces it with an error of its own.
-var errTooMuch = errors.New("the form takes too much work")
+// refused is the panic of all functions here that find a form which is refused. build and attempt recover from it.
+type refused struct{ error }
+
+func refusal(format string, args ...any) refused { return refused{fmt.Errorf(format, args...)} }
+
+// attempt returns the error of a form that f refuses.
+func attempt[T any](f func() T) (out T, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			bad, ok := r.(refused)
+			if !ok {
+				panic(r)
+			}
+			err = bad.error
+		}
+	}()
+	return f(), nil
+}
+
+// build returns the form that root makes, unless root refuses it or uses up the allowed work. The server replaces the
+// error of the latter with its own.
+func build(spend func(int) bool, root func(b *builder) *node) (*Grammar, error) {
+	b := builder{spend: func(n int) {
+		if !spend(n) {
+			panic(refusal("the form takes too much work"))
+		}
+	}}
+	return attempt(func() *Grammar { return &Grammar{b.whole(root)} })
+}
 
 // MaxBytes limits the length of a schema, a regular expression and a grammar.
 const MaxBytes = 1 << 20
@@ -17,15 +41,12 @@ const MaxBytes = 1 << 20
 // builder makes the nodes of a form.
 type builder struct {
 	all   []*node
-	room  []node         // memory for the next nodes, allocated several at once
-	spend func(int) bool // once false, it stays false
+	room  []node    // memory for the next nodes, allocated several at once
+	spend func(int) // refuses the form when no work is left
 }
 
 // nodeWork is about the work of one node.
 const nodeWork = 256
-
-// over reports that the work is spent. Loops that make nodes must stop then.
-func (b *builder) over() bool { return !b.spend(0) }
 
 func (b *builder) node(n node) *node {
 	b.spend(nodeWork + 16*len(n.kids) + len(n.text))
@@ -59,32 +80,32 @@ func (b *builder) repeat(kid *node, least, most int) *node {
 	return b.node(node{kind: repeat, kids: []*node{kid}, least: least, most: most})
 }
 
-// grammar completes a form.
-func (b *builder) grammar(root *node) (*Grammar, error) {
-	if b.over() {
-		return nil, errTooMuch
-	}
-	if err := lengths(b.all, b.spend); err != nil {
-		return nil, err
-	}
-	return &Grammar{root}, nil
+// whole returns the root of a complete form.
+func (b *builder) whole(root func(b *builder) *node) *node {
+	n := root(b)
+	lengths(b.all, b.spend)
+	return n
+}
+
+// part returns the root of a form that is a part of another one.
+func (b *builder) part(root func(b *builder) *node) *node {
+	inner := builder{spend: b.spend}
+	return inner.whole(root)
 }
 
 // Choice returns the form that allows each of several texts.
 func Choice(texts []string, spend func(int) bool) (*Grammar, error) {
-	b := builder{spend: spend}
-	kids := make([]*node, len(texts))
-	for i, t := range texts {
-		if kids[i] = b.literal(t); b.over() {
-			return nil, errTooMuch
+	return build(spend, func(b *builder) *node {
+		kids := make([]*node, len(texts))
+		for i, t := range texts {
+			kids[i] = b.literal(t)
 		}
-	}
-	return b.grammar(b.either(kids...))
+		return b.either(kids...)
+	})
 }
 
-func tooLong(what string, n int) error {
+func notTooLong(what string, n int) {
 	if n > MaxBytes {
-		return fmt.Errorf("%s: expected at most %d bytes, got %d", what, MaxBytes, n)
+		panic(refusal("%s: expected at most %d bytes, got %d", what, MaxBytes, n))
 	}
-	return nil
 }

@@ -9,15 +9,9 @@ import (
 
 // string parses a text and, in Lark, a range of characters.
 func (p *parser) string() *node {
-	text, ok := p.quoted()
-	if !ok {
-		return p.literal("")
-	}
-	if p.dialect == ebnf {
-		return p.literal(text)
-	}
-	if p.take("i") {
-		return p.literal(text) // one of its spellings
+	text := p.quoted()
+	if p.dialect == ebnf || p.take("i") {
+		return p.literal(text) // after i, one of its spellings
 	}
 	from := p.at
 	if p.space(); !p.take("..") {
@@ -25,10 +19,7 @@ func (p *parser) string() *node {
 		return p.literal(text)
 	}
 	p.space()
-	last, ok := p.quoted()
-	if !ok {
-		return p.literal("")
-	}
+	last := p.quoted()
 	low, n := utf8.DecodeRuneInString(text)
 	high, m := utf8.DecodeRuneInString(last)
 	if n != len(text) || m != len(last) || low > high {
@@ -37,39 +28,32 @@ func (p *parser) string() *node {
 	return p.class([]rune{low, high}, false)
 }
 
-func (p *parser) quoted() (string, bool) {
+func (p *parser) quoted() string {
 	if !p.take(`"`) {
 		p.fail("Expect string literal")
-		return "", false
 	}
 	var out []byte
 	for p.peek() != '"' {
-		r, ok := p.char()
-		if !ok {
-			return "", false
-		}
-		out = utf8.AppendRune(out, r)
+		out = utf8.AppendRune(out, p.char())
 	}
 	p.at++
-	return string(out), true
+	return string(out)
 }
 
 // char parses a character, or its escape.
-func (p *parser) char() (rune, bool) {
+func (p *parser) char() rune {
 	switch p.peek() {
 	case 0, '\n':
 		p.fail("Expect \" or ] before the end of the line")
-		return 0, false
 	case '\\':
 	default:
 		r, size := utf8.DecodeRuneInString(p.text[p.at:])
 		p.at += size
-		return r, true
+		return r
 	}
 	rest := p.text[p.at:]
 	if len(rest) < 2 {
 		p.fail("Invalid escape sequence")
-		return 0, false
 	}
 	digits := map[byte]int{'u': 4, 'U': 8, 'x': 2}[rest[1]]
 	if rest[1] == 'x' {
@@ -80,28 +64,25 @@ func (p *parser) char() (rune, bool) {
 	if digits > 0 {
 		if len(rest) < 2+digits {
 			p.fail("Invalid escape sequence")
-			return 0, false
 		}
 		r, err := strconv.ParseUint(rest[2:2+digits], 16, 32)
 		if err != nil || r > utf8.MaxRune {
 			p.fail("Invalid escape sequence %s", rest[:2+digits])
-			return 0, false
 		}
 		p.at += 2 + digits
-		return rune(r), true
+		return rune(r)
 	}
 	const from, to = `nrtbfav0e`, "\n\r\t\b\f\a\v\x00\x1b"
 	r, size := utf8.DecodeRuneInString(rest[1:])
 	p.at += 1 + size
 	if i := strings.IndexRune(from, r); i >= 0 {
-		return rune(to[i]), true
+		return rune(to[i])
 	}
 	if r < utf8.RuneSelf && (r|0x20 >= 'a' && r|0x20 <= 'z' || r >= '0' && r <= '9') {
 		p.at -= 1 + size
 		p.fail("Invalid escape sequence \\%c", r)
-		return 0, false
 	}
-	return r, true
+	return r
 }
 
 // characters parses a character class of EBNF.
@@ -113,17 +94,11 @@ func (p *parser) characters() *node {
 		if p.peek() == '\\' && p.at+1 < len(p.text) && strings.IndexByte("dDsSwW", p.text[p.at+1]) >= 0 {
 			return p.fail("Character class escape is not supported yet in EBNF")
 		}
-		low, ok := p.char()
-		if !ok {
-			return p.literal("")
-		}
+		low := p.char()
 		high := low
 		if p.peek() == '-' && !p.has("-]") {
 			p.at++
-			if high, ok = p.char(); !ok {
-				return p.literal("")
-			}
-			if high < low {
+			if high = p.char(); high < low {
 				return p.fail("Invalid character class: lower bound is larger than upper bound")
 			}
 		}
@@ -161,11 +136,7 @@ func (p *parser) expression() *node {
 		case 'l', 'm', 'x':
 			return p.fail("regular-expression flag '%c' is not supported", c)
 		default:
-			n, err := p.regex(pattern, flags, false)
-			if err != nil {
-				return p.fail("%v", err)
-			}
-			return n
+			return p.inside(func() *node { return p.regex(pattern, flags, false) })
 		}
 		p.at++
 	}
@@ -178,12 +149,7 @@ func (p *parser) json() *node {
 	if err != nil {
 		return p.fail("%%json: %v", err)
 	}
-	v, err := parseValue(raw, p.spend)
-	if err != nil {
-		return p.fail("%%json: %v", err)
-	}
-	c := newCompiler(v, p.builder)
-	n, err := c.schema(v, 0)
+	n, err := attempt(func() *node { return p.jsonSchema(raw) })
 	if err != nil {
 		return p.fail("%%json: %v", err)
 	}

@@ -1,8 +1,6 @@
 package structured
 
 import (
-	"errors"
-	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
@@ -10,40 +8,34 @@ import (
 )
 
 // together returns a schema merged with the schemas that its $ref or allOf names.
-func (c *compiler) together(v *value, key string) (*value, error) {
+func (c *compiler) together(v *value, key string) *value {
 	parts := []*value{v.get(key)}
 	if key == "allOf" {
 		if !parts[0].is('[') {
-			return nil, errors.New("allOf must be an array")
+			panic(refusal("allOf must be an array"))
 		}
 		parts = parts[0].vals
 	} else {
-		to, err := c.resolve(parts[0])
-		if err != nil {
-			return nil, err
-		}
+		to := c.resolve(parts[0])
 		parts = []*value{to}
 	}
 	whole := v.without(slices.Concat([]string{key}, annotations)...)
 	if len(whole.keys) == 0 && len(parts) == 1 {
-		return parts[0], nil
+		return parts[0]
 	}
-	var err error
 	for _, p := range parts {
-		if whole, err = c.merge(whole, p); err != nil {
-			return nil, err
-		}
+		whole = c.merge(whole, p)
 	}
-	return whole, nil
+	return whole
 }
 
 // resolve returns the target of a $ref.
-func (c *compiler) resolve(ref *value) (*value, error) {
+func (c *compiler) resolve(ref *value) *value {
 	if !ref.is('"') {
-		return nil, errors.New("$ref must be a string")
+		panic(refusal("$ref must be a string"))
 	}
 	if ref.text != "#" && !strings.HasPrefix(ref.text, "#/") {
-		return nil, fmt.Errorf("URI should either be '#' or start with '#/' but got %s", ref.text)
+		panic(refusal("URI should either be '#' or start with '#/' but got %s", ref.text))
 	}
 	at := c.document
 	for part := range strings.SplitSeq(strings.TrimPrefix(ref.text[1:], "/"), "/") {
@@ -61,31 +53,29 @@ func (c *compiler) resolve(ref *value) (*value, error) {
 			next = at.vals[i]
 		}
 		if next == nil {
-			return nil, fmt.Errorf("Cannot find field %s in %s", part, ref.text)
+			panic(refusal("Cannot find field %s in %s", part, ref.text))
 		}
 		at = next
 	}
-	return at, nil
+	return at
 }
 
 // merge returns a schema for values that match both. If both have a keyword, merge takes the narrower bounds, joins
 // members, and otherwise keeps the second value.
-func (c *compiler) merge(a, b *value) (*value, error) {
+func (c *compiler) merge(a, b *value) *value {
 	pair := [2]*value{a, b}
 	if m := c.merged[pair]; m != nil {
-		return m, nil
+		return m
 	}
-	if !c.spend(nodeWork) {
-		return nil, errTooMuch
-	}
+	c.spend(nodeWork)
 	if a.is('{') && len(a.keys) == 0 || a.is('t') {
-		return b, nil
+		return b
 	}
 	if b.is('t') {
-		return a, nil
+		return a
 	}
 	if !a.is('{') || !b.is('{') {
-		return &value{kind: 'f', spend: c.spend}, nil
+		return &value{kind: 'f', spend: c.spend}
 	}
 	m := a.without()
 	c.merged[pair] = m
@@ -102,16 +92,14 @@ func (c *compiler) merge(a, b *value) (*value, error) {
 			for k, name := range theirs.keys {
 				both := theirs.vals[k]
 				if had := joined.get(name); had != nil {
-					var err error
-					if both, err = c.merge(had, both); err != nil {
-						return nil, err
-					}
+					both = c.merge(had, both)
 				}
 				joined.set(name, both)
 			}
 			m.set(key, joined)
 		case "required", "allOf":
-			if ours.is('[') && theirs.is('[') && c.spend(copyWork*(len(ours.vals)+len(theirs.vals))) {
+			if ours.is('[') && theirs.is('[') {
+				c.spend(copyWork * (len(ours.vals) + len(theirs.vals)))
 				m.set(key, &value{kind: '[', vals: slices.Concat(ours.vals, theirs.vals), spend: c.spend})
 			}
 		case "minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties":
@@ -121,7 +109,8 @@ func (c *compiler) merge(a, b *value) (*value, error) {
 		case "anyOf", "oneOf", "$ref": // values must match both
 			part := &value{kind: '{', keys: []string{key}, vals: []*value{theirs}, spend: c.spend}
 			all := &value{kind: '[', vals: []*value{part}, spend: c.spend}
-			if had := m.get("allOf"); had.is('[') && c.spend(copyWork*len(had.vals)) {
+			if had := m.get("allOf"); had.is('[') {
+				c.spend(copyWork * len(had.vals))
 				all.vals = append(all.vals, had.vals...)
 			}
 			m.set("allOf", all)
@@ -133,13 +122,13 @@ func (c *compiler) merge(a, b *value) (*value, error) {
 			if t := common(ours, theirs); t != nil {
 				m.set(key, t)
 			} else {
-				return &value{kind: 'f', spend: c.spend}, nil
+				return &value{kind: 'f', spend: c.spend}
 			}
 		default:
 			m.set(key, theirs)
 		}
 	}
-	return m, nil
+	return m
 }
 
 // common returns the types that both keywords allow; nil is none.
@@ -152,9 +141,7 @@ func common(a, b *value) *value {
 	}
 	out := &value{kind: '[', spend: a.spend}
 	for _, x := range list(a) {
-		if !a.spend(2 * copyWork * len(list(b))) {
-			break
-		}
+		a.spend(2 * copyWork * len(list(b)))
 		for _, y := range list(b) {
 			switch {
 			case x.text == y.text, x.text == "number" && y.text == "integer":

@@ -58,7 +58,7 @@ type property struct {
 
 // lengths computes the shortest length of each node's text: the least fixed point, by passes over all nodes until
 // nothing changes. Nodes refer mostly to nodes that were made later, so two passes nearly always suffice.
-func lengths(all []*node, spend func(int) bool) error {
+func lengths(all []*node, spend func(int)) {
 	size := 0 // work of one pass over all nodes and their references
 	for _, n := range all {
 		n.min = endless
@@ -66,9 +66,7 @@ func lengths(all []*node, spend func(int) bool) error {
 	}
 	for changed := true; changed; {
 		changed = false
-		if !spend(2 * size) {
-			return errTooMuch
-		}
+		spend(2 * size)
 		for i := len(all) - 1; i >= 0; i-- {
 			if m := all[i].shortest(); m < all[i].min {
 				all[i].min, changed = m, true
@@ -80,7 +78,6 @@ func lengths(all []*node, spend func(int) bool) error {
 			n.kids, n.best = ending(n.kids)
 		}
 	}
-	return nil
 }
 
 // ending returns a node's kids whose texts end, or all if none ends, and the shortest of them.

@@ -32,29 +32,24 @@ func IsLark(text string) bool {
 
 // Parse returns the form of the texts that a grammar in EBNF or Lark allows.
 func Parse(text string, spend func(int) bool) (*Grammar, error) {
+	in := ebnf
 	if IsLark(text) {
-		return parse(text, lark, spend)
+		in = lark
 	}
-	return parse(text, ebnf, spend)
+	return build(spend, func(b *builder) *node { return b.parse(text, in) })
 }
 
-func parse(text string, in dialect, spend func(int) bool) (*Grammar, error) {
-	if err := tooLong("grammar", len(text)); err != nil {
-		return nil, err
-	}
-	if !spend(grammarWork * len(text)) {
-		return nil, errTooMuch
-	}
-	p := parser{scanner: scanner{builder: &builder{spend: spend}, text: text}, dialect: in, rules: map[string]*node{},
+func (b *builder) parse(text string, in dialect) *node {
+	notTooLong("grammar", len(text))
+	b.spend(grammarWork * len(text))
+	p := parser{scanner: scanner{builder: b, text: text}, dialect: in, rules: map[string]*node{},
 		defined: map[string]bool{}}
+	p.place = p.position
 	start := "root"
 	if in == lark {
 		start = "start"
 	}
-	for p.blank(); p.err == nil && p.at < len(text); p.blank() {
-		if p.over() {
-			return nil, errTooMuch
-		}
+	for p.blank(); p.at < len(text); p.blank() {
 		if p.dialect == lark {
 			p.item()
 		} else {
@@ -62,17 +57,14 @@ func parse(text string, in dialect, spend func(int) bool) (*Grammar, error) {
 		}
 	}
 	for _, name := range p.order {
-		if p.err == nil && !p.defined[name] {
-			return nil, fmt.Errorf("Rule %q is not defined", name)
+		if !p.defined[name] {
+			panic(refusal("Rule %q is not defined", name))
 		}
 	}
-	if p.err != nil {
-		return nil, p.err
-	}
 	if !p.defined[start] {
-		return nil, fmt.Errorf("The root rule with name %q is not found", start)
+		panic(refusal("The root rule with name %q is not found", start))
 	}
-	return p.grammar(p.rules[start])
+	return p.rules[start]
 }
 
 // grammarWork is the work of parsing one byte of a grammar.
@@ -87,10 +79,10 @@ type parser struct {
 	defined map[string]bool
 }
 
-func (p *parser) fail(format string, args ...any) *node {
+func (p *parser) position() string {
 	line := 1 + strings.Count(p.text[:p.at], "\n")
 	column := p.at - strings.LastIndexByte(p.text[:p.at], '\n')
-	return p.stop(fmt.Errorf("line %d, column %d: %s", line, column, fmt.Sprintf(format, args...)))
+	return fmt.Sprintf("line %d, column %d", line, column)
 }
 
 // blank skips white space and comments; space does so within the line.
@@ -142,12 +134,8 @@ func (p *parser) named(name string) *node {
 }
 
 func (p *parser) define(name string, body *node) {
-	if p.err != nil {
-		return
-	}
 	if p.defined[name] {
 		p.fail("Rule %q is defined multiple times", name)
-		return
 	}
 	p.defined[name] = true
 	p.named(name).kids = []*node{body}
@@ -158,10 +146,9 @@ func (p *parser) rule() {
 	name := p.name()
 	if p.blank(); name == "" || !p.take("::=") {
 		p.fail("Expect rule name and ::=")
-		return
 	}
 	body := p.alternatives()
-	if p.err == nil && p.at < len(p.text) && !p.beginsRule() {
+	if p.at < len(p.text) && !p.beginsRule() {
 		p.fail("Expect element, but got %q", p.peek())
 	}
 	p.define(name, body)
@@ -190,7 +177,6 @@ func (p *parser) item() {
 	p.space()
 	if name == "" {
 		p.fail("expected a rule, a terminal or a directive")
-		return
 	}
 	switch p.peek() {
 	case '.':
@@ -200,11 +186,11 @@ func (p *parser) item() {
 	case '[':
 		p.fail("rule attributes are not supported")
 	}
-	if !p.take(":") && p.err == nil {
+	if !p.take(":") {
 		p.fail("expected ':' after rule name")
 	}
 	body := p.alternatives()
-	if p.space(); p.err == nil && p.peek() != '\n' && p.at < len(p.text) {
+	if p.space(); p.peek() != '\n' && p.at < len(p.text) {
 		p.fail("expected end of grammar item, got %q", p.peek())
 	}
 	p.define(name, body)
@@ -226,19 +212,13 @@ func (p *parser) directive() {
 func (p *parser) imports() {
 	if !p.take("common") {
 		p.fail("only common can be imported")
-		return
 	}
 	add := func(name, as string) {
 		expression, known := terminals[name]
 		if !known {
 			p.fail("unknown common import %q", name)
-			return
 		}
-		body, err := p.regex(expression, 0, false)
-		if err != nil {
-			p.fail("%v", err)
-		}
-		p.define(as, body)
+		p.define(as, p.regex(expression, 0, false))
 	}
 	if p.take(".") {
 		name := p.name()
@@ -252,9 +232,8 @@ func (p *parser) imports() {
 	}
 	if p.space(); !p.take("(") {
 		p.fail("expected .NAME or (NAMES)")
-		return
 	}
-	for p.blank(); p.err == nil && !p.take(")"); p.blank() {
+	for p.blank(); !p.take(")"); p.blank() {
 		name := p.name()
 		add(name, name)
 		if p.blank(); !p.take(",") && p.peek() != ')' {

@@ -12,12 +12,7 @@ import (
 // Regex returns the form of texts that a regular expression matches as a whole. The syntax is ECMAScript's, as far as
 // xgrammar supports it (cpp/regex_converter.cc), with Unicode classes and case folding as in xgrammar's fallback.
 func Regex(pattern string, spend func(int) bool) (*Grammar, error) {
-	b := builder{spend: spend}
-	root, err := b.regex(pattern, 0, false)
-	if err != nil {
-		return nil, err
-	}
-	return b.grammar(root)
+	return build(spend, func(b *builder) *node { return b.regex(pattern, 0, false) })
 }
 
 // regexWork is the work of parsing one byte of a regular expression.
@@ -25,34 +20,24 @@ const regexWork = 64
 
 // regex returns the nodes of a regular expression. quoted states that the expression describes the content of a JSON
 // string.
-func (b *builder) regex(pattern string, flags syntax.Flags, quoted bool) (*node, error) {
-	if err := tooLong("regex", len(pattern)); err != nil {
-		return nil, err
-	}
-	if !b.spend(regexWork * len(pattern)) {
-		return nil, errTooMuch
-	}
+func (b *builder) regex(pattern string, flags syntax.Flags, quoted bool) *node {
+	notTooLong("regex", len(pattern))
+	b.spend(regexWork * len(pattern))
 	r := regexReader{scanner: scanner{builder: b, text: pattern}, flags: flags, quoted: quoted}
+	r.place = func() string { return fmt.Sprintf("Regex parsing error at position %d", r.at+1) }
 	n := r.alternatives()
-	switch {
-	case r.over():
-		return nil, errTooMuch
-	case r.at < len(r.text):
+	if r.at < len(r.text) {
 		r.fail("Unmatched ')'")
 	}
-	return n, r.err
+	return n
 }
 
 // regexReader parses an expression. It leaves character classes to regexp/syntax, whose limits on repetitions do not
-// matter for them. After an error it is at the end.
+// matter for them.
 type regexReader struct {
 	scanner
 	flags  syntax.Flags
 	quoted bool
-}
-
-func (r *regexReader) fail(format string, args ...any) *node {
-	return r.stop(fmt.Errorf("Regex parsing error at position %d: %s", r.at+1, fmt.Sprintf(format, args...)))
 }
 
 func (r *regexReader) alternatives() *node {
@@ -67,11 +52,8 @@ func (r *regexReader) sequence() *node {
 			kids, text = append(kids, r.literal(string(text))), text[:0]
 		}
 	}
-	for !r.over() && r.at < len(r.text) && r.text[r.at] != '|' && r.text[r.at] != ')' {
+	for r.at < len(r.text) && r.text[r.at] != '|' && r.text[r.at] != ')' {
 		plain, n := r.atom()
-		if r.err != nil {
-			break
-		}
 		least, most, repeated := r.times()
 		if n == nil && !repeated {
 			text = append(text, plain...)
@@ -205,10 +187,7 @@ func (r *regexReader) group() *node {
 			}
 		}
 	}
-	n, err := r.within(r.alternatives)
-	if err != nil {
-		return r.fail("%v", err)
-	}
+	n := r.within(r.alternatives)
 	if !r.take(")") {
 		return r.fail("The parenthesis is not closed.")
 	}
@@ -227,8 +206,6 @@ func (r *regexReader) brackets() *node {
 	var out strings.Builder
 	for r.at++; ; {
 		switch {
-		case r.over():
-			return nil
 		case r.at >= len(r.text):
 			r.at = from
 			return r.fail("Unclosed '['")
@@ -237,11 +214,7 @@ func (r *regexReader) brackets() *node {
 		case r.take(`\b`):
 			out.WriteString(`\x08`)
 		case r.text[r.at] == '\\':
-			c, ok := r.point()
-			if r.err != nil {
-				return nil
-			}
-			if ok {
+			if c, ok := r.point(); ok {
 				if c < utf8.RuneSelf {
 					fmt.Fprintf(&out, `\x%02x`, c)
 				} else {
@@ -279,9 +252,7 @@ func (r *regexReader) classWork(class string) int {
 
 // one returns a class of characters, as regexp/syntax parses it.
 func (r *regexReader) one(class string) *node {
-	if !r.spend(r.classWork(class)) {
-		return r.fail("%v", errTooMuch)
-	}
+	r.spend(r.classWork(class))
 	re, err := syntax.Parse(class, syntax.Perl|r.flags)
 	if err != nil {
 		return r.fail("%v", err)
@@ -301,11 +272,7 @@ func (r *regexReader) one(class string) *node {
 
 func (r *regexReader) escape() (string, *node) {
 	from := r.at
-	c, ok := r.point()
-	if r.err != nil {
-		return "", nil
-	}
-	if ok {
+	if c, ok := r.point(); ok {
 		return r.char(c), nil
 	}
 	switch e := r.text[from+1]; {
@@ -342,7 +309,6 @@ func (r *regexReader) point() (c rune, ok bool) {
 	rest := r.rest()
 	if len(rest) < 2 {
 		r.fail("Escape sequence is not finished.")
-		return 0, false
 	}
 	const from, to = `nrtvf0`, "\n\r\t\v\f\x00"
 	e, size := utf8.DecodeRuneInString(rest[1:])
@@ -353,12 +319,10 @@ func (r *regexReader) point() (c rune, ok bool) {
 	case e == 'u' || e == 'x':
 		if c, size = codePoint(rest); size == 0 {
 			r.fail("Invalid Unicode escape sequence.")
-			return 0, false
 		}
 	case e == 'c':
 		if size = 3; len(rest) < size || rest[2]|0x20 < 'a' || rest[2]|0x20 > 'z' {
 			r.fail("Invalid control character escape sequence.")
-			return 0, false
 		}
 		c = rune(rest[2] % 32)
 	case slices.Contains([]rune("dDwWsSpPbBkAzZ123456789"), e):

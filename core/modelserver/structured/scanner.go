@@ -1,26 +1,31 @@
 package structured
 
 import (
-	"errors"
+	"fmt"
 	"strings"
 )
 
-// scanner iterates over the text of a form. After an error it is at the end of the text.
+// scanner iterates over the text of a form.
 type scanner struct {
 	*builder
 	text  string
 	at    int
-	depth int // of brackets
-	err   error
+	depth int           // of brackets
+	place func() string // describes the position, for errors
 }
 
-// stop records the first error.
-func (s *scanner) stop(err error) *node {
-	if s.err == nil {
-		s.err = err
+// fail refuses the form. It never returns.
+func (s *scanner) fail(format string, args ...any) *node {
+	panic(refusal("%s: %s", s.place(), fmt.Sprintf(format, args...)))
+}
+
+// inside returns the node of a text in another syntax, at this position.
+func (s *scanner) inside(f func() *node) *node {
+	n, err := attempt(f)
+	if err != nil {
+		s.fail("%v", err)
 	}
-	s.at = len(s.text)
-	return s.literal("")
+	return n
 }
 
 func (s *scanner) rest() string { return s.text[s.at:] }
@@ -47,18 +52,18 @@ func (s *scanner) take(prefix string) bool {
 // between parses alternatives that bars separate.
 func (s *scanner) between(one func() *node, bar func() bool) *node {
 	kids := []*node{one()}
-	for !s.over() && bar() {
+	for bar() {
 		kids = append(kids, one())
 	}
 	return s.either(kids...)
 }
 
 // within parses the content of brackets. The depth of nested brackets is limited.
-func (s *scanner) within(inside func() *node) (*node, error) {
+func (s *scanner) within(inside func() *node) *node {
 	if s.depth++; s.depth > maxDepth {
-		return nil, errors.New("Nest layer exceeded the maximum limit")
+		s.fail("Nest layer exceeded the maximum limit")
 	}
 	n := inside()
 	s.depth--
-	return n, nil
+	return n
 }

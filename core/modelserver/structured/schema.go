@@ -12,39 +12,31 @@ import (
 // Schema ignores the keywords that xgrammar ignores: not, if, then, else, dependentRequired and dependentSchemas. It
 // treats oneOf as anyOf. It refuses schemas that neither xgrammar nor its fallback, llguidance, supports.
 func Schema(raw json.RawMessage, spend func(int) bool) (*Grammar, error) {
-	if err := tooLong("JSON schema", len(raw)); err != nil {
-		return nil, err
-	}
-	v, err := parseValue(raw, spend)
-	if err != nil {
-		return nil, err
-	}
-	c := newCompiler(v, &builder{spend: spend})
-	root, err := c.schema(v, 0)
-	if err != nil {
-		return nil, err
-	}
-	return c.grammar(root)
+	return build(spend, func(b *builder) *node {
+		notTooLong("JSON schema", len(raw))
+		return b.jsonSchema(raw)
+	})
+}
+
+// jsonSchema returns the node of the schema in a JSON text.
+func (b *builder) jsonSchema(raw json.RawMessage) *node {
+	v := b.value(raw)
+	return newCompiler(v, b).schema(v, 0)
 }
 
 // Arguments returns the form of a tool's arguments when nothing forces a model to follow their schema. It ignores the
 // parts of the schema that are refused elsewhere. Without the schema of an object there are no arguments.
 func Arguments(raw json.RawMessage, spend func(int) bool) *Grammar {
-	none := &Grammar{&node{kind: literal, text: "{}", min: 2}}
-	v, err := parseValue(raw, spend)
-	if err != nil || len(raw) > MaxBytes {
-		return none
+	g, err := build(spend, func(b *builder) *node {
+		v := b.value(raw)
+		c := newCompiler(v, b)
+		c.lenient = true
+		return c.schema(v, 0)
+	})
+	if err != nil || len(raw) > MaxBytes || g.root.kind != object && g.root.kind != either {
+		return &Grammar{&node{kind: literal, text: "{}", min: 2}}
 	}
-	c := newCompiler(v, &builder{spend: spend})
-	c.lenient = true
-	root, err := c.schema(v, 0)
-	if err != nil || root.kind != object && root.kind != either {
-		return none
-	}
-	if g, err := c.grammar(root); err == nil {
-		return g
-	}
-	return none
+	return g
 }
 
 // Object returns the form of any JSON object.
@@ -71,84 +63,81 @@ type unsatisfiable struct{ why string }
 
 func (u unsatisfiable) Error() string { return "Unsatisfiable schema: " + u.why }
 
-func never(format string, args ...any) error { return unsatisfiable{fmt.Sprintf(format, args...)} }
+func never(format string, args ...any) refused {
+	return refused{unsatisfiable{fmt.Sprintf(format, args...)}}
+}
+
+// possible returns the node of a schema, or the error of one that no value matches.
+func (c *compiler) possible(v *value, depth int) (n *node, never error) {
+	n, err := attempt(func() *node { return c.schema(v, depth) })
+	if err != nil && !errors.As(err, new(unsatisfiable)) {
+		panic(refused{err})
+	}
+	return n, err
+}
 
 // unimplemented lists keywords that neither vLLM's default backend nor its fallback supports.
 var unimplemented = []string{"uniqueItems", "contains", "minContains", "maxContains"}
 
 // schema returns the node of a schema. It returns the same node each time, so that schemas may refer to themselves.
-func (c *compiler) schema(v *value, depth int) (*node, error) {
+func (c *compiler) schema(v *value, depth int) *node {
 	if n := c.done[v]; n != nil {
-		return n, nil
+		return n
 	}
 	if depth > 2*maxDepth {
-		return nil, fmt.Errorf("nested more than %d deep", maxDepth)
+		panic(refusal("nested more than %d deep", maxDepth))
 	}
-	if !c.spend(nodeWork) {
-		return nil, errTooMuch
-	}
+	c.spend(nodeWork)
 	n := c.node(node{})
 	c.done[v] = n
-	kids, err := c.fill(n, v, depth+1)
-	if err == nil && kids != nil {
+	if kids := c.fill(n, v, depth+1); kids != nil {
 		n.kind, n.kids = either, kids
 	}
-	return n, err
+	return n
 }
 
-// one makes n write the text of another node.
-func one(n *node, err error) ([]*node, error) { return []*node{n}, err }
-
 // fill makes n the node of a schema. If the schema has alternatives, fill returns them.
-func (c *compiler) fill(n *node, v *value, depth int) ([]*node, error) {
+func (c *compiler) fill(n *node, v *value, depth int) []*node {
 	switch v.kind {
 	case 't':
 		n.kind = anyValue
-		return nil, nil
+		return nil
 	case 'f':
-		return nil, never("schema is false")
+		panic(never("schema is false"))
 	case '{':
 	default:
-		return nil, fmt.Errorf("Schema should be an object or bool, but got %s", v.append(nil))
+		panic(refusal("Schema should be an object or bool, but got %s", v.append(nil)))
 	}
 	for _, key := range unimplemented {
 		if k := v.get(key); k != nil && !k.is('f') && !c.lenient {
-			return nil, fmt.Errorf("Unimplemented keys: [%q]", key)
+			panic(refusal("Unimplemented keys: [%q]", key))
 		}
 	}
 	for _, key := range []string{"$ref", "allOf"} {
-		if v.get(key) == nil {
-			continue
+		if v.get(key) != nil {
+			return []*node{c.schema(c.together(v, key), depth)}
 		}
-		whole, err := c.together(v, key)
-		if err != nil {
-			return nil, err
-		}
-		return one(c.schema(whole, depth))
 	}
 	if k := v.get("const"); k != nil {
 		n.kind, n.text = literal, string(k.append(nil))
 		c.spend(len(n.text))
-		return nil, nil
+		return nil
 	}
 	if k := v.get("enum"); k != nil {
 		if !k.is('[') || len(k.vals) == 0 {
-			return nil, errors.New("enum must be an array, and not empty")
+			panic(refusal("enum must be an array, and not empty"))
 		}
 		var kids []*node
 		of := v.get("type")
 		for _, x := range k.vals {
-			if c.over() {
-				return nil, errTooMuch
-			}
 			if fits(of, x) {
 				kids = append(kids, c.literal(string(x.append(nil))))
 			}
 		}
 		if kids == nil {
-			return nil, never("no value of enum has the type")
+			panic(never("no value of enum has the type"))
 		}
-		return kids, nil
+		return kids
 	}
 	for _, key := range []string{"anyOf", "oneOf"} {
 		if k := v.get(key); k != nil {
@@ -158,15 +147,14 @@ func (c *compiler) fill(n *node, v *value, depth int) ([]*node, error) {
 	if t := v.get("type"); t.is('[') {
 		options := &value{kind: '[', spend: c.spend}
 		for _, x := range t.vals {
-			if !c.spend(nodeWork) {
-				return nil, errTooMuch
-			}
+			c.spend(nodeWork)
 			one := &value{kind: '{', spend: c.spend, keys: []string{"type"}, vals: []*value{x}}
 			options.vals = append(options.vals, one)
 		}
 		return c.anyOf(v.without("type"), "type", options, depth)
 	}
-	return nil, c.typed(n, v, depth)
+	c.typed(n, v, depth)
+	return nil
 }
 
 // fits reports whether a value has a schema's type, if the type is one word.
@@ -192,34 +180,27 @@ func fits(t, x *value) bool {
 }
 
 // anyOf returns the options of a schema, each merged with the keywords beside them.
-func (c *compiler) anyOf(v *value, key string, options *value, depth int) ([]*node, error) {
+func (c *compiler) anyOf(v *value, key string, options *value, depth int) []*node {
 	if !options.is('[') || len(options.vals) == 0 {
-		return nil, fmt.Errorf("%s must be an array, and not empty", key)
+		panic(refusal("%s must be an array, and not empty", key))
 	}
 	beside := v.without(slices.Concat([]string{key}, annotations)...)
 	var kids []*node
 	var last error
 	for _, o := range options.vals {
 		if len(beside.keys) > 0 {
-			var err error
-			if o, err = c.merge(beside, o); err != nil {
-				return nil, err
-			}
+			o = c.merge(beside, o)
 		}
-		kid, err := c.schema(o, depth)
-		if never := (unsatisfiable{}); errors.As(err, &never) {
-			last = err
-			continue
+		if kid, never := c.possible(o, depth); never != nil {
+			last = never
+		} else {
+			kids = append(kids, kid)
 		}
-		if err != nil {
-			return nil, err
-		}
-		kids = append(kids, kid)
 	}
 	if kids == nil {
-		return nil, last
+		panic(refused{last})
 	}
-	return kids, nil
+	return kids
 }
 
 // annotations do not restrict values.
@@ -227,21 +208,21 @@ var annotations = []string{"title", "description", "default", "examples", "$defs
 	"$comment", "deprecated", "readOnly", "writeOnly", "discriminator"}
 
 // pattern returns the regular expression of a string: its own, else its format's; "" if it has neither.
-func (v *value) pattern() (string, error) {
+func (v *value) pattern() string {
 	pattern, format := v.get("pattern"), v.get("format")
 	switch {
 	case pattern.is('"'):
-		return pattern.text, nil
+		return pattern.text
 	case pattern != nil:
-		return "", errors.New("pattern must be a string")
+		panic(refusal("pattern must be a string"))
 	case !format.is('"'):
-		return "", nil
+		return ""
 	}
 	expression, known := formats[format.text]
 	if !known {
-		return "", fmt.Errorf("Unknown format: %s", format.text)
+		panic(refusal("Unknown format: %s", format.text))
 	}
-	return expression, nil
+	return expression
 }
 
 // formats maps the formats that xgrammar knows to regular expressions of some of their texts

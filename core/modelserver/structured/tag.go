@@ -2,8 +2,6 @@ package structured
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,27 +14,20 @@ import (
 // Tag refuses what xgrammar refuses without a tokenizer, which is how vLLM calls it before it accepts a request: for
 // example, a token that the tag names by its text.
 func Tag(raw json.RawMessage, token func(id uint32) (string, bool), spend func(int) bool) (*Grammar, error) {
-	if err := tooLong("structural tag", len(raw)); err != nil {
-		return nil, err
-	}
-	v, err := parseValue(raw, spend)
-	if err != nil {
-		return nil, err
-	}
-	t := tagCompiler{builder: builder{spend: spend}, token: token}
-	root, err := t.whole(v)
-	if err != nil {
-		return nil, err
-	}
-	if root.kind == free && root.words.least == 0 {
-		root.words.long = true
-	}
-	return t.grammar(root)
+	return build(spend, func(b *builder) *node {
+		notTooLong("structural tag", len(raw))
+		t := tagCompiler{builder: b, token: token}
+		root := t.root(b.value(raw))
+		if root.kind == free && root.words.least == 0 {
+			root.words.long = true
+		}
+		return root
+	})
 }
 
 // tagCompiler makes the nodes of a structural tag.
 type tagCompiler struct {
-	builder
+	*builder
 	token func(id uint32) (string, bool)
 }
 
@@ -57,77 +48,68 @@ type surroundings struct {
 	next string
 }
 
-func (t *tagCompiler) whole(v *value) (*node, error) {
+func (t *tagCompiler) root(v *value) *node {
 	if !v.is('{') {
-		return nil, errors.New("Structural tag must be an object")
+		panic(refusal("Structural tag must be an object"))
 	}
 	if kind := v.get("type"); kind != nil && (!kind.is('"') || kind.text != "structural_tag") {
-		return nil, errors.New(`Structural tag's type must be a string "structural_tag"`)
+		panic(refusal(`Structural tag's type must be a string "structural_tag"`))
 	}
 	if v.get("structures") == nil {
 		format := v.get("format")
 		if format == nil {
-			return nil, errors.New("Structural tag must have a format field")
+			panic(refusal("Structural tag must have a format field"))
 		}
 		return t.format(format, surroundings{}, 0)
 	}
-	triggers, err := v.strings("triggers")
-	if err != nil {
-		return nil, err
-	}
+	triggers := v.strings("triggers")
 	old := v.get("structures")
 	if !old.is('[') {
-		return nil, errors.New("structures must be an array")
+		panic(refusal("structures must be an array"))
 	}
 	tags := make([]tag, len(old.vals))
 	for i, s := range old.vals {
 		begin, end, schema := s.get("begin"), s.get("end"), s.get("schema")
 		if !begin.is('"') || !end.is('"') || !schema.is('{') {
-			return nil, fmt.Errorf("structures[%d] must have the strings begin and end, and an object as its schema", i)
+			panic(refusal("structures[%d] must have the strings begin and end, and an object as its schema", i))
 		}
-		content, err := t.json(schema, nil)
-		if err != nil {
-			return nil, err
-		}
+		content := t.json(schema, nil)
 		tags[i] = t.tagged(begin.text, content, []string{end.text})
 	}
 	return t.triggered(triggers, tags, nil, surroundings{}, false, false)
 }
 
 // format returns the node of a format.
-func (t *tagCompiler) format(v *value, around surroundings, depth int) (*node, error) {
+func (t *tagCompiler) format(v *value, around surroundings, depth int) *node {
 	if !v.is('{') {
-		return nil, errors.New("Format must be an object")
+		panic(refusal("Format must be an object"))
 	}
 	if depth > maxDepth {
-		return nil, fmt.Errorf("nested more than %d deep", maxDepth)
+		panic(refusal("nested more than %d deep", maxDepth))
 	}
-	if !t.spend(nodeWork) {
-		return nil, errTooMuch
-	}
+	t.spend(nodeWork)
 	depth++
-	inner := func() (*node, error) { return t.format(v.get("content"), around, depth) }
 	switch kind := v.formatType(); kind {
 	case "const_string":
 		text := v.get("value")
 		if !text.is('"') {
-			return nil, errors.New("Const string format's value must be a string")
+			panic(refusal("Const string format's value must be a string"))
 		}
-		return t.literal(text.text), nil
+		return t.literal(text.text)
 	case "json_schema", "qwen_xml_parameter":
 		return t.schema(v, kind)
 	case "regex":
 		pattern := v.get("pattern")
 		if !pattern.is('"') || pattern.text == "" {
-			return nil, errors.New("Regex format must have a pattern field with a non-empty string")
+			panic(refusal("Regex format must have a pattern field with a non-empty string"))
 		}
-		return within(Regex(pattern.text, t.spend))
+		return t.part(func(b *builder) *node { return b.regex(pattern.text, 0, false) })
 	case "grammar":
 		text := v.get("grammar")
 		if !text.is('"') || text.text == "" {
-			return nil, errors.New("Grammar format must have a grammar field with a non-empty string")
+			panic(refusal("Grammar format must have a grammar field with a non-empty string"))
 		}
-		return within(parse(text.text, ebnf, t.spend))
+		return t.part(func(b *builder) *node { return b.parse(text.text, ebnf) })
 	case "any_text", "any_tokens":
 		return t.anyText(v, around)
 	case "token":
@@ -135,22 +117,14 @@ func (t *tagCompiler) format(v *value, around surroundings, depth int) (*node, e
 	case "exclude_token":
 		n := t.free(around, nil)
 		n.words.least, n.words.next = 1, ""
-		return n, nil
+		return n
 	case "sequence", "or":
 		return t.several(v, kind, around, depth)
 	case "tag":
-		one, err := t.tag(v, depth)
-		return one.node, err
+		return t.tag(v, depth).node
 	case "optional", "plus", "star", "repeat":
-		least, most, err := v.times(kind)
-		if err != nil {
-			return nil, err
-		}
-		n, err := inner()
-		if err != nil {
-			return nil, err
-		}
-		return t.repeat(n, least, most), nil
+		least, most := v.times(kind)
+		return t.repeat(t.format(v.get("content"), around, depth), least, most)
 	case "triggered_tags", "token_triggered_tags":
 		return t.triggeredTags(v, kind, around, depth)
 	case "tags_with_separator":
@@ -158,22 +132,14 @@ func (t *tagCompiler) format(v *value, around surroundings, depth int) (*node, e
 	case "dispatch", "token_dispatch":
 		return t.dispatch(v, kind, around, depth)
 	default:
-		return nil, fmt.Errorf("Format type not recognized: %s", kind)
+		panic(refusal("Format type not recognized: %s", kind))
 	}
 }
 
-// within returns the root of a form that is a part of another one.
-func within(g *Grammar, err error) (*node, error) {
-	if err != nil {
-		return nil, err
-	}
-	return g.root, nil
-}
-
-func (t *tagCompiler) several(v *value, kind string, around surroundings, depth int) (*node, error) {
+func (t *tagCompiler) several(v *value, kind string, around surroundings, depth int) *node {
 	elements := v.get("elements")
 	if !elements.is('[') || len(elements.vals) == 0 {
-		return nil, fmt.Errorf("%s format must have at least one element", strings.ToUpper(kind[:1])+kind[1:])
+		panic(refusal("%s format must have at least one element", strings.ToUpper(kind[:1])+kind[1:]))
 	}
 	kids := make([]*node, len(elements.vals))
 	for i, e := range elements.vals {
@@ -181,16 +147,12 @@ func (t *tagCompiler) several(v *value, kind string, around surroundings, depth 
 		if kind == "sequence" && i < len(kids)-1 {
 			last.next = ""
 		}
-		n, err := t.format(e, last, depth)
-		if err != nil {
-			return nil, err
-		}
-		kids[i] = n
+		kids[i] = t.format(e, last, depth)
 	}
 	if kind == "or" {
-		return t.either(kids...), nil
+		return t.either(kids...)
 	}
-	return t.sequence(kids...), nil
+	return t.sequence(kids...)
 }
 
 // free returns text of arbitrary words that fits its context.
@@ -213,11 +175,8 @@ func lengthOf(texts []string) int {
 	return n
 }
 
-func (t *tagCompiler) anyText(v *value, around surroundings) (*node, error) {
-	excludes, err := v.strings("excludes")
-	if err != nil {
-		return nil, err
-	}
+func (t *tagCompiler) anyText(v *value, around surroundings) *node {
+	excludes := v.strings("excludes")
 	n := t.free(around, excludes)
 	for _, name := range []string{"max_tokens", "max_chars"} {
 		limit := v.get(name)
@@ -226,13 +185,13 @@ func (t *tagCompiler) anyText(v *value, around surroundings) (*node, error) {
 		}
 		most, err := strconv.ParseInt(limit.lit, 10, 32)
 		if err != nil || most < 0 {
-			return nil, fmt.Errorf("%s in %s must be a non-negative 32-bit integer or null", name, v.formatType())
+			panic(refusal("%s in %s must be a non-negative 32-bit integer or null", name, v.formatType()))
 		}
 		if n.words.most < 0 || int(most) < n.words.most {
 			n.words.most = int(most) // a token or a character has at least one byte
 		}
 	}
-	return n, nil
+	return n
 }
 
 // tag is one tag: its beginning, and all of it.
@@ -250,75 +209,56 @@ func (t *tagCompiler) tagged(begin string, content *node, ends []string) tag {
 }
 
 // mark returns the text of a tag's mark, or of a token.
-func (t *tagCompiler) mark(v *value) (string, error) {
+func (t *tagCompiler) mark(v *value) string {
 	if !v.is('{') {
-		return v.text, nil
+		return v.text
 	}
-	n, err := t.tokenOf(v.get("token"))
-	if err != nil {
-		return "", err
-	}
-	return n.text, nil
+	return t.tokenOf(v.get("token")).text
 }
 
-func (t *tagCompiler) tag(v *value, depth int) (tag, error) {
+func (t *tagCompiler) tag(v *value, depth int) tag {
 	if kind := v.get("type"); kind != nil && kind.text != "tag" {
-		return tag{}, errors.New(`Tag format's type must be a string "tag"`)
+		panic(refusal(`Tag format's type must be a string "tag"`))
 	}
 	begin, end := v.get("begin"), v.get("end")
 	if !begin.is('"') && !begin.is('{') {
-		return tag{}, errors.New("Tag format's begin field must be a string or a token")
+		panic(refusal("Tag format's begin field must be a string or a token"))
 	}
-	first, err := t.mark(begin)
-	if err != nil {
-		return tag{}, err
-	}
+	first := t.mark(begin)
 	var ends []string
 	switch {
 	case end.is('"'), end.is('{'):
-		text, err := t.mark(end)
-		if err != nil {
-			return tag{}, err
-		}
-		ends = []string{text}
+		ends = []string{t.mark(end)}
 	case !end.is('['):
-		return tag{}, errors.New("Tag format's end field must be a string or array of strings")
+		panic(refusal("Tag format's end field must be a string or array of strings"))
 	case len(end.vals) == 0:
-		return tag{}, errors.New("Tag format's end array cannot be empty")
+		panic(refusal("Tag format's end array cannot be empty"))
 	default:
-		if ends, err = v.strings("end"); err != nil {
-			return tag{}, err
-		}
+		ends = v.strings("end")
 	}
 	content := v.get("content")
 	if content == nil {
-		return tag{}, errors.New("Tag format must have a content field")
+		panic(refusal("Tag format must have a content field"))
 	}
 	around := surroundings{ends: slices.DeleteFunc(slices.Clone(ends), func(e string) bool { return e == "" })}
 	if len(ends) == 1 {
 		around.next = ends[0]
 	}
-	n, err := t.format(content, around, depth)
-	if err != nil {
-		return tag{}, err
-	}
+	n := t.format(content, around, depth)
 	if len(around.ends) == 0 && content.unlimited() {
-		return tag{}, errors.New("When the content is unlimited, at least one end string must be non-empty")
+		panic(refusal("When the content is unlimited, at least one end string must be non-empty"))
 	}
-	return t.tagged(first, n, ends), nil
+	return t.tagged(first, n, ends)
 }
 
-func (t *tagCompiler) tags(v *value, depth int) ([]tag, error) {
+func (t *tagCompiler) tags(v *value, depth int) []tag {
 	list := v.get("tags")
 	if !list.is('[') || len(list.vals) == 0 {
-		return nil, fmt.Errorf("%s format's tags must be non-empty", v.formatType())
+		panic(refusal("%s format's tags must be non-empty", v.formatType()))
 	}
 	out := make([]tag, len(list.vals))
 	for i, one := range list.vals {
-		var err error
-		if out[i], err = t.tag(one, depth); err != nil {
-			return nil, err
-		}
+		out[i] = t.tag(one, depth)
 	}
-	return out, nil
+	return out
 }

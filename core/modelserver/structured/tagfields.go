@@ -1,8 +1,6 @@
 package structured
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 )
@@ -23,14 +21,14 @@ func (v *value) formatType() string {
 }
 
 // times returns the number of repetitions of a repeating format.
-func (v *value) times(kind string) (least, most int, err error) {
+func (v *value) times(kind string) (least, most int) {
 	switch kind {
 	case "optional":
-		return 0, 1, nil
+		return 0, 1
 	case "plus":
-		return 1, -1, nil
+		return 1, -1
 	case "star":
-		return 0, -1, nil
+		return 0, -1
 	}
 	for _, f := range []struct {
 		name string
@@ -38,21 +36,22 @@ func (v *value) times(kind string) (least, most int, err error) {
 	}{{"min", &least}, {"max", &most}} {
 		n := v.get(f.name)
 		if !n.is('0') {
-			return 0, 0, fmt.Errorf("Repeat format must have a %s field (number)", f.name)
+			panic(refusal("Repeat format must have a %s field (number)", f.name))
 		}
+		var err error
 		if *f.into, err = strconv.Atoi(n.lit); err != nil || *f.into > endless {
-			return 0, 0, fmt.Errorf("Repeat %s must be a whole number, got %s", f.name, n.lit)
+			panic(refusal("Repeat %s must be a whole number, got %s", f.name, n.lit))
 		}
 	}
 	switch {
 	case least < 0:
-		err = errors.New("Repeat min must be >= 0")
+		panic(refusal("Repeat min must be >= 0"))
 	case most < -1:
-		err = errors.New("Repeat max must be -1 (unbounded) or >= 0")
+		panic(refusal("Repeat max must be -1 (unbounded) or >= 0"))
 	case most >= 0 && least > most:
-		err = errors.New("Repeat min must be <= max")
+		panic(refusal("Repeat min must be <= max"))
 	}
-	return least, most, err
+	return least, most
 }
 
 // unlimited reports whether a format does not define its own end.
@@ -67,41 +66,37 @@ func (v *value) unlimited() bool {
 	case "optional":
 		return v.get("content").unlimited()
 	case "repeat":
-		_, most, _ := v.times("repeat")
+		_, most := v.times("repeat")
 		return most < 0 || v.get("content").unlimited()
 	}
 	return false
 }
 
 // flag returns a boolean member.
-func (v *value) flag(name string, otherwise bool) (bool, error) {
+func (v *value) flag(name string, otherwise bool) bool {
 	switch f := v.get(name); {
 	case f == nil:
-		return otherwise, nil
+		return otherwise
 	case f.is('t'), f.is('f'):
-		return f.is('t'), nil
+		return f.is('t')
 	}
-	return false, fmt.Errorf("%s must be a boolean", name)
+	panic(refusal("%s must be a boolean", name))
 }
 
 // strings returns a member that is a list of strings.
-func (v *value) strings(name string) ([]string, error) {
+func (v *value) strings(name string) []string {
 	list := v.get(name)
 	if list == nil {
-		return nil, nil
-	}
-	bad := fmt.Errorf("%s must be an array of strings", name)
-	if !list.is('[') {
-		return nil, bad
+		return nil
 	}
 	out := make([]string, len(list.vals))
 	for i, s := range list.vals {
-		if !s.is('"') {
-			return nil, bad
-		}
 		out[i] = s.text
 	}
-	return out, nil
+	if !list.is('[') || slices.ContainsFunc(list.vals, func(s *value) bool { return !s.is('"') }) {
+		panic(refusal("%s must be an array of strings", name))
+	}
+	return out
 }
 
 // list returns the elements of an array; none for any other value.
@@ -113,41 +108,37 @@ func (v *value) list() []*value {
 }
 
 // texts returns the texts of a list of strings, or of tokens if tokens is set.
-func (t *tagCompiler) texts(v *value, name string, tokens bool) ([]string, error) {
+func (t *tagCompiler) texts(v *value, name string, tokens bool) []string {
 	if !tokens {
 		return v.strings(name)
 	}
 	list := v.get(name)
 	if list == nil {
-		return nil, nil
+		return nil
 	}
 	if !list.is('[') {
-		return nil, fmt.Errorf("%s must be an array of token ids", name)
+		panic(refusal("%s must be an array of token ids", name))
 	}
 	out := make([]string, len(list.vals))
 	for i, one := range list.vals {
-		n, err := t.tokenOf(one)
-		if err != nil {
-			return nil, err
-		}
-		out[i] = n.text
+		out[i] = t.tokenOf(one).text
 	}
-	return out, nil
+	return out
 }
 
 // tokenOf returns the text of a token.
-func (t *tagCompiler) tokenOf(v *value) (*node, error) {
+func (t *tagCompiler) tokenOf(v *value) *node {
 	if v.is('"') {
-		return nil, errors.New("Token string resolution requires tokenizer_info")
+		panic(refusal("Token string resolution requires tokenizer_info"))
 	}
 	if v == nil {
-		return nil, errors.New("Token format must have a token field")
+		panic(refusal("Token format must have a token field"))
 	}
 	id, err := strconv.ParseUint(v.lit, 10, 32)
 	if err == nil {
 		if text, known := t.token(uint32(id)); known {
-			return t.literal(text), nil
+			return t.literal(text)
 		}
 	}
-	return nil, fmt.Errorf("Token id %s is not in the vocabulary", v.lit)
+	panic(refusal("Token id %s is not in the vocabulary", v.lit))
 }

@@ -1,24 +1,19 @@
 package structured
 
 import (
-	"errors"
-	"fmt"
 	"strconv"
 )
 
 // schema returns the node of a JSON text, or of a text in one of the styles.
-func (t *tagCompiler) schema(v *value, kind string) (*node, error) {
+func (t *tagCompiler) schema(v *value, kind string) *node {
 	schema := v.get("json_schema")
 	if !schema.is('{') && !schema.is('t') && !schema.is('f') {
-		return nil, errors.New("JSON schema format must have a json_schema field with a object or boolean value")
+		panic(refusal("JSON schema format must have a json_schema field with a object or boolean value"))
 	}
-	excludes, err := v.strings("excludes")
-	if err != nil {
-		return nil, err
-	}
+	excludes := v.strings("excludes")
 	if blanks := v.get("max_whitespace_cnt"); blanks != nil && !blanks.is('n') {
 		if n, err := strconv.Atoi(blanks.lit); err != nil || n < 1 {
-			return nil, errors.New("max_whitespace_cnt must be positive.")
+			panic(refusal("max_whitespace_cnt must be positive."))
 		}
 	}
 	name := "json"
@@ -34,29 +29,27 @@ func (t *tagCompiler) schema(v *value, kind string) (*node, error) {
 	s := styles[name]
 	switch {
 	case s == nil:
-		return nil, fmt.Errorf("style must be json, qwen_xml, minimax_xml, minimax_m3_xml, deepseek_xml, glm_xml, "+
-			"cohere_xml, kimi_k3_xml or deepseek_v4_1_xml, got %q", name)
+		panic(refusal("style must be json, qwen_xml, minimax_xml, minimax_m3_xml, deepseek_xml, glm_xml, "+
+			"cohere_xml, kimi_k3_xml or deepseek_v4_1_xml, got %q", name))
 	case s.deep && len(excludes) > 0:
-		return nil, fmt.Errorf("JSONSchemaFormat.excludes is not supported for %s", name)
+		panic(refusal("JSONSchemaFormat.excludes is not supported for %s", name))
 	}
-	c := styleCompiler{newCompiler(schema, &builder{spend: t.spend}), s, map[*value]*node{}}
-	c.excludes = append(excludes, s.never)
-	root, err := c.root(schema)
-	if err != nil {
-		return nil, err
-	}
-	return within(c.grammar(root))
+	return t.part(func(b *builder) *node {
+		c := styleCompiler{newCompiler(schema, b), s, map[*value]*node{}}
+		c.excludes = append(excludes, s.never)
+		n := c.node(node{})
+		c.options(n, schema, false, 0) // the outermost value has no tag
+		return n
+	})
 }
 
 // json returns the node of a JSON text whose strings do not contain the excluded texts.
-func (t *tagCompiler) json(schema *value, excludes []string) (*node, error) {
-	c := newCompiler(schema, &builder{spend: t.spend})
-	c.excludes = excludes
-	root, err := c.schema(schema, 0)
-	if err != nil {
-		return nil, err
-	}
-	return within(c.grammar(root))
+func (t *tagCompiler) json(schema *value, excludes []string) *node {
+	return t.part(func(b *builder) *node {
+		c := newCompiler(schema, b)
+		c.excludes = excludes
+		return c.schema(schema, 0)
+	})
 }
 
 // typeName returns the one type of a schema: "string" if that is one of several, "" if the schema has none.
@@ -83,40 +76,34 @@ func typeOf(v *value) *value {
 }
 
 // plain returns a schema without its references.
-func (c *compiler) plain(v *value) (*value, error) {
+func (c *compiler) plain(v *value) *value {
 	for _, key := range []string{"$ref", "allOf"} {
 		for depth := 0; v.get(key) != nil; depth++ {
 			if depth > maxDepth {
-				return nil, fmt.Errorf("nested more than %d deep", maxDepth)
+				panic(refusal("nested more than %d deep", maxDepth))
 			}
-			var err error
-			if v, err = c.together(v, key); err != nil {
-				return nil, err
-			}
+			v = c.together(v, key)
 		}
 	}
-	return v, nil
+	return v
 }
 
 // raw returns a value in a style: a string without its quotes, any other value as JSON.
-func (c *compiler) raw(v *value) (*node, error) {
+func (c *compiler) raw(v *value) *node {
 	switch only := v.get("const"); {
 	case only.is('"'):
-		return c.literal(only.text), nil
+		return c.literal(only.text)
 	case only != nil:
-		return c.literal(only.compact()), nil
+		return c.literal(only.compact())
 	case v.typeName() == "":
-		return c.without(c.excludes, ""), nil
+		return c.without(c.excludes, "")
 	case v.typeName() != "string":
 		return c.schema(v, 0)
 	}
-	pattern, err := v.pattern()
-	if err != nil {
-		return nil, err
-	}
-	if pattern != "" {
+	if pattern := v.pattern(); pattern != "" {
 		return c.regex(pattern, 0, false)
 	}
 	n := c.node(node{kind: str, bare: true, excludes: c.excludes})
-	return n, counts(n, v, "minLength", "maxLength")
+	counts(n, v, "minLength", "maxLength")
+	return n
 }

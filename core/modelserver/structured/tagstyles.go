@@ -2,8 +2,6 @@ package structured
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,10 +14,10 @@ type style struct {
 	never string // a text that no string contains
 	// open returns the text before a member of this name, or before an element of an array, up to the part that depends
 	// on the value. shut returns the text after it.
-	open  func(name string, member bool) (string, error)
+	open  func(name string, member bool) string
 	shut  func(name string, member bool) string
 	tell  func(option *value) string
-	given func(v *value) (string, error) // a value of enum or const
+	given func(v *value) string // a value of enum or const
 	// only named members, no bounds on strings, no values of unknown type
 	fixed bool
 	// objects and arrays within members are between tags too
@@ -42,7 +40,7 @@ var flatStyles = [][4]string{
 // flat returns a flat style.
 func flat(name, before, middle, behind string) *style {
 	return &style{name: name, never: behind, given: plainly,
-		open: func(name string, _ bool) (string, error) { return before + name, nil },
+		open: func(name string, _ bool) string { return before + name },
 		shut: func(string, bool) string { return behind },
 		tell: func(v *value) string {
 			kind := cmp.Or(v.typeName(), "string")
@@ -54,11 +52,11 @@ func flat(name, before, middle, behind string) *style {
 }
 
 // plainly returns a fixed value: a string without its quotes, any other value as JSON.
-func plainly(v *value) (string, error) {
+func plainly(v *value) string {
 	if v.is('"') {
-		return v.text, nil
+		return v.text
 	}
-	return v.compact(), nil
+	return v.compact()
 }
 
 // styles maps names to the flat styles, and to those with tags at any depth (cpp/converter_ext/cohere.cc,
@@ -66,14 +64,14 @@ func plainly(v *value) (string, error) {
 var styles = func() map[string]*style {
 	cohere := &style{name: "cohere_xml", never: "</cofl:value>", given: plainly, deep: true}
 	entities := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;")
-	cohere.open = func(name string, member bool) (string, error) {
+	cohere.open = func(name string, member bool) string {
 		switch {
 		case strings.Contains(name, "\x00"):
-			return "", errors.New("Cohere property names cannot contain NUL")
+			panic(refusal("Cohere property names cannot contain NUL"))
 		case member:
-			return `<cofl:value name="` + entities.Replace(name) + `"`, nil
+			return `<cofl:value name="` + entities.Replace(name) + `"`
 		}
-		return "<cofl:value", nil
+		return "<cofl:value"
 	}
 	cohere.shut = func(string, bool) string { return cohere.never }
 	cohere.tell = func(option *value) string {
@@ -91,17 +89,17 @@ var styles = func() map[string]*style {
 	}
 
 	m3 := &style{name: "minimax_m3_xml", never: "]<]minimax[>[", fixed: true, deep: true}
-	m3.open = func(name string, member bool) (string, error) {
+	m3.open = func(name string, member bool) string {
 		if !member {
 			name = "item"
 		}
 		switch {
 		case name == "" || name[0] == '/' || strings.Contains(name, ">"):
-			return "", fmt.Errorf("Invalid minimax_m3_xml element name: %s", name)
+			panic(refusal("Invalid minimax_m3_xml element name: %s", name))
 		case strings.Trim(name, " \t\n\r\f\v") == "":
-			return "", errors.New("minimax_m3_xml element names cannot be blank")
+			panic(refusal("minimax_m3_xml element names cannot be blank"))
 		}
-		return m3.never + "<" + name + ">", nil
+		return m3.never + "<" + name + ">"
 	}
 	m3.shut = func(name string, member bool) string {
 		if !member {
@@ -110,14 +108,14 @@ var styles = func() map[string]*style {
 		return m3.never + "</" + name + ">"
 	}
 	m3.tell = func(*value) string { return "" }
-	m3.given = func(v *value) (string, error) {
+	m3.given = func(v *value) string {
 		switch {
 		case v.is('"') && strings.Contains(v.text, m3.never):
-			return "", errors.New("A minimax_m3_xml string literal cannot contain the namespace marker")
+			panic(refusal("A minimax_m3_xml string literal cannot contain the namespace marker"))
 		case v.is('"'):
-			return v.text, nil
+			return v.text
 		case !v.is('{') && !v.is('['):
-			return string(v.append(nil)), nil
+			return string(v.append(nil))
 		}
 		var b strings.Builder
 		for i, kid := range v.vals {
@@ -125,17 +123,9 @@ var styles = func() map[string]*style {
 			if v.is('{') {
 				name = v.keys[i]
 			}
-			open, err := m3.open(name, v.is('{'))
-			if err != nil {
-				return "", err
-			}
-			text, err := m3.given(kid)
-			if err != nil {
-				return "", err
-			}
-			b.WriteString(open + text + m3.shut(name, v.is('{')))
+			b.WriteString(m3.open(name, v.is('{')) + m3.given(kid) + m3.shut(name, v.is('{')))
 		}
-		return b.String(), nil
+		return b.String()
 	}
 	all := map[string]*style{cohere.name: cohere, m3.name: m3}
 	for _, f := range flatStyles {
@@ -151,55 +141,37 @@ type styleCompiler struct {
 	values map[*value]*node // the node between open and shut
 }
 
-// root returns the node of the outermost value, which has no tag.
-func (c *styleCompiler) root(v *value) (*node, error) {
-	n := c.node(node{})
-	return n, c.options(n, v, false, 0)
-}
-
 // value returns the node between open and shut. It returns the same node each time, so that schemas may refer to
 // themselves.
-func (c *styleCompiler) value(v *value, depth int) (*node, error) {
+func (c *styleCompiler) value(v *value, depth int) *node {
 	if n := c.values[v]; n != nil {
-		return n, nil
+		return n
 	}
 	n := c.node(node{})
 	c.values[v] = n
-	return n, c.options(n, v, true, depth)
+	c.options(n, v, true, depth)
+	return n
 }
 
 // options makes n write one of the values that a schema allows, with its type if the tag contains it.
-func (c *styleCompiler) options(n *node, v *value, tell bool, depth int) error {
-	all, err := c.choices(v, depth)
-	if err != nil {
-		return err
-	}
+func (c *styleCompiler) options(n *node, v *value, tell bool, depth int) {
 	n.kind = either
-	for _, option := range all {
-		body, err := c.body(option, depth+1)
-		if err != nil {
-			return err
-		}
+	for _, option := range c.choices(v, depth) {
+		body := c.body(option, depth+1)
 		if tell {
 			body = c.sequence(c.literal(c.tell(option)), body)
 		}
 		n.kids = append(n.kids, body)
 	}
-	return nil
 }
 
 // choices returns the schemas of one type, or of one value, that a schema allows.
-func (c *styleCompiler) choices(v *value, depth int) ([]*value, error) {
+func (c *styleCompiler) choices(v *value, depth int) []*value {
 	if depth > 2*maxDepth {
-		return nil, fmt.Errorf("nested more than %d deep", maxDepth)
+		panic(refusal("nested more than %d deep", maxDepth))
 	}
-	if !c.spend(nodeWork) {
-		return nil, errTooMuch
-	}
-	v, err := c.plain(v)
-	if err != nil {
-		return nil, err
-	}
+	c.spend(nodeWork)
+	v = c.plain(v)
 	var options []*value
 	key := ""
 	only := func(name string, x *value) {
@@ -208,22 +180,19 @@ func (c *styleCompiler) choices(v *value, depth int) ([]*value, error) {
 	}
 	switch {
 	case v.is('f'):
-		return nil, never("schema is false")
+		panic(never("schema is false"))
 	case v.get("const") != nil:
-		return []*value{v}, nil
+		return []*value{v}
 	case v.get("enum") != nil:
 		for _, x := range v.get("enum").list() {
 			if fits(v.get("type"), x) {
 				only("const", x)
 			}
-			if c.over() {
-				return nil, errTooMuch
-			}
 		}
 		if options == nil {
-			return nil, never("no value of enum has the type")
+			panic(never("no value of enum has the type"))
 		}
-		return options, nil
+		return options
 	case v.get("anyOf") != nil:
 		key = "anyOf"
 		options = v.get(key).list()
@@ -233,38 +202,29 @@ func (c *styleCompiler) choices(v *value, depth int) ([]*value, error) {
 	case v.get("type").is('['):
 		key = "type"
 		for _, x := range v.get(key).vals {
-			if only(key, x); c.over() {
-				return nil, errTooMuch
-			}
+			only(key, x)
 		}
 	default:
-		return []*value{v}, nil
+		return []*value{v}
 	}
 	if len(options) == 0 {
-		return nil, fmt.Errorf("%s must be an array, and not empty", key)
+		panic(refusal("%s must be an array, and not empty", key))
 	}
 	beside := v.without(slices.Concat([]string{key}, annotations)...)
 	var all []*value
 	for _, o := range options {
 		if len(beside.keys) > 0 {
-			if o, err = c.merge(beside, o); err != nil {
-				return nil, err
-			}
+			o = c.merge(beside, o)
 		}
-		some, err := c.choices(o, depth+1)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, some...)
+		all = append(all, c.choices(o, depth+1)...)
 	}
-	return all, nil
+	return all
 }
 
 // body returns the node of a value of one type.
-func (c *styleCompiler) body(v *value, depth int) (*node, error) {
+func (c *styleCompiler) body(v *value, depth int) *node {
 	if only := v.get("const"); only != nil {
-		text, err := c.given(only)
-		return c.literal(text), err
+		return c.literal(c.given(only))
 	}
 	switch kind := v.typeName(); {
 	case !c.deep && (depth > 1 || kind != "object" && kind != ""):
@@ -274,14 +234,14 @@ func (c *styleCompiler) body(v *value, depth int) (*node, error) {
 	case kind == "array":
 		return c.array(v, depth)
 	case kind == "" && c.fixed:
-		return nil, fmt.Errorf("%s does not support unconstrained schemas", c.name)
+		panic(refusal("%s does not support unconstrained schemas", c.name))
 	case kind == "" && depth == 1: // arguments without a schema
-		return c.literal(""), nil
+		return c.literal("")
 	case kind == "string" && c.fixed:
 		_, known := formats[formatOf(v)]
 		if known || v.get("pattern") != nil || v.get("minLength") != nil || v.get("maxLength") != nil {
-			return nil, fmt.Errorf("String pattern, recognized format, and length constraints are not supported by %s",
-				c.name)
+			panic(refusal("String pattern, recognized format, and length constraints are not supported by %s",
+				c.name))
 		}
 		return c.raw(v.without("format"))
 	}
@@ -296,20 +256,13 @@ func formatOf(v *value) string {
 }
 
 // tagged returns a member, or an element, with its tags.
-func (c *styleCompiler) tagged(name string, member bool, v *value, depth int) (*node, error) {
-	open, err := c.open(name, member)
-	if err != nil {
-		return nil, err
-	}
-	n, err := c.value(v, depth)
-	if err != nil {
-		return nil, err
-	}
-	return c.sequence(c.literal(open), n, c.literal(c.shut(name, member))), nil
+func (c *styleCompiler) tagged(name string, member bool, v *value, depth int) *node {
+	open := c.literal(c.open(name, member))
+	return c.sequence(open, c.value(v, depth), c.literal(c.shut(name, member)))
 }
 
 // object returns the members that a schema names, and as many others as it requires.
-func (c *styleCompiler) object(v *value, depth int) (*node, error) {
+func (c *styleCompiler) object(v *value, depth int) *node {
 	properties, others := v.get("properties"), v.get("additionalProperties")
 	if others == nil {
 		others = v.get("unevaluatedProperties")
@@ -321,30 +274,23 @@ func (c *styleCompiler) object(v *value, depth int) (*node, error) {
 	case properties == nil:
 		properties = &value{kind: '{', spend: c.spend}
 	case !properties.is('{'):
-		return nil, errors.New("properties must be an object")
+		panic(refusal("properties must be an object"))
 	}
 	if c.fixed && (others != nil || v.get("patternProperties") != nil || v.get("propertyNames") != nil) {
-		return nil, fmt.Errorf("%s requires fixed object property names; additionalProperties, "+
-			"unevaluatedProperties, patternProperties, and propertyNames are not supported", c.name)
+		panic(refusal("%s requires fixed object property names; additionalProperties, "+
+			"unevaluatedProperties, patternProperties, and propertyNames are not supported", c.name))
 	}
-	required, err := v.strings("required")
-	if err != nil {
-		return nil, err
-	}
+	required := v.strings("required")
 	var n node
-	if err := counts(&n, v, "minProperties", "maxProperties"); err != nil {
-		return nil, err
-	}
-	if !c.spend(len(required) * (len(required) + len(properties.keys))) {
-		return nil, errTooMuch
-	}
+	counts(&n, v, "minProperties", "maxProperties")
+	c.spend(len(required) * (len(required) + len(properties.keys)))
 	least, most := n.least, n.most
 	names, schemas, must := slices.Clone(properties.keys), slices.Clone(properties.vals), map[string]bool{}
 	for _, name := range required {
 		if !slices.Contains(names, name) {
 			switch {
 			case c.fixed:
-				return nil, fmt.Errorf("%s required property has no fixed schema: %s", c.name, name)
+				panic(refusal("%s required property has no fixed schema: %s", c.name, name))
 			case others == nil: // xgrammar ignores it too
 				continue
 			}
@@ -353,17 +299,17 @@ func (c *styleCompiler) object(v *value, depth int) (*node, error) {
 		must[name] = true
 	}
 	if most >= 0 && most < len(must) {
-		return nil, never("maxProperties is less than the number of required properties: %d < %d", most, len(must))
+		panic(never("maxProperties is less than the number of required properties: %d < %d", most, len(must)))
 	}
 	if least > len(names) && (others == nil || v.get("patternProperties") != nil || v.get("propertyNames") != nil) {
-		return nil, never("minProperties is greater than the number of properties, but additional properties aren't "+
-			"allowed: %d > %d", least, len(names))
+		panic(never("minProperties is greater than the number of properties, but additional properties aren't "+
+			"allowed: %d > %d", least, len(names)))
 	}
 	more := min(max(least-len(names), 1), maxOthers)
 	if others == nil {
 		more = 0
 	} else if least > len(names)+more {
-		return nil, fmt.Errorf("minProperties is at most %d more than there are properties, got %d", maxOthers, least)
+		panic(refusal("minProperties is at most %d more than there are properties, got %d", maxOthers, least))
 	}
 	for i := 1; more > 0; i++ {
 		if name := "key" + strconv.Itoa(i); !slices.Contains(names, name) {
@@ -381,10 +327,7 @@ func (c *styleCompiler) object(v *value, depth int) (*node, error) {
 		if !must[name] && perhaps == 0 {
 			continue
 		}
-		member, err := c.tagged(name, true, schemas[i], depth)
-		if err != nil {
-			return nil, err
-		}
+		member := c.tagged(name, true, schemas[i], depth)
 		if !must[name] {
 			if perhaps--; need > 0 {
 				need--
@@ -394,18 +337,16 @@ func (c *styleCompiler) object(v *value, depth int) (*node, error) {
 		}
 		all = append(all, member)
 	}
-	return c.sequence(all...), nil
+	return c.sequence(all...)
 }
 
 // maxOthers limits the members without a name in the schema.
 const maxOthers = 64
 
 // array returns the elements that a schema describes.
-func (c *styleCompiler) array(v *value, depth int) (*node, error) {
+func (c *styleCompiler) array(v *value, depth int) *node {
 	var n node
-	if err := counts(&n, v, "minItems", "maxItems"); err != nil {
-		return nil, err
-	}
+	counts(&n, v, "minItems", "maxItems")
 	least, most := n.least, n.most
 	prefix, items := v.get("prefixItems"), v.get("items")
 	if items.is('[') { // as in drafts before 2020-12
@@ -415,30 +356,24 @@ func (c *styleCompiler) array(v *value, depth int) (*node, error) {
 		items = v.get("unevaluatedItems")
 	}
 	if first := len(prefix.list()); most >= 0 && most < first {
-		return nil, never("maxItems is less than the number of prefixItems: %d < %d", most, first)
+		panic(never("maxItems is less than the number of prefixItems: %d < %d", most, first))
 	}
 	all := []*node{c.literal("")}
 	for _, p := range prefix.list() {
-		item, err := c.tagged("", false, p, depth)
-		if err != nil {
-			return nil, err
-		}
+		item := c.tagged("", false, p, depth)
 		all = append(all, item)
 	}
 	had := len(all) - 1
 	if items == nil || items.is('f') || most == had {
 		if least > had {
-			return nil, never("minItems is greater than the number of items, but additional items aren't allowed: %d "+
-				"> %d", least, had)
+			panic(never("minItems is greater than the number of items, but additional items aren't allowed: %d "+
+				"> %d", least, had))
 		}
-		return c.sequence(all...), nil
+		return c.sequence(all...)
 	}
-	item, err := c.tagged("", false, items, depth)
-	if err != nil {
-		return nil, err
-	}
+	item := c.tagged("", false, items, depth)
 	if most >= 0 {
 		most -= had
 	}
-	return c.sequence(append(all, c.repeat(item, max(least-had, 0), most))...), nil
+	return c.sequence(append(all, c.repeat(item, max(least-had, 0), most))...)
 }

@@ -1,65 +1,46 @@
 package structured
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 )
 
-func (t *tagCompiler) triggeredTags(v *value, kind string, around surroundings, depth int) (*node, error) {
+func (t *tagCompiler) triggeredTags(v *value, kind string, around surroundings, depth int) *node {
 	of, without, tokens := "triggers", "excludes", kind == "token_triggered_tags"
 	if tokens {
 		of, without = "trigger_tokens", "exclude_tokens"
 	}
-	triggers, err := t.texts(v, of, tokens)
-	if err != nil {
-		return nil, err
-	}
-	excludes, err := t.texts(v, without, tokens)
-	if err != nil {
-		return nil, err
-	}
+	triggers := t.texts(v, of, tokens)
+	excludes := t.texts(v, without, tokens)
 	if slices.Contains(excludes, "") {
-		return nil, errors.New("Triggered tags format's excluded_strs must be non-empty strings")
+		panic(refusal("Triggered tags format's excluded_strs must be non-empty strings"))
 	}
 	for _, one := range v.get("tags").list() {
 		if tokens != one.get("begin").is('{') {
-			return nil, fmt.Errorf("Tags in %s must have a begin of the other kind, string or token", kind)
+			panic(refusal("Tags in %s must have a begin of the other kind, string or token", kind))
 		}
 	}
-	tags, least, stop, err := t.tagsAndCounts(v, depth)
-	if err != nil {
-		return nil, err
-	}
+	tags, least, stop := t.tagsAndCounts(v, depth)
 	return t.triggered(triggers, tags, excludes, around, least, stop)
 }
 
 // tagsAndCounts returns a format's tags, and whether there is at least one tag and at most one.
-func (t *tagCompiler) tagsAndCounts(v *value, depth int) (tags []tag, least, stop bool, err error) {
-	if tags, err = t.tags(v, depth); err == nil {
-		least, err = v.flag("at_least_one", false)
-	}
-	if err == nil {
-		stop, err = v.flag("stop_after_first", false)
-	}
-	return tags, least, stop, err
+func (t *tagCompiler) tagsAndCounts(v *value, depth int) (tags []tag, least, stop bool) {
+	return t.tags(v, depth), v.flag("at_least_one", false), v.flag("stop_after_first", false)
 }
 
 // triggered returns any text in which each trigger begins one of its tags.
 func (t *tagCompiler) triggered(triggers []string, tags []tag, excludes []string, around surroundings, least,
-	stop bool) (*node, error) {
+	stop bool) *node {
 	switch {
 	case len(triggers) == 0:
-		return nil, errors.New("Triggered tags format's triggers must be non-empty")
+		panic(refusal("Triggered tags format's triggers must be non-empty"))
 	case slices.Contains(triggers, ""):
-		return nil, errors.New("Triggered tags format's triggers must be non-empty strings")
+		panic(refusal("Triggered tags format's triggers must be non-empty strings"))
 	case len(tags) == 0:
-		return nil, errors.New("Triggered tags format's tags must be non-empty")
+		panic(refusal("Triggered tags format's tags must be non-empty"))
 	}
-	if !t.spend(4 * len(tags) * len(triggers)) {
-		return nil, errTooMuch
-	}
+	t.spend(4 * len(tags) * len(triggers))
 	used := map[string]bool{}
 	for _, one := range tags {
 		of := 0
@@ -70,16 +51,16 @@ func (t *tagCompiler) triggered(triggers []string, tags []tag, excludes []string
 		}
 		switch of {
 		case 0:
-			return nil, errors.New("One tag does not match any trigger in a triggered tags format")
+			panic(refusal("One tag does not match any trigger in a triggered tags format"))
 		case 1:
 		default:
-			return nil, errors.New("One tag matches multiple triggers in a triggered tags format")
+			panic(refusal("One tag matches multiple triggers in a triggered tags format"))
 		}
 	}
 	if len(used) < len(triggers) {
-		return nil, errors.New("a trigger begins none of the tags")
+		panic(refusal("a trigger begins none of the tags"))
 	}
-	return t.mixed(slices.Concat(excludes, triggers), tags, around, least, stop), nil
+	return t.mixed(slices.Concat(excludes, triggers), tags, around, least, stop)
 }
 
 // mixed returns any text with tags in between: with at least one tag at the beginning, or with at most one, after which
@@ -88,9 +69,6 @@ func (t *tagCompiler) mixed(excludes []string, tags []tag, around surroundings, 
 	bare, behind := make([]*node, len(tags)), make([]*node, len(tags))
 	all := slices.Concat(excludes, around.ends)
 	for i, one := range tags {
-		if t.over() {
-			return t.literal("") // grammar reports the error
-		}
 		bare[i] = one.node
 		behind[i] = t.sequence(t.without(all, one.begin), one.node)
 	}
@@ -106,15 +84,12 @@ func (t *tagCompiler) mixed(excludes []string, tags []tag, around surroundings, 
 	return t.sequence(t.repeat(more, 0, -1), rest)
 }
 
-func (t *tagCompiler) separated(v *value, depth int) (*node, error) {
+func (t *tagCompiler) separated(v *value, depth int) *node {
 	separator := v.get("separator")
 	if !separator.is('"') {
-		return nil, errors.New("Tags with separator format's separator field must be a string")
+		panic(refusal("Tags with separator format's separator field must be a string"))
 	}
-	tags, least, stop, err := t.tagsAndCounts(v, depth)
-	if err != nil {
-		return nil, err
-	}
+	tags, least, stop := t.tagsAndCounts(v, depth)
 	kids := make([]*node, len(tags))
 	for i, one := range tags {
 		kids[i] = one.node
@@ -126,47 +101,37 @@ func (t *tagCompiler) separated(v *value, depth int) (*node, error) {
 	if !least {
 		n = t.repeat(n, 0, 1)
 	}
-	return n, nil
+	return n
 }
 
-func (t *tagCompiler) dispatch(v *value, kind string, around surroundings, depth int) (*node, error) {
+func (t *tagCompiler) dispatch(v *value, kind string, around surroundings, depth int) *node {
 	without, tokens := "excludes", kind == "token_dispatch"
 	if tokens {
 		without = "exclude_tokens"
 	}
-	excludes, err := t.texts(v, without, tokens)
-	if err != nil {
-		return nil, err
-	}
+	excludes := t.texts(v, without, tokens)
 	rules := v.get("rules").list()
 	if len(rules) == 0 {
-		return nil, errors.New("TagDispatch format rules must be non-empty")
+		panic(refusal("TagDispatch format rules must be non-empty"))
 	}
 	var tags []tag
 	for i, rule := range rules {
 		pair := rule.list()
 		if len(pair) != 2 || !tokens && !pair[0].is('"') {
-			return nil, fmt.Errorf("rules[%d] must be a pattern and a format", i)
+			panic(refusal("rules[%d] must be a pattern and a format", i))
 		}
 		pattern := pair[0].text
 		if tokens {
-			n, err := t.tokenOf(pair[0])
-			if err != nil {
-				return nil, err
-			}
-			pattern = n.text
+			pattern = t.tokenOf(pair[0]).text
 		}
-		content, err := t.format(pair[1], surroundings{ends: around.ends}, depth)
-		if err != nil {
-			return nil, err
-		}
+		content := t.format(pair[1], surroundings{ends: around.ends}, depth)
 		if excludes = append(excludes, pattern); pattern != "" {
 			tags = append(tags, tag{pattern, t.sequence(t.literal(pattern), content)})
 		}
 	}
-	loop, err := v.flag("loop", true)
-	if err != nil || len(tags) == 0 {
-		return t.free(around, excludes), err
+	loop := v.flag("loop", true)
+	if len(tags) == 0 {
+		return t.free(around, excludes)
 	}
-	return t.mixed(excludes, tags, around, false, !loop), nil
+	return t.mixed(excludes, tags, around, false, !loop)
 }

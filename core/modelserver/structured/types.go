@@ -1,8 +1,6 @@
 package structured
 
 import (
-	"errors"
-	"fmt"
 	"math"
 	"math/big"
 	"slices"
@@ -11,11 +9,11 @@ import (
 )
 
 // typed makes n the node of a schema of one type, which its keywords alone may imply.
-func (c *compiler) typed(n *node, v *value, depth int) error {
+func (c *compiler) typed(n *node, v *value, depth int) {
 	kind := ""
 	if t := v.get("type"); t != nil {
 		if !t.is('"') {
-			return errors.New("Type should be a string")
+			panic(refusal("Type should be a string"))
 		}
 		kind = t.text
 	} else {
@@ -29,17 +27,16 @@ func (c *compiler) typed(n *node, v *value, depth int) error {
 	case "boolean":
 		n.kind, n.kids = either, []*node{c.literal("true"), c.literal("false")}
 	case "integer", "number":
-		return c.number(n, v, kind == "integer")
+		c.number(n, v, kind == "integer")
 	case "string":
-		return c.str(n, v)
+		c.str(n, v)
 	case "array":
-		return c.array(n, v, depth)
+		c.array(n, v, depth)
 	case "object":
-		return c.object(n, v, depth)
+		c.object(n, v, depth)
 	default:
-		return fmt.Errorf("Unsupported type %q", kind)
+		panic(refusal("Unsupported type %q", kind))
 	}
-	return nil
 }
 
 // keywords lists the keywords that imply the type of a schema without one.
@@ -64,7 +61,7 @@ func (v *value) kindByKeyword(types int) string {
 	return ""
 }
 
-func (c *compiler) number(n *node, v *value, integer bool) error {
+func (c *compiler) number(n *node, v *value, integer bool) {
 	n.kind, n.num = number, &numbers{integer: integer}
 	for _, key := range []string{"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"} {
 		k := v.get(key)
@@ -73,7 +70,7 @@ func (c *compiler) number(n *node, v *value, integer bool) error {
 		}
 		x, err := strconv.ParseFloat(k.lit, 64)
 		if !k.is('0') || err != nil {
-			return fmt.Errorf("%s: Value must be a number", key)
+			panic(refusal("%s: Value must be a number", key))
 		}
 		without := strings.HasPrefix(key, "exclusive")
 		if strings.HasSuffix(strings.ToLower(key), "minimum") {
@@ -89,7 +86,7 @@ func (c *compiler) number(n *node, v *value, integer bool) error {
 	if k := v.get("multipleOf"); k != nil {
 		x, err := strconv.ParseFloat(k.lit, 64)
 		if err != nil || x <= 0 {
-			return errors.New("multipleOf must be greater than 0")
+			panic(refusal("multipleOf must be greater than 0"))
 		}
 		exact := k.lit
 		if len(exact) > maxDigits {
@@ -101,9 +98,8 @@ func (c *compiler) number(n *node, v *value, integer bool) error {
 		}
 	}
 	if n.num.empty() {
-		return never("no %s from %v to %v", v.get("type").name(), *n.num.low, *n.num.high)
+		panic(never("no %s from %v to %v", v.get("type").name(), *n.num.low, *n.num.high))
 	}
-	return nil
 }
 
 // maxDigits limits the length of a number whose every digit counts.
@@ -117,51 +113,43 @@ func (v *value) name() string {
 }
 
 // count returns the value of a keyword that is a count; otherwise is its default.
-func count(v *value, key string, otherwise int) (int, error) {
+func count(v *value, key string, otherwise int) int {
 	k := v.get(key)
 	if k == nil {
-		return otherwise, nil
+		return otherwise
 	}
 	x, err := strconv.ParseFloat(k.lit, 64)
 	if !k.is('0') || err != nil || x < 0 || x != math.Trunc(x) {
-		return 0, fmt.Errorf("%s must be a non-negative integer", key)
+		panic(refusal("%s must be a non-negative integer", key))
 	}
-	return int(min(x, endless-1)), nil
+	return int(min(x, endless-1))
 }
 
 // counts copies a pair of such keywords to a node.
-func counts(n *node, v *value, least, most string) (err error) {
-	if n.least, err = count(v, least, 0); err != nil {
-		return err
+func counts(n *node, v *value, least, most string) {
+	n.least, n.most = count(v, least, 0), count(v, most, -1)
+	if n.most >= 0 && n.least > n.most {
+		panic(never("%s (%d) is greater than %s (%d)", least, n.least, most, n.most))
 	}
-	if n.most, err = count(v, most, -1); err == nil && n.most >= 0 && n.least > n.most {
-		err = never("%s (%d) is greater than %s (%d)", least, n.least, most, n.most)
-	}
-	return err
 }
 
-func (c *compiler) str(n *node, v *value) error {
+func (c *compiler) str(n *node, v *value) {
 	n.kind, n.excludes = str, c.excludes
-	if err := counts(n, v, "minLength", "maxLength"); err != nil {
-		return err
-	}
-	pattern, err := v.pattern()
-	if pattern == "" && err == nil && v.get("pattern") == nil {
+	counts(n, v, "minLength", "maxLength")
+	re, err := attempt(func() *node {
+		if pattern := v.pattern(); pattern != "" || v.get("pattern") != nil {
+			return c.regex(pattern, 0, true)
+		}
 		return nil
-	}
-	var re *node
-	if err == nil {
-		re, err = c.regex(pattern, 0, true)
-	}
-	if err != nil && c.lenient {
-		return nil
-	}
-	if err != nil {
-		return err
+	})
+	switch {
+	case err != nil && !c.lenient:
+		panic(refused{err})
+	case re == nil:
+		return
 	}
 	fit(re, n.least, n.most)
 	n.kind, n.kids = sequence, []*node{c.literal(`"`), re, c.literal(`"`)}
-	return nil
 }
 
 // fit limits the length of a pattern that is a single repetition.
@@ -187,27 +175,25 @@ func fit(re *node, least, most int) {
 	}
 }
 
-func (c *compiler) array(n *node, v *value, depth int) error {
+func (c *compiler) array(n *node, v *value, depth int) {
 	n.kind = array
-	if err := counts(n, v, "minItems", "maxItems"); err != nil {
-		return err
-	}
+	counts(n, v, "minItems", "maxItems")
 	prefix, items := v.get("prefixItems"), v.get("items")
 	if items.is('[') { // as in drafts before 2020-12
 		prefix, items = items, v.get("additionalItems")
 	}
 	if prefix != nil {
 		if !prefix.is('[') {
-			return errors.New("prefixItems must be an array")
+			panic(refusal("prefixItems must be an array"))
 		}
 		for _, p := range prefix.vals {
-			kid, err := c.schema(p, depth)
-			if never := (unsatisfiable{}); errors.As(err, &never) && len(n.kids) >= n.least {
+			kid, never := c.possible(p, depth)
+			if never != nil {
+				if len(n.kids) < n.least {
+					panic(refused{never})
+				}
 				n.most = len(n.kids)
 				break
-			}
-			if err != nil {
-				return err
 			}
 			n.kids = append(n.kids, kid)
 		}
@@ -218,34 +204,24 @@ func (c *compiler) array(n *node, v *value, depth int) error {
 	if items == nil {
 		items = &value{kind: 't', spend: c.spend}
 	}
-	more, err := c.schema(items, depth)
-	switch never := (unsatisfiable{}); {
-	case errors.As(err, &never):
-		if n.least > len(n.kids) {
-			return err
-		}
-	case err != nil:
-		return err
-	default:
-		n.more = more
+	var never error
+	if n.more, never = c.possible(items, depth); never != nil && n.least > len(n.kids) {
+		panic(refused{never})
 	}
-	return nil
 }
 
-func (c *compiler) object(n *node, v *value, depth int) error {
+func (c *compiler) object(n *node, v *value, depth int) {
 	n.kind = object
-	if err := counts(n, v, "minProperties", "maxProperties"); err != nil {
-		return err
-	}
+	counts(n, v, "minProperties", "maxProperties")
 	required := map[string]bool{}
 	var order []string
 	if k := v.get("required"); k != nil && !k.is('f') && !k.is('t') {
 		if !k.is('[') {
-			return errors.New("required must be an array")
+			panic(refusal("required must be an array"))
 		}
 		for _, x := range k.vals {
 			if !x.is('"') {
-				return errors.New("required must be an array of strings")
+				panic(refusal("required must be an array of strings"))
 			}
 			if !required[x.text] {
 				order = append(order, x.text)
@@ -254,22 +230,12 @@ func (c *compiler) object(n *node, v *value, depth int) error {
 		}
 	}
 	if len(order) > n.most && n.most >= 0 {
-		return never("maxProperties is less than the number of required properties: %d < %d", n.most, len(order))
+		panic(never("maxProperties is less than the number of required properties: %d < %d", n.most, len(order)))
 	}
-	if err := c.further(n, v, depth); err != nil {
-		return err
-	}
+	c.further(n, v, depth)
 	props := v.get("properties")
 	if props != nil && !props.is('{') {
-		return errors.New("properties must be an object")
-	}
-	add := func(name string, s *value) error {
-		kid, err := c.schema(s, depth)
-		if never := (unsatisfiable{}); errors.As(err, &never) && !required[name] {
-			return nil
-		}
-		n.props = append(n.props, property{name: name, key: quote(name) + ": ", value: kid, required: required[name]})
-		return err
+		panic(refusal("properties must be an object"))
 	}
 	known := map[string]bool{}
 	if props != nil {
@@ -278,8 +244,13 @@ func (c *compiler) object(n *node, v *value, depth int) error {
 				continue
 			}
 			known[name] = true
-			if err := add(name, props.vals[i]); err != nil {
-				return err
+			kid, never := c.possible(props.vals[i], depth)
+			switch {
+			case never == nil:
+				n.props = append(n.props, property{name: name, key: quote(name) + ": ", value: kid,
+					required: required[name]})
+			case required[name]:
+				panic(refused{never})
 			}
 		}
 	}
@@ -288,7 +259,7 @@ func (c *compiler) object(n *node, v *value, depth int) error {
 			continue
 		}
 		if n.more == nil {
-			return never("required property %q is not allowed", name)
+			panic(never("required property %q is not allowed", name))
 		}
 		n.props = append(n.props, property{name: name, key: quote(name) + ": ", value: n.more, required: true})
 	}
@@ -299,22 +270,18 @@ func (c *compiler) object(n *node, v *value, depth int) error {
 		}
 	}
 	if n.least > len(n.props) && n.more == nil {
-		return never("minProperties is greater than the number of properties, but additional properties aren't "+
-			"allowed: %d > %d", n.least, len(n.props))
+		panic(never("minProperties is greater than the number of properties, but additional properties aren't "+
+			"allowed: %d > %d", n.least, len(n.props)))
 	}
-	return nil
 }
 
 // further sets the members that an object may have beside its named ones.
-func (c *compiler) further(n *node, v *value, depth int) error {
+func (c *compiler) further(n *node, v *value, depth int) {
 	if k := v.get("patternProperties"); k.is('{') && len(k.keys) > 0 {
-		re, err := c.regex(k.keys[0], 0, true)
-		if err != nil {
-			return err
-		}
+		re := c.regex(k.keys[0], 0, true)
 		n.names = c.sequence(c.literal(`"`), re, c.literal(`"`))
-		n.more, err = c.schema(k.vals[0], depth)
-		return err
+		n.more = c.schema(k.vals[0], depth)
+		return
 	}
 	allowed := v.get("additionalProperties")
 	if allowed == nil {
@@ -325,19 +292,8 @@ func (c *compiler) further(n *node, v *value, depth int) error {
 	}
 	n.free = n.free || allowed.is('t')
 	if k := v.get("propertyNames"); k != nil {
-		names, err := c.merge(&value{kind: '{', keys: []string{"type"},
-			vals: []*value{{kind: '"', text: "string", spend: c.spend}}, spend: c.spend}, k)
-		if err != nil {
-			return err
-		}
-		if n.names, err = c.schema(names, depth); err != nil {
-			return err
-		}
+		n.names = c.schema(c.merge(&value{kind: '{', keys: []string{"type"},
+			vals: []*value{{kind: '"', text: "string", spend: c.spend}}, spend: c.spend}, k), depth)
 	}
-	more, err := c.schema(allowed, depth)
-	if never := (unsatisfiable{}); errors.As(err, &never) {
-		return nil
-	}
-	n.more = more
-	return err
+	n.more, _ = c.possible(allowed, depth)
 }

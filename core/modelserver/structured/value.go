@@ -3,8 +3,6 @@ package structured
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -18,18 +16,20 @@ type value struct {
 	vals  []*value // members, or elements
 	text  string   // of a string
 	lit   string   // of a number
-	spend func(int) bool
+	spend func(int)
 }
 
 // maxDepth limits how deeply a schema, a regular expression or a grammar is nested.
 const maxDepth = 200
 
-func parseValue(raw []byte, spend func(int) bool) (*value, error) {
+// value returns a JSON value.
+func (b *builder) value(raw []byte) *value {
 	if !gjson.ValidBytes(raw) {
-		return nil, errors.New("expected one JSON value")
+		panic(refusal("expected one JSON value"))
 	}
 	v := new(value)
-	return v, v.read(gjson.ParseBytes(raw), spend, 0)
+	v.read(gjson.ParseBytes(raw), b.spend, 0)
+	return v
 }
 
 // valueWork is the work of parsing one byte of a schema, for each value that contains it.
@@ -38,13 +38,11 @@ const valueWork = 4
 // copyWork is the work of copying a member or an element.
 const copyWork = 32
 
-func (v *value) read(from gjson.Result, spend func(int) bool, depth int) (err error) {
+func (v *value) read(from gjson.Result, spend func(int), depth int) {
 	if depth > maxDepth {
-		return fmt.Errorf("nested more than %d deep", maxDepth)
+		panic(refusal("nested more than %d deep", maxDepth))
 	}
-	if !spend(valueWork * len(from.Raw)) {
-		return errTooMuch
-	}
+	spend(valueWork * len(from.Raw))
 	v.spend = spend
 	switch v.kind = from.Raw[0]; {
 	case from.IsObject(), from.IsArray():
@@ -58,15 +56,14 @@ func (v *value) read(from gjson.Result, spend func(int) bool, depth int) (err er
 			}
 			x := new(value)
 			v.vals = append(v.vals, x)
-			err = x.read(kid, spend, depth+1)
-			return err == nil
+			x.read(kid, spend, depth+1)
+			return true
 		})
 	case from.Type == gjson.String:
 		v.text = from.String()
 	case from.Type == gjson.Number:
 		v.kind, v.lit = '0', from.Raw
 	}
-	return err
 }
 
 // firstValue returns the JSON value at the beginning of a text, unchanged.

@@ -1,6 +1,7 @@
 package autoscaler
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -189,9 +190,7 @@ func (c *Config) SetFormula(text string, target float64) error {
 func (c *Config) Every(scrape, sync machine.Time) {
 	c.Scrape, c.Sync = scrape, sync
 	for i := range c.Rules {
-		if c.Rules[i].Interval == 0 {
-			c.Rules[i].Interval = scrape
-		}
+		c.Rules[i].Interval = cmp.Or(c.Rules[i].Interval, scrape)
 	}
 }
 

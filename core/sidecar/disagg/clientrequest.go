@@ -1,6 +1,7 @@
 package disagg
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -360,9 +361,7 @@ func (x *ClientRequest) record(step record.Step, endpoint string, details ...rec
 	if x.c.Recorder == nil {
 		return
 	}
-	if endpoint == "" {
-		endpoint = x.c.Endpoint
-	}
+	endpoint = cmp.Or(endpoint, x.c.Endpoint)
 	x.c.Recorder.Record(record.Event{Time: x.now, Request: x.name(), Attempt: x.r.Attempt, Hop: record.Sidecar,
 		Step:     step,
 		Endpoint: endpoint, Details: details})

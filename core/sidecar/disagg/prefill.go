@@ -1,6 +1,7 @@
 package disagg
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/windtunnel/windtunnel/core/record"
@@ -107,9 +108,7 @@ func (x *ClientRequest) together(legs *connector.Legs) {
 func (x *ClientRequest) callPrefill() {
 	t := x.prefill.targets[0]
 	x.prefill.tried++
-	if x.timing.prefillAt == 0 {
-		x.timing.prefillAt = x.now
-	}
+	x.timing.prefillAt = cmp.Or(x.timing.prefillAt, x.now)
 	x.record(record.PrefillLegSent, t.String(), record.D("try", x.prefill.tried))
 	if t.Bad != "" {
 		x.record(record.PrefillLegFailed, t.String(), record.D("reason", t.Bad))
@@ -225,9 +224,7 @@ func (x *ClientRequest) prefillFailed(f failure) {
 	switch {
 	case same && x.prefill.tried <= x.c.Retries:
 		backoff := x.c.RetryBackoff
-		if backoff == 0 {
-			backoff = DefaultRetryBackoff
-		}
+		backoff = cmp.Or(backoff, DefaultRetryBackoff)
 		x.prefill.retryAt = x.now.Add(backoff)
 	case again && len(x.prefill.targets) > 1:
 		x.prefill.targets, x.prefill.tried = x.prefill.targets[1:], 0

@@ -1,6 +1,7 @@
 package disagg
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -250,9 +251,7 @@ func (x *ClientRequest) sessionPrefilled(l *leg, reply object, body []byte) {
 	}
 	for _, said := range []string{choice.Object("delta").Text("content"), choice.Object("message").Text("content"),
 		choice.Text("text")} {
-		if t.first == "" {
-			t.first = said
-		}
+		t.first = cmp.Or(t.first, said)
 	}
 	x.keep(0, 0, 0)
 	fields := object{"continue_from": t.first}

@@ -1,6 +1,7 @@
 package disagg
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -58,9 +59,7 @@ func ParseTargets(list string) []Target {
 		if err != nil {
 			var noURL *url.Error
 			t.Bad, t.NoURL = err.Error(), errors.As(err, &noURL)
-			if t.Host == "" {
-				t.Host = "?"
-			}
+			t.Host = cmp.Or(t.Host, "?")
 		}
 		if out = append(out, t); len(out) == MaxTargets {
 			break

@@ -24,18 +24,6 @@ type Writer interface {
 	Summary(count uint64, sum float64)
 }
 
-// Gauge writes a family with a single gauge.
-func Gauge(w Writer, name, help string, value float64) { one(w, name, "gauge", help, value) }
-
-// Counter writes a family with a single counter. Its name ends in _total.
-func Counter(w Writer, name, help string, value float64) { one(w, name, "counter", help, value) }
-
-func one(w Writer, name, kind, help string, value float64) {
-	if w.Family(name, kind, help) {
-		w.Sample(value)
-	}
-}
-
 // Text writes the Prometheus text format. Its zero value is an empty page.
 type Text struct {
 	// Page is the text so far. Its initial value may have capacity to reuse.

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"strings"
 )
@@ -240,9 +241,7 @@ func (t *ToolChoice) UnmarshalJSON(raw []byte) error {
 			kindOf(raw))
 	}
 	t.Mode, t.Name = "function", named.Function.Name
-	if t.Name == "" {
-		t.Name = named.Name
-	}
+	t.Name = cmp.Or(t.Name, named.Name)
 	if t.Name == "" {
 		return Invalidf("tool_choice", "tool_choice.function.name: field required.")
 	}

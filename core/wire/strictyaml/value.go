@@ -1,6 +1,7 @@
 package strictyaml
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -303,9 +304,7 @@ func (v Value) At(path string) Value {
 	for path != "" {
 		path = strings.TrimPrefix(path, ".")
 		end := strings.IndexAny(path[1:], ".[") + 1
-		if end == 0 {
-			end = len(path)
-		}
+		end = cmp.Or(end, len(path))
 		step := path[:end]
 		path = path[end:]
 		if digits, is := strings.CutPrefix(step, "["); is {

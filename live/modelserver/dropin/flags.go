@@ -111,9 +111,7 @@ func limit(to func(*Config) *time.Duration) flag {
 		if err != nil || d < 0 {
 			return wrong(v, "a duration such as 30s, or 0 for no limit")
 		}
-		if d == 0 {
-			d = -1
-		}
+		d = cmp.Or(d, -1)
 		*to(c) = d
 		return nil
 	}}

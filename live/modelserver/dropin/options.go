@@ -33,9 +33,7 @@ func (r *Result) fill(simFlags bool) error {
 		}
 	}
 	def := func(v *int, d int) {
-		if *v == 0 {
-			*v = d
-		}
+		*v = cmp.Or(*v, d)
 	}
 	a, err := hardware.AcceleratorNamed(r.Accelerator)
 	if err != nil { // no model is named, or none that is known: a later check returns that error
@@ -81,12 +79,8 @@ func (r *Result) fill(simFlags bool) error {
 		return fmt.Errorf("--data-parallel-size: expected at most %d ranks in one process, got %d; say how many are "+
 			"here with --data-parallel-size-local", maxRanks, r.ranks())
 	}
-	if r.Host == "" {
-		r.Host = "127.0.0.1"
-	}
-	if r.Model == "" {
-		r.Model = core.DefaultModel
-	}
+	r.Host = cmp.Or(r.Host, "127.0.0.1")
+	r.Model = cmp.Or(r.Model, core.DefaultModel)
 	if r.MaxCPULoRAs > 0 && r.MaxCPULoRAs < max(r.MaxLoRAs, 1) {
 		return fmt.Errorf("--max-cpu-loras: expected at least --max-loras, %d, got %d", max(r.MaxLoRAs, 1),
 			r.MaxCPULoRAs)
@@ -164,9 +158,7 @@ func (r *Result) Fleet() (modelserver.Options, error) {
 		x.Listen = net.JoinHostPort(r.Host, strconv.Itoa(port))
 		if r.SideChannelPort != 0 {
 			host := r.SideChannelHost
-			if host == "" {
-				host = r.Host
-			}
+			host = cmp.Or(host, r.Host)
 			x.SideChannel = net.JoinHostPort(host, strconv.Itoa(r.SideChannelPort+rank))
 		}
 		r.meet(&x, rank)

@@ -132,9 +132,7 @@ func (r *Result) fillSGLang(def func(v *int, d int)) {
 	}
 	def(&r.MaxNumBatchedTokens, sglangChunk)
 	def(&r.NumGPUBlocks, r.MaxTotalTokens/r.BlockSize)
-	if r.GPUMemoryUtilization == 0 {
-		r.GPUMemoryUtilization = sglangMemory
-	}
+	r.GPUMemoryUtilization = cmp.Or(r.GPUMemoryUtilization, sglangMemory)
 	if !r.Metrics {
 		r.Notes = append(r.Notes, "--enable-metrics: not given; SGLang has no /metrics without it, and this server has")
 	}

@@ -1,6 +1,7 @@
 package dropin
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -211,9 +212,7 @@ func sqliteAnswers(raw []byte, table string, add func(string) error) error {
 	if err != nil {
 		return err
 	}
-	if table == "" {
-		table = defaultTable
-	}
+	table = cmp.Or(table, defaultTable)
 	root, definition := uint32(0), ""
 	var tables []string
 	err = f.rows(1, 0, func(record []byte) error {

@@ -95,9 +95,7 @@ func (r *Result) steps(so *modelserver.ServerOptions) error {
 	} else if err != nil {
 		return err
 	}
-	if so.Engine.NumGPUBlocks == 0 {
-		so.Engine.NumGPUBlocks = plan.NumGPUBlocks
-	}
+	so.Engine.NumGPUBlocks = cmp.Or(so.Engine.NumGPUBlocks, plan.NumGPUBlocks)
 	if so.OutOfMemory == nil {
 		if err := r.context(so, hw, &plan); err != nil {
 			return err
@@ -117,9 +115,7 @@ func (r *Result) context(so *modelserver.ServerOptions, h *hardware.Hardware, pl
 		return nil
 	}
 	own, fits := h.Model.MaxModelLen, so.Engine.NumGPUBlocks*r.BlockSize
-	if own == 0 {
-		own = engineModelLen
-	}
+	own = cmp.Or(own, engineModelLen)
 	if own > fits && r.MaxModelLen == 0 && r.Profile == ProfileVLLM {
 		const gib = 1 << 30
 		need := plan.BlockBytes * int64((own+r.BlockSize-1)/r.BlockSize)

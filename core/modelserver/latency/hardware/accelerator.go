@@ -1,6 +1,7 @@
 package hardware
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -85,9 +86,7 @@ func AcceleratorNames() []string {
 func (a *Accelerator) FLOPS(t modelshape.DType) int64 {
 	rate := map[modelshape.DType]int64{modelshape.FP8: a.FP8TFLOPS, modelshape.INT8: a.INT8TFLOPS,
 		modelshape.FP4: a.FP4TFLOPS}[t]
-	if rate == 0 {
-		rate = a.BF16TFLOPS
-	}
+	rate = cmp.Or(rate, a.BF16TFLOPS)
 	return rate * 1e12
 }
 

@@ -1,6 +1,7 @@
 package hardware
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -181,9 +182,7 @@ func (c *MemoryConfig) fill() error {
 	if err := c.Hardware.Check(); err != nil {
 		return fmt.Errorf("memory: %w", err)
 	}
-	if c.GPUMemoryUtilization == 0 {
-		c.GPUMemoryUtilization = c.Hardware.VLLM.GPUMemoryUtilization
-	}
+	c.GPUMemoryUtilization = cmp.Or(c.GPUMemoryUtilization, c.Hardware.VLLM.GPUMemoryUtilization)
 	if !(c.GPUMemoryUtilization > 0 && c.GPUMemoryUtilization <= 1) {
 		return fmt.Errorf("memory: gpu-memory-utilization is %g; expected above 0 and at most 1",
 			c.GPUMemoryUtilization)
@@ -199,9 +198,7 @@ func (c *MemoryConfig) fill() error {
 		{"max-model-len", &c.MaxModelLen, c.Hardware.Model.MaxModelLen, 1 << 30},
 		{"ranks per pod", &c.RanksPerPod, c.Hardware.Group.Ranks() / c.Hardware.Group.Nodes, 1024},
 	} {
-		if *f.value == 0 {
-			*f.value = f.standard
-		}
+		*f.value = cmp.Or(*f.value, f.standard)
 		if *f.value < 1 || *f.value > f.limit {
 			return fmt.Errorf("memory: %s is %d; expected 1 to %d", f.name, *f.value, f.limit)
 		}

@@ -1,6 +1,7 @@
 package hardware
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -69,9 +70,7 @@ func (v *VLLM) limits(sequences, tokens int) { v.MaxNumSeqs, v.MaxNumBatchedToke
 // VLLM returns the defaults of a release on the accelerator: of a version such as 0.19.0 or v0.11.2rc1. The empty text
 // is DefaultVLLM.
 func (a *Accelerator) VLLM(version string) (VLLM, error) {
-	if version == "" {
-		version = DefaultVLLM
-	}
+	version = cmp.Or(version, DefaultVLLM)
 	v := VLLM{Version: strings.TrimPrefix(version, "v")}
 	var release [3]int
 	parts := strings.SplitN(v.Version, ".", 3)

@@ -143,12 +143,8 @@ func (c *config) shape() Shape {
 		Vocab: c.required("vocab_size"), FFN: c.optional("intermediate_size", "ffn_dim", "n_inner"),
 		KVHeads: c.optional("num_key_value_heads", "n_head_kv"), HeadDim: c.optional("head_dim")}
 	kind := c.text("model_type")
-	if s.KVHeads == 0 {
-		s.KVHeads = s.Heads
-	}
-	if s.HeadDim == 0 {
-		s.HeadDim = s.Hidden / max(s.Heads, 1)
-	}
+	s.KVHeads = cmp.Or(s.KVHeads, s.Heads)
+	s.HeadDim = cmp.Or(s.HeadDim, s.Hidden/max(s.Heads, 1))
 	if v, name := c.get("tie_word_embeddings"); v == nil { // transformers leaves out a model's own default
 		s.Tied = strings.HasPrefix(kind, "gemma") || strings.HasPrefix(kind, "cohere") || kind == "gpt2"
 	} else if tied, ok := v.(bool); ok {
@@ -288,9 +284,7 @@ func (c *config) quantization(s *Shape) {
 		}
 	}
 	method := strings.ToLower(q.text("quant_method"))
-	if method == "" {
-		method = "modelopt"
-	}
+	method = cmp.Or(method, "modelopt")
 	format, ignore := Quantization{Name: method}, "modules_to_not_convert"
 	bits := func(q *config) {
 		width := q.required("bits", "num_bits", "w_bit")

@@ -145,9 +145,7 @@ func (a *approxPrefix) maxBlocks(blockTokens int) int {
 
 // PrefixBlocks returns those that it compares unless an engine's are larger.
 func (a *approxPrefix) PrefixBlocks() (tokens, limit int) {
-	if limit = a.MaxTokens; limit == 0 {
-		limit = math.MaxInt
-	}
+	limit = cmp.Or(a.MaxTokens, math.MaxInt)
 	return max(a.BlockToken, minBlockTokens), limit
 }
 

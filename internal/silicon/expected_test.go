@@ -8,12 +8,12 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/measured"
 )
 
-// ErrorTable returns the lines of core/modelserver/latency/measured/data/errors.csv: of predictions by a fit to all
+// errorTable returns the text of core/modelserver/latency/measured/data/errors.csv: of predictions by a fit to all
 // rows, and of predictions for each row by a fit without all rows of its model, or of its accelerator.
-func ErrorTable(all, leftModel, leftAccelerator []Compared) (list []measured.Line) {
-	list = append(list, linesOf(measured.LeftNothing, all)...)
+func errorTable(all, leftModel, leftAccelerator []Compared) string {
+	list := linesOf(measured.LeftNothing, all)
 	list = append(list, linesOf(measured.LeftModel, leftModel)...)
-	return append(list, linesOf(measured.LeftAccelerator, leftAccelerator)...)
+	return measured.Format(append(list, linesOf(measured.LeftAccelerator, leftAccelerator)...))
 }
 
 func linesOf(left measured.Left, rows []Compared) (list []measured.Line) {
