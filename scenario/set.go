@@ -15,8 +15,8 @@ import (
 )
 
 // Setting replaces the value of one field of a scenario file. Path is the field's path as in errors, such as
-// workload.rate or pools[0].replicas, with * for every entry of a list. Value is YAML; null removes the field. By is the
-// flag and its value that set the field, empty for --set.
+// workload.rate or pools[0].replicas, with * for every entry of a list. Value is YAML; null removes the field. By is
+// the flag and its value that set the field, empty for --set.
 type Setting struct{ Path, Value, By string }
 
 // String returns the setting in the form of a command line.

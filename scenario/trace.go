@@ -41,8 +41,8 @@ func (t *WorkloadTrace) defaults() { t.Speedup = 1 }
 
 // Fields of a workload that a trace excludes.
 var (
-	sentByTrace = []string{"prompt", "maxTokens", "outputTokens", "conversations", "headers", "loraAdapters", "classes",
-		"leaving", "bodyFields", "includeUsage"}
+	sentByTrace = []string{"prompt", "maxTokens", "outputTokens", "conversations", "headers", "loraAdapters",
+		"classes", "leaving", "bodyFields", "includeUsage"}
 	timedByTrace = []string{"concurrency", "arrivals", "burstiness", "stages", "bursts", "diurnal"}
 )
 

@@ -11,7 +11,7 @@ import (
 // headBytes is how much of a file KindOf reads, in bytes. The first line of a recording has the picker's configuration.
 const headBytes = 64 << 10
 
-// Kind is what a file is, by how it begins.
+// Kind describes a file by how it begins.
 type Kind struct {
 	// Is names it, with an article; empty for an unknown kind.
 	Is string
@@ -67,8 +67,8 @@ func KindOf(head []byte) Kind {
 	}
 	for _, c := range columns {
 		if strings.Contains(line, c.word) || strings.HasPrefix(line, "[") && strings.Contains(text, c.word) {
-			return Kind{Is: "a trace of requests", Trace: c.format, Use: "--trace of run, sim and capacity takes it, and " +
-				"the field workload.trace.file of a scenario"}
+			return Kind{Is: "a trace of requests", Trace: c.format, Use: "--trace of run, sim and capacity takes it, " +
+				"and the field workload.trace.file of a scenario"}
 		}
 	}
 	return Kind{}

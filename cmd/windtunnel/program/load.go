@@ -17,7 +17,7 @@ type loadFlags struct {
 	changeFlags
 }
 
-// deployFlags are what most distinguishes one deployment of llm-d from another.
+// deployFlags are the settings in which deployments of llm-d differ most.
 type deployFlags struct {
 	EPPConfig   string `name:"epp-config" placeholder:"FILE" help:"The EndpointPickerConfig of all pools."`
 	Model       string `placeholder:"NAME" help:"The model of the pool, for a scenario with one pool."`

@@ -89,8 +89,8 @@ func (c *runCmd) Run(o *outside) error {
 	if len(c.Endpoints) > 0 {
 		flags.Model = "" // need not be in the catalogue
 	} else if c.EPPConfig != "" && (c.EPP != "" || c.Command != "") {
-		return exit.Errorf(exit.Usage, "--epp-config is for windtunnel's own endpoint picker; expected it without --epp "+
-			"and --epp-command")
+		return exit.Errorf(exit.Usage, "--epp-config is for windtunnel's own endpoint picker; expected it without "+
+			"--epp and --epp-command")
 	}
 	s, err := flags.scenarioWith(o, c.Set, func(x *scenario.Overrides) { x.Endpoints = c.Endpoints })
 	if err != nil {

@@ -89,8 +89,8 @@ type scenarioShowCmd struct {
 }
 
 func (c *scenarioShowCmd) Help() string {
-	return `Prints the scenario that run, sim and capacity play for the same arguments: a file, the embedded scenario, or
-that of one llm-d pool, with the fields that flags set. With --resolved, what is printed is the plan that they execute.
+	return `Prints the scenario that run, sim and capacity play for the same arguments: a file, the embedded scenario,
+or one llm-d pool, with the fields that flags set. With --resolved, it prints the plan that they execute.
 
 Examples:
   windtunnel scenario show > mine.yaml                 # the embedded scenario
