@@ -23,7 +23,7 @@ type WorkloadTrace struct {
 	// The file, from the scenario's own directory; of servegen the directory of a model's clients, such as
 	// data/language/m-large.
 	File string `json:"file"`
-	// The format of the file: azure, mooncake, burstgpt, bailian, sharegpt or servegen. Left out: by how the file begins.
+	// The format of the file: azure, mooncake, burstgpt, bailian, sharegpt or servegen. Left out: by how it begins.
 	Format TraceFormat `json:"format"`
 	// The factor by which the trace is played faster than it was recorded. workload.rate sets the speed in requests per
 	// second instead.
