@@ -116,8 +116,17 @@ func (s *checker) checkNames(p *Pool, k *kind) {
 		known(s, k, "accelerator", m.acceleratorName(), hardware.AcceleratorNamed)
 		return
 	}
-	if known(s, k, "accelerator", m.acceleratorName(), hardware.AcceleratorNamed) &&
-		known(s, k, "model", p.modelName(m), modelshape.Named) && ok {
+	ok = known(s, k, "accelerator", m.acceleratorName(), hardware.AcceleratorNamed) && ok
+	if _, err := modelshape.Named(p.modelName(m)); err != nil {
+		path := k.at(s, "model")
+		if m.Model == "" { // the pool's
+			path, _, _ = strings.Cut(k.path, ".")
+			path += ".model"
+		}
+		s.bad(path, err.Error(), "")
+		ok = false
+	}
+	if ok {
 		field := "nodes"
 		if m.EnableExpertParallel && !k.written(s, field) {
 			field = "enableExpertParallel"

@@ -104,14 +104,13 @@ func (e *Expectations) Check(figure func(path ...string) (float64, bool)) (out [
 		for q, most := range fields[time.Duration](limits) {
 			if most > 0 {
 				add(span+" "+q, "at most "+most.String(), func(seconds float64) (string, bool) {
-					d := time.Duration(math.Round(seconds * 1e9))
-					return d.String(), d <= most
+					return limit.Rounded(seconds, most), time.Duration(math.Round(seconds*1e9)) <= most
 				}, "spans", span, q)
 			}
 		}
 	}
 	for _, l := range e.Measures {
-		add(l.Measure, l.Words(), func(v float64) (string, bool) { return l.Text(v), l.Holds(v) },
+		add(l.Measure, l.Words(), func(v float64) (string, bool) { return l.Found(v), l.Holds(v) },
 			"measures", l.Measure, "value")
 	}
 	for _, f := range e.Figures {

@@ -10,9 +10,12 @@
 package scenario
 
 import (
+	"cmp"
 	_ "embed"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"reflect"
 
@@ -96,8 +99,24 @@ var embedded []byte
 // EmbeddedFile is the name of the built-in scenario in messages.
 const EmbeddedFile = "embedded.yaml"
 
-// EmbeddedText returns the text of the built-in scenario.
-func EmbeddedText() []byte { return append([]byte(nil), embedded...) }
+// DeployedFile is the name, in messages, of the scenario of one llm-d pool that flags change. It is the command that
+// prints the scenario.
+const DeployedFile = "windtunnel scenario show"
+
+//go:embed deployed.yaml
+var deployed []byte
+
+// Builtin returns a built-in scenario with its name in messages: EmbeddedFile for "", or DeployedFile. The text is nil
+// for every other file.
+func Builtin(file string) (name string, text []byte) {
+	switch file {
+	case "":
+		return EmbeddedFile, embedded
+	case DeployedFile:
+		return DeployedFile, deployed
+	}
+	return file, nil
+}
 
 // Embedded returns the built-in scenario: document 000's held-open request, with a short prefill. `windtunnel run`
 // plays it by default.
@@ -111,7 +130,7 @@ func Embedded() *Scenario {
 
 // Load reads a scenario file, with some fields set to other values. It returns mistakes as Problems.
 func Load(path string, settings ...Setting) (*Scenario, error) {
-	data, err := files.Read(path, MaxFileBytes)
+	data, err := ReadText(path)
 	if err != nil {
 		return nil, err
 	}
@@ -120,6 +139,23 @@ func Load(path string, settings ...Setting) (*Scenario, error) {
 		s.read = append(s.read, path)
 	}
 	return s, err
+}
+
+// ReadText reads a scenario's file. The error of a file of another kind says what takes it.
+func ReadText(path string) ([]byte, error) {
+	data, err := files.Read(path, MaxFileBytes)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err = cmp.Or(otherKind(path, files.KindOfFile(path)), err)
+	}
+	return data, err
+}
+
+// otherKind returns the error of a file that is not a scenario, nil if it may be one.
+func otherKind(file string, k files.Kind) error {
+	if k.Is == "" || k.Is == files.Scenario {
+		return nil
+	}
+	return Problems{{File: file, Found: "found " + k.Is, Expected: files.Scenario, Hint: k.Use}}
 }
 
 // Read reads a scenario from a stream. file is its name in messages. Paths in the scenario are relative to the working
@@ -137,6 +173,9 @@ func Read(file string, from io.Reader, settings ...Setting) (*Scenario, error) {
 func Parse(file string, data []byte, settings ...Setting) (*Scenario, error) {
 	if len(settings) > 0 {
 		return parseWith(file, data, settings)
+	}
+	if err := otherKind(file, files.KindOf(data)); err != nil {
+		return nil, err
 	}
 	doc, err := strictyaml.Parse(data,
 		strictyaml.Options{File: file, Prepare: func(p any) { SetDefaults(reflect.ValueOf(p).Elem()) }})
@@ -188,6 +227,14 @@ func (s *checker) readFiles(dir string) {
 		if c.Given() && c.Text == nil {
 			c.File, c.Text = s.readFile(path+".epp.config", dir, c.File,
 				"the path of an EndpointPickerConfig file, from the scenario's own directory", MaxFileBytes)
+			switch k := files.KindOf(c.Text); k.Is {
+			case "", files.Picker, files.Objects, files.Scenario: // the picker's reader knows these
+			default:
+				p := s.problem(path+".epp.config", c.File+" is "+k.Is, files.Picker)
+				p.Hint = k.Use
+				s.add(p)
+				continue
+			}
 		}
 		if c.Text != nil {
 			s.checkPicker(p, path+".epp.config")

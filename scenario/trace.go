@@ -23,7 +23,7 @@ type WorkloadTrace struct {
 	// The file, from the scenario's own directory; of servegen the directory of a model's clients, such as
 	// data/language/m-large.
 	File string `json:"file"`
-	// The format of the file: azure, mooncake, burstgpt, bailian, sharegpt or servegen.
+	// The format of the file: azure, mooncake, burstgpt, bailian, sharegpt or servegen. Left out: by how it begins.
 	Format TraceFormat `json:"format"`
 	// The factor by which the trace is played faster than it was recorded. workload.rate sets the speed in requests per
 	// second instead.
@@ -37,7 +37,19 @@ type WorkloadTrace struct {
 	From time.Duration `json:"from" min:"0s" max:"87600h"`
 }
 
-func (t *WorkloadTrace) defaults() { t.Format, t.Speedup = AzureTrace, 1 }
+func (t *WorkloadTrace) defaults() { t.Speedup = 1 }
+
+// Fields of a workload that a trace excludes.
+var (
+	sentByTrace = []string{"prompt", "maxTokens", "outputTokens", "conversations", "headers", "loraAdapters",
+		"classes", "leaving", "bodyFields", "includeUsage"}
+	timedByTrace = []string{"concurrency", "arrivals", "burstiness", "stages", "bursts", "diurnal"}
+)
+
+// BesideTrace returns the fields of a workload that say what is sent, and when, as a trace does.
+func BesideTrace() []string {
+	return slices.Concat(sentByTrace, timedByTrace, []string{"rate", "requests", "duration"})
+}
 
 // maxTraced bounds the requests of a trace.
 const maxTraced = 10_000_000
@@ -53,8 +65,11 @@ func (s *checker) readTrace(dir string) {
 		return
 	}
 	refuse := func(expected string, fields ...string) { s.refuse("workload", fields, "given beside trace", expected) }
-	refuse("one of them: the trace says what is sent", "prompt", "maxTokens", "outputTokens", "conversations",
-		"headers", "loraAdapters", "classes", "leaving", "bodyFields", "includeUsage")
+	refuse("one of them: the trace says what is sent", sentByTrace...)
+	path := beside(dir, t.File)
+	if t.Format == "" {
+		t.Format = formatOf(path)
+	}
 	switch t.Format {
 	case ShareGPTTrace:
 		refuse("nothing of trace.speedup, blockSize, spread and from: this format has neither times nor hash ids",
@@ -62,13 +77,11 @@ func (s *checker) readTrace(dir string) {
 	case ServeGenTrace:
 		refuse("nothing of trace.blockSize and spread: this format has no hash ids, and times of any length",
 			"trace.blockSize", "trace.spread")
-		refuse("one of them, or rate alone: the clients of the trace say when requests come", "concurrency", "arrivals",
-			"burstiness", "stages", "bursts", "diurnal")
+		refuse("one of them, or rate alone: the clients of the trace say when requests come", timedByTrace...)
 		s.need("workload.duration", s.written("workload.requests") || s.written("workload.duration"),
 			"how long the clients send, such as 10m, or workload.requests: this format has no end")
 	default:
-		refuse("one of them, or rate alone: the trace says when requests come",
-			"concurrency", "arrivals", "burstiness", "stages", "bursts", "diurnal")
+		refuse("one of them, or rate alone: the trace says when requests come", timedByTrace...)
 		if w.Rate > 0 {
 			refuse("one of them: rate, in requests per second on average, says how fast the trace is played, too",
 				"trace.speedup")
@@ -77,7 +90,6 @@ func (s *checker) readTrace(dir string) {
 	if len(s.problems) > 0 {
 		return
 	}
-	path := beside(dir, t.File)
 	o := trace.Options{Format: string(t.Format), Most: maxTraced, Speedup: t.Speedup, Block: t.BlockSize,
 		Spread: t.Spread.Seconds(), From: t.From.Seconds(), Seed: s.Seed, Stream: w.Stream, Chat: w.API == ChatAPI}
 	if s.written("workload.requests") {
@@ -93,8 +105,12 @@ func (s *checker) readTrace(dir string) {
 	got, err := read(path, o)
 	if err != nil {
 		found, expected, _ := strings.Cut(err.Error(), "; expected ") // the form of the readers' errors
-		s.bad("workload.trace.file", fmt.Sprintf("%s, read in the %s format: %s", t.File, t.Format, found),
+		p := s.problem("workload.trace.file", fmt.Sprintf("%s, read in the %s format: %s", t.File, t.Format, found),
 			cmp.Or(expected, "a trace"))
+		if k := files.KindOfFile(path); k.Is != "" && k.Trace == "" {
+			p.Found, p.Expected, p.Hint = t.File+" is "+k.Is, "a trace of requests", k.Use
+		}
+		s.add(p)
 		return
 	}
 	if got.Untimed {
@@ -145,6 +161,14 @@ func (s *Scenario) pace(rate float64) (found, expected string) {
 	}
 	s.Workload.Trace.Speedup, s.paced = s.Workload.Trace.Speedup*rate/now, true
 	return "", ""
+}
+
+// formatOf returns the format of a trace by how it begins, Azure's where that is no format's beginning.
+func formatOf(path string) TraceFormat {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return ServeGenTrace
+	}
+	return cmp.Or(TraceFormat(files.KindOfFile(path).Trace), AzureTrace)
 }
 
 // readTraceFile reads a trace that is one file.

@@ -82,8 +82,8 @@ func (k *picking) kill() {
 			continue
 		}
 		answered := r.status != 0
-		r.toStream(stream.Message{Kind: stream.PeerGone})
-		r.drop(&r.w.hops.server, "the EPP is gone")
+		r.toStream(stream.Message{Kind: stream.PeerGone, Reason: stream.Killed})
+		r.drop(&r.w.hops.server, "the client left") // a server sees a closed connection
 		if !answered {
 			r.refused(proxy.NoPicker())
 			continue

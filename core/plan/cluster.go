@@ -40,7 +40,7 @@ type Pod struct {
 	// Container is the one that answers, and Role its role.
 	Container *gateway.Container
 	Role      gateway.Role
-	// Programs are those of its containers that run, but for the sidecar.
+	// Programs are those of its containers that run; a sidecar is the last one.
 	Programs []Program
 	// Ports are all ports where a stand-in listens, and further ones of a model server. A pod that runs lists all its
 	// ports.
@@ -49,8 +49,8 @@ type Pod struct {
 	Events string
 }
 
-// Program is a program of a pod: a model server or render server, a KV-Cache Manager, a latency predictor, or a
-// stand-in.
+// Program is a program of a pod: a model server or render server, a KV-Cache Manager, a latency predictor, a stand-in,
+// or a sidecar.
 type Program struct {
 	Role gateway.Role
 	// Container has its command line and environment.
@@ -215,6 +215,9 @@ func programs(w *gateway.Workload, main *gateway.Container) (out []Program) {
 	}
 	if predictor.Container != nil {
 		out = append(out, predictor)
+	}
+	if c := w.With(gateway.RoleSidecar); c != nil {
+		out = append(out, Program{Role: gateway.RoleSidecar, Container: c})
 	}
 	return out
 }

@@ -238,7 +238,8 @@ spec:
 		got = append(got, fmt.Sprint(x.Container.Name, " ", x.Role, " ", x.Ports))
 	}
 	want := []string{"render render server []", "vllm model server []",
-		"train latency predictor's prediction server [8010 8005 8001]"}
+		"train latency predictor's prediction server [8010 8005 8001]",
+		"sidecar routing sidecar []"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nexpected\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}

@@ -89,6 +89,11 @@ func (x *Source) Load() (*gateway.Set, error) {
 		return nil, err
 	}
 	if s.Count() == 0 {
+		for _, path := range x.Paths {
+			if k := files.KindOfFile(path); k.Is != "" && k.Is != files.Objects {
+				return nil, fmt.Errorf("%s: found %s; expected %s; %s", path, k.Is, files.Objects, k.Use)
+			}
+		}
 		return nil, fmt.Errorf("%s: no Kubernetes object in it that means something here; expected a Gateway, "+
 			"HTTPRoutes "+
 			"and what they lead to", strings.Join(x.Paths, ", "))

@@ -34,23 +34,30 @@ type Variant struct {
 	Overrides scenario.Overrides
 }
 
-// ReadVariant reads and checks a scenario's file, - for standard input and "" for the embedded scenario.
+// ReadVariant reads and checks a scenario's file, - for standard input, or a built-in scenario.
 func ReadVariant(stdin io.Reader, file string, set []scenario.Setting, o scenario.Overrides) (v Variant, err error) {
-	v = Variant{Name: file, File: file, Settings: set, Overrides: o}
-	switch file {
-	case "":
-		v.Name, v.File, v.Text = scenario.EmbeddedFile, scenario.EmbeddedFile, scenario.EmbeddedText()
-	case "-":
-		v.Name, v.File = "standard input", "standard input"
-		v.Text, err = files.ReadFrom(v.File, stdin, scenario.MaxFileBytes)
-	default:
-		v.Text, err = files.Read(file, scenario.MaxFileBytes)
+	v = Variant{Settings: set, Overrides: o}
+	if v.File, v.Text, err = ReadText(stdin, file); err != nil {
+		return v, err
 	}
-	if err != nil {
-		return v, LoadError(err)
-	}
+	v.Name = v.File
 	_, err = v.Scenario(0)
 	return v, err
+}
+
+// ReadText returns the text of a scenario's file, - for standard input, or of a built-in scenario, with its name in
+// messages.
+func ReadText(stdin io.Reader, file string) (name string, text []byte, err error) {
+	if name, text = scenario.Builtin(file); text != nil {
+		return name, text, nil
+	}
+	if file == "-" {
+		name = "standard input"
+		text, err = files.ReadFrom(name, stdin, scenario.MaxFileBytes)
+	} else {
+		text, err = scenario.ReadText(file)
+	}
+	return name, text, LoadError(err)
 }
 
 // With returns the variant with more fields set.

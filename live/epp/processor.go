@@ -328,7 +328,7 @@ func (c *served) result() (done bool, err error) {
 		}
 		if err = c.out.failed(); err != nil {
 			c.machine.Input(now, &stream.Message{Kind: stream.PeerGone,
-				Reason: "the stream to Envoy broke: " + err.Error()}, fx)
+				Reason: c.cause("the stream to Envoy broke: " + err.Error())}, fx)
 			return
 		}
 		switch c.machine.Result() {
@@ -353,6 +353,14 @@ func (c *served) locked(f func(now machine.Time, fx *machine.Effects[stream.Effe
 	}
 }
 
+// cause returns why the stream to Envoy ended: the picker's end, if it was killed, and else the given reason.
+func (c *served) cause(reason string) string {
+	if c.s.killed.Load() {
+		return stream.Killed
+	}
+	return reason
+}
+
 // gone ends a stream on which nothing more can be read.
 func (c *served) gone(err error) (result error) {
 	reason := ""
@@ -367,7 +375,7 @@ func (c *served) gone(err error) (result error) {
 		case r == stream.PassedThrough || r == stream.Answered:
 			result = nil
 		default:
-			c.machine.Input(now, &stream.Message{Kind: stream.PeerGone, Reason: reason}, fx)
+			c.machine.Input(now, &stream.Message{Kind: stream.PeerGone, Reason: c.cause(reason)}, fx)
 		}
 	})
 	return result

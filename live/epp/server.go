@@ -113,6 +113,7 @@ type Server struct {
 	healthAt *grpc.Server
 	metrics  *http.Server
 	active   atomic.Int64
+	killed   atomic.Bool
 	m        exposed
 	serving  serve.Group
 	checks   healthChecks
@@ -273,6 +274,7 @@ func (s *Server) Stop(ctx context.Context) error {
 
 // Kill ends everything at once, as a crash would.
 func (s *Server) Kill() {
+	s.killed.Store(true)
 	s.grpc.Stop()
 	s.close()
 }

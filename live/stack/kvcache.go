@@ -204,12 +204,6 @@ func (s *Pool) awaitSubscribers(ctx context.Context) error {
 	return nil
 }
 
-func (s *Pool) stopKVManager() {
-	if s.kv != nil && s.kv.manager != nil {
-		s.kv.manager.Close()
-	}
-}
-
 // announced are the servers' publishers, by the servers' indexes.
 func (s *Pool) announced() (out []*announcer) {
 	s.kv.mu.Lock()

@@ -90,7 +90,7 @@ func (s *Pool) place(context.Context) error {
 		}
 		p.Fixed = map[int]string{plan.PodPort: fixed(x.SidecarPort, "")}
 		p.Fixed[x.Port] = fixed(x.ListenPort, "")
-		s.Pods = append(s.Pods, p)
+		s.Pods, s.Names = append(s.Pods, p), append(s.Names, x.Name)
 	}
 	return nil
 }
@@ -141,9 +141,6 @@ func (s *Pool) startServers(ctx context.Context) error {
 		}
 	}
 	s.Endpoints = fleet.Addresses()
-	for _, server := range fleet.Servers() {
-		s.Names = append(s.Names, server.Name())
-	}
 	return nil
 }
 
@@ -230,7 +227,9 @@ func (s *Pool) stop(ctx context.Context) error {
 	if s.Fleet != nil {
 		s.Fleet.Stop(ctx)
 	}
-	s.stopKVManager()
+	if s.kv != nil && s.kv.manager != nil {
+		s.kv.manager.Close()
+	}
 	s.addresses.Free()
 	return errors.Join(errs...)
 }

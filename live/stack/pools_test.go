@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/pause"
@@ -164,6 +165,9 @@ workload: {requests: 3, conversations: {turns: 3, thinkTime: 4s}}
 				for _, e := range events {
 					if e.Step == record.Finished {
 						ended = append(ended, e.Details.Get("outcome"))
+					}
+					if e.Step == record.StreamFailed && e.Details.Get("reason") != stream.Killed {
+						t.Errorf("%s a stream failed because of %q", name, e.Details.Get("reason"))
 					}
 				}
 				if fmt.Sprint(ended) != c.want {

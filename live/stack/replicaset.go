@@ -21,11 +21,10 @@ type replicaSet struct {
 	run     atomic.Pointer[replicas.Driver] // nil while the number is fixed
 }
 
-// leaving is a server that finishes its requests; cut is how many of them were cut, valid once gone is closed.
+// leaving is a server that finishes its requests. Then cut receives how many of them were cut.
 type leaving struct {
 	kill context.CancelFunc
-	gone chan struct{}
-	cut  *int
+	cut  chan int
 }
 
 // newReplicaSets makes those of a pool whose servers come and go, and determines which servers are present at the
@@ -81,12 +80,13 @@ func (s *Pool) follow(i int, absent bool) error {
 	s.lives.Lock()
 	s.absent[i], s.lived[i] = absent, true
 	s.lives.Unlock()
+	var err error
 	if !absent {
-		if err := update(); err != nil {
-			return err
-		}
+		err = update()
 	}
-	err := s.updatePickers()
+	if err == nil {
+		err = s.updatePickers()
+	}
 	if err == nil && absent {
 		err = update()
 	}
@@ -172,8 +172,7 @@ func (r *replicaSet) happens(e deployment.Effect) {
 	case deployment.Killed:
 		if x, ok := r.leaving[e.Pod]; ok {
 			x.kill()
-			<-x.gone
-			cut = *x.cut
+			cut = <-x.cut
 			delete(r.leaving, e.Pod)
 		}
 	case deployment.Ended:
@@ -201,7 +200,7 @@ func (r *replicaSet) stop(pod int) {
 	s, i, run := r.of, r.d.First+pod, r.run.Load()
 	car := s.Pods[i].Sidecar // which may still have to send a decode leg
 	killed, kill := context.WithCancel(context.Background())
-	x := leaving{kill, make(chan struct{}), new(int)}
+	x := leaving{kill, make(chan int, 1)}
 	r.leaving[pod] = x
 	run.Go(func(ctx context.Context) {
 		defer kill()
@@ -209,8 +208,7 @@ func (r *replicaSet) stop(pod int) {
 		for car != nil && car.InFlight() > 0 && killed.Err() == nil {
 			pause.For(killed, 10*time.Millisecond)
 		}
-		*x.cut = s.Fleet.Servers()[i].Leave(killed)
-		close(x.gone)
+		x.cut <- s.Fleet.Servers()[i].Leave(killed)
 		if killed.Err() == nil {
 			run.Tell(deployment.Idle{Pod: pod})
 		}

@@ -130,7 +130,7 @@ func (c *change) start(ctx context.Context) error {
 		return err
 	}
 	for _, p := range c.started.pods {
-		if err := p.startSidecar(); err != nil {
+		if err := p.start(true); err != nil {
 			return err
 		}
 	}
@@ -180,7 +180,7 @@ func (c *change) startPods(ctx context.Context, d plan.Change[plan.Pod], manager
 	}, func(x plan.Pod) (*pod, error) {
 		p, err := c.new(x)
 		if err == nil {
-			err = p.start()
+			err = p.start(false)
 		}
 		return p, err
 	})

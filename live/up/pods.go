@@ -22,13 +22,17 @@ import (
 
 type processes = cluster.Pod
 
+// program is a program of a pod that has been read.
+type program struct {
+	plan.Program
+	start func() error
+}
+
 // pod is a pod of a workload, with what its containers' command lines say.
 type pod struct {
 	plan.Pod
 	*processes
-	// starts start the programs of its containers but for the sidecar, and startSidecar that one.
-	starts       []func() error
-	startSidecar func() error
+	programs []program
 	// also is an additional port where its model server answers scrapers, or 0.
 	also  int
 	model string
@@ -51,25 +55,14 @@ func (p *pod) running() plan.Pod {
 
 // readPod reads the command lines and environments of a pod's containers. The error names every container at fault.
 func (u *Up) readPod(s *gateway.Set, x plan.Pod) (p *pod, err error) {
-	w := x.Workload
-	p = &pod{Pod: x, startSidecar: func() error { return nil }}
-	if p.processes, err = u.addresses.NewPod(&u.Run, w.Namespace, x.Name()); err != nil {
+	p = &pod{Pod: x}
+	if p.processes, err = u.addresses.NewPod(&u.Run, x.Workload.Namespace, x.Name()); err != nil {
 		return p, err
 	}
 	var errs []error
-	add := func(c *gateway.Container, start func() error, err error) func() error {
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", w.Where(c), err))
-		}
-		return func() error {
-			if err := start(); err != nil {
-				return fmt.Errorf("%s: %w", w.Where(c), err)
-			}
-			return nil
-		}
-	}
 	for _, x := range x.Programs {
-		start, err := func() error { return u.startStandIn(p) }, error(nil)
+		var start func() error
+		var err error
 		switch x.Role {
 		case gateway.RoleServer, gateway.RoleRenderer:
 			start, err = u.readServer(s, p, x.Container)
@@ -77,21 +70,29 @@ func (u *Up) readPod(s *gateway.Set, x plan.Pod) (p *pod, err error) {
 			start, err = u.readManager(p, x.Container)
 		case gateway.RolePredictor:
 			start, err = u.readPredictor(p, x)
+		case gateway.RoleSidecar:
+			if errs != nil || u.o.Sidecar == nil {
+				continue // without a decode server it has no target
+			}
+			start, err = u.readSidecar(p, x.Container)
+		default:
+			start = func() error { return u.startStandIn(p) }
 		}
-		p.starts = append(p.starts, add(x.Container, start, err))
-	}
-	if c := w.With(gateway.RoleSidecar); c != nil && u.o.Sidecar != nil && errs == nil {
-		start, err := u.readSidecar(p, c)
-		p.startSidecar = add(c, start, err)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", p.Workload.Where(x.Container), err))
+		}
+		p.programs = append(p.programs, program{x, start})
 	}
 	return p, errors.Join(errs...)
 }
 
-// start starts the programs of the pod's containers but for its sidecar.
-func (p *pod) start() error {
-	for _, start := range p.starts {
-		if err := start(); err != nil {
-			return err
+// start starts the pod's sidecar, or all its other programs.
+func (p *pod) start(sidecar bool) error {
+	for _, x := range p.programs {
+		if (x.Role == gateway.RoleSidecar) == sidecar {
+			if err := x.start(); err != nil {
+				return fmt.Errorf("%s: %w", p.Workload.Where(x.Container), err)
+			}
 		}
 	}
 	return nil

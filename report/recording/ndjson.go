@@ -216,6 +216,9 @@ func Read[S any](file string, r io.Reader, each func(record.Event) error) (*S, e
 			err = errors.New("the compressed recording is cut short")
 		}
 		if err != nil {
+			if k := files.KindOfFile(file); n == 1 && k.Is != "" && k.Is != files.Recording {
+				err = fmt.Errorf("found %s; expected %s; %s", k.Is, files.Recording, k.Use)
+			}
 			return nil, &LineError{file, n, err}
 		}
 		if s != nil {

@@ -136,6 +136,27 @@ func (l Limit) String() string { return l.Measure + l.sign(l.Text, " >= ", " <= 
 // Words returns the limit in words.
 func (l Limit) Words() string { return l.sign(l.Text, "at least ", "at most ") }
 
+// Rounded formats seconds with four digits, as summaries do, or with all where four would seem to change the side of a
+// bound.
+func Rounded(seconds float64, bound time.Duration) string {
+	d, unit := time.Duration(math.Round(seconds*1e9)), time.Duration(1)
+	for d/unit >= 10_000 {
+		unit *= 10
+	}
+	if r := d.Round(unit); (r > bound) == (d > bound) && (r < bound) == (d < bound) {
+		d = r
+	}
+	return d.String()
+}
+
+// Found formats a value that was found, rounded where it is a time.
+func (l Limit) Found(v float64) string {
+	if _, units := measures(); units[l.Measure] == inSeconds {
+		return Rounded(v, time.Duration(math.Round(l.Bound*1e9)))
+	}
+	return l.Text(v)
+}
+
 // Text formats a value in the measure's unit.
 func (l Limit) Text(v float64) string {
 	_, units := measures()

@@ -46,7 +46,7 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 		}
 		return schema.Validate(v)
 	}
-	embedded := scenario.EmbeddedText()
+	_, embedded := scenario.Builtin("")
 	files, err := filepath.Glob("../../examples/*.yaml")
 	if err != nil {
 		t.Fatal(err)

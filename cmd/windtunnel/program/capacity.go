@@ -44,7 +44,7 @@ Examples:
 }
 
 func (c *capacityCmd) Run(o *outside) error {
-	v, err := c.variant(o, c.File, c.Set)
+	v, err := c.variant(o, c.Set)
 	if err != nil {
 		return err
 	}

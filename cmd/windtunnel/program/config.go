@@ -37,7 +37,7 @@ Examples:
 }
 
 func (c *configCmd) Run(o *outside) error {
-	s, err := scenarioOrEmbedded(o, c.File, nil)
+	s, err := loadScenario(o, c.File)
 	if err != nil {
 		return err
 	}

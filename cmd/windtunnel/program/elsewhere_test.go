@@ -48,7 +48,7 @@ func TestModelOfTheServer(t *testing.T) {
 			"asked", "", exit.OK},
 		{"not the scenario's", `{"data":[{"id":"other"}]}`, runCmd{loadFlags: loadFlags{File: "x.yaml"}}, "",
 			"--model other", exit.Input},
-		{"given", "", runCmd{Model: "m"}, "m", "", exit.OK},
+		{"given", "", runCmd{loadFlags: loadFlags{deployFlags: deployFlags{Model: "m"}}}, "m", "", exit.OK},
 		{"no such page", "", runCmd{}, "", "--model NAME", exit.Environment},
 		{"no model", `{"data":[]}`, runCmd{}, "", "serves no model", exit.Environment},
 		{"no list", `<html>`, runCmd{}, "", "--model NAME", exit.Environment},

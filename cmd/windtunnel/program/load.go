@@ -3,6 +3,7 @@ package program
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/search"
@@ -11,8 +12,80 @@ import (
 
 // loadFlags are the scenario to play, and changes to it.
 type loadFlags struct {
-	File string `arg:"" optional:"" name:"scenario.yaml" help:"The scenario, - for standard input. Left out: the embedded one (windtunnel scenario show)."`
+	File string `arg:"" optional:"" name:"scenario.yaml" help:"The scenario, - for standard input. Left out: one llm-d pool with --epp-config, --model, --accelerator or --trace, else the embedded one. windtunnel scenario show prints both."`
+	deployFlags
 	changeFlags
+}
+
+// deployFlags are the settings in which deployments of llm-d differ most.
+type deployFlags struct {
+	EPPConfig   string `name:"epp-config" placeholder:"FILE" help:"The EndpointPickerConfig of all pools."`
+	Model       string `placeholder:"NAME" help:"The model of the pool, for a scenario with one pool."`
+	Accelerator string `placeholder:"NAME" help:"The accelerator of all model servers that batch, such as H100."`
+	Trace       string `placeholder:"FILE" help:"Send the requests of this trace, in any format of workload.trace."`
+}
+
+// file returns the scenario to start from, which may be a built-in one.
+func (f *loadFlags) file() string {
+	if f.File == "" && f.deployFlags != (deployFlags{}) {
+		return scenario.DeployedFile
+	}
+	return f.File
+}
+
+// settings returns the fields that the flags set, before those of --set. In a file, changeFlags are overrides, unless
+// its text is wanted.
+func (f *loadFlags) settings(set []string, text bool) (out []scenario.Setting, err error) {
+	file := f.file()
+	// add sets a field, and removes the others; a leading minus marks those.
+	add := func(flag, value string, paths ...string) {
+		for _, path := range paths {
+			s := scenario.Setting{Path: path, Value: value, By: flag + " " + value}
+			if other, remove := strings.CutPrefix(path, "-"); remove {
+				s.Path, s.Value = other, "null"
+			}
+			if value != "" {
+				out = append(out, s)
+			}
+		}
+	}
+	named := func(flag, path, name string) {
+		if name != "" {
+			out = append(out, scenario.FileSetting(file, path, flag, name))
+		}
+	}
+	named("--epp-config", "pools[*].epp.config", f.EPPConfig)
+	add("--model", f.Model, "-pools[*].modelServer.model", "-pools[*].modelServer.modelConfig",
+		"-pools[*].groups[*].modelServer.model", "-workload.model", "pools[*].model")
+	add("--accelerator", f.Accelerator, "-pools[*].groups[*].modelServer.accelerator",
+		"pools[*].modelServer.accelerator")
+	for _, field := range scenario.BesideTrace() {
+		add("--trace", f.Trace, "-workload."+field)
+	}
+	add("--trace", f.Trace, "-workload.trace")
+	named("--trace", "workload.trace.file", f.Trace)
+	if text || file == scenario.DeployedFile {
+		add("--seed", given(f.Seed), "seed")
+		add("--requests", given(f.Requests), "workload.requests")
+		if file == scenario.DeployedFile {
+			add("--concurrency", given(f.Concurrency), "-workload.rate") // otherwise it would only limit the rate
+		}
+		add("--concurrency", given(f.Concurrency), "workload.concurrency")
+		add("--rate", given(f.Rate), "workload.rate")
+		add("--prefill", f.Prefill, "-pools[*].modelServer.accelerator", "pools[*].modelServer.prefill")
+		add("--batching", f.Batching, "pools[*].modelServer.batching")
+		add("--replicas", given(f.Replicas), "pools[*].replicas")
+	}
+	more, err := search.ParseSettings("--set", set)
+	return append(out, more...), err
+}
+
+// given returns a flag's number, "" without one.
+func given[T int | uint64 | float64](flag *T) string {
+	if flag == nil {
+		return ""
+	}
+	return fmt.Sprint(*flag)
 }
 
 // changeFlags are changes to a scenario.
@@ -56,7 +129,11 @@ func (f *verboseFlag) log(o *outside) *slog.Logger {
 // flags of one command.
 func (f *loadFlags) scenarioWith(o *outside, set []string, more ...func(*scenario.Overrides)) (s *scenario.Scenario,
 	err error) {
-	if s, err = scenarioOrEmbedded(o, f.File, set); err != nil {
+	settings, err := f.settings(set, false)
+	if err != nil {
+		return nil, err
+	}
+	if s, err = loadScenario(o, f.file(), settings...); err != nil {
 		return nil, err
 	}
 	x := f.overrides()
@@ -80,13 +157,21 @@ func (f *changeFlags) overrides() scenario.Overrides {
 		Prefill: f.Prefill, Batching: f.Batching, Replicas: f.Replicas}
 }
 
+// overrides leaves out what settings has.
+func (f *loadFlags) overrides() (x scenario.Overrides) {
+	if f.file() != scenario.DeployedFile {
+		x = f.changeFlags.overrides()
+	}
+	return x
+}
+
 // variant reads a scenario that is played several times.
-func (f *changeFlags) variant(o *outside, file string, set []string) (search.Variant, error) {
-	settings, err := search.ParseSettings("--set", set)
+func (f *loadFlags) variant(o *outside, set []string) (search.Variant, error) {
+	settings, err := f.settings(set, false)
 	if err != nil {
 		return search.Variant{}, err
 	}
-	return search.ReadVariant(o.Stdin, file, settings, f.overrides())
+	return search.ReadVariant(o.Stdin, f.file(), settings, f.overrides())
 }
 
 // inputs are the files that a run of s reads.
@@ -97,26 +182,15 @@ func (f *loadFlags) inputs(s *scenario.Scenario) []string {
 	return s.Files()
 }
 
-// scenarioOrEmbedded loads a file, or the embedded scenario for "", with fields set, each as path=value.
-func scenarioOrEmbedded(o *outside, file string, set []string) (*scenario.Scenario, error) {
-	settings, err := search.ParseSettings("--set", set)
-	if err != nil {
-		return nil, err
-	}
-	if file != "" {
-		return loadScenario(o, file, settings...)
-	}
-	s, err := scenario.Parse(scenario.EmbeddedFile, scenario.EmbeddedText(), settings...)
-	return s, search.LoadError(err)
-}
-
-// loadScenario is scenario.Load with exit codes and hints; - is standard input.
-func loadScenario(o *outside, path string, settings ...scenario.Setting) (*scenario.Scenario, error) {
-	var s *scenario.Scenario
-	var err error
-	if path == "-" {
+// loadScenario loads a file, - for standard input, or a built-in scenario, with exit codes and hints.
+func loadScenario(o *outside, path string, settings ...scenario.Setting) (s *scenario.Scenario, err error) {
+	name, text := scenario.Builtin(path)
+	switch {
+	case text != nil:
+		s, err = scenario.Parse(name, text, settings...)
+	case path == "-":
 		s, err = scenario.Read("standard input", o.Stdin, settings...)
-	} else {
+	default:
 		s, err = scenario.Load(path, settings...)
 	}
 	if err == nil {

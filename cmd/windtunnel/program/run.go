@@ -1,6 +1,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,7 +39,6 @@ type runCmd struct {
 	pageFlags
 	setFlag
 	Endpoints   []string      `name:"endpoint" sep:"none" placeholder:"HOST:PORT" help:"A model server that runs already, instead of simulated ones. Repeatable."`
-	Model       string        `placeholder:"NAME" help:"Ask for this model; else, with --endpoint, for the server's."`
 	EPP         string        `placeholder:"HOST:PORT" help:"An external endpoint picker. The run waits until it answers."`
 	Command     string        `name:"epp-command" placeholder:"COMMAND" help:"A shell command that starts another endpoint picker, which ends with the run."`
 	Discovery   string        `name:"endpoints-file" placeholder:"FILE" help:"Where to write the endpoints for its file-discovery. Left out: endpoints.yaml in windtunnel's cache."`
@@ -85,7 +85,14 @@ Examples:
 }
 
 func (c *runCmd) Run(o *outside) error {
-	s, err := c.scenarioWith(o, c.Set, func(x *scenario.Overrides) { x.Endpoints = c.Endpoints })
+	flags := c.loadFlags
+	if len(c.Endpoints) > 0 {
+		flags.Model = "" // need not be in the catalogue
+	} else if c.EPPConfig != "" && (c.EPP != "" || c.Command != "") {
+		return exit.Errorf(exit.Usage, "--epp-config is for windtunnel's own endpoint picker; expected it without "+
+			"--epp and --epp-command")
+	}
+	s, err := flags.scenarioWith(o, c.Set, func(x *scenario.Overrides) { x.Endpoints = c.Endpoints })
 	if err != nil {
 		return err
 	}
@@ -386,9 +393,9 @@ func (c *runCmd) writeAddresses(st *stack.Stack) error {
 
 // ready prints the line with the addresses of all parts.
 func (c *runCmd) ready(o *outside, st *stack.Stack, s *scenario.Scenario) {
-	what := c.File
-	if what == "" {
-		what = "the embedded scenario"
+	what := cmp.Or(c.File, "the embedded scenario")
+	if c.file() == scenario.DeployedFile {
+		what = "one llm-d pool"
 	}
 	var pools []string
 	for _, p := range st.Pools {

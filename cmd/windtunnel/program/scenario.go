@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 
+	"go.yaml.in/yaml/v3"
+
 	resolved "github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/scenario/schema"
 )
@@ -79,32 +82,29 @@ func (c *scenarioSchemaCmd) Run(o *outside) error {
 }
 
 type scenarioShowCmd struct {
-	File     string   `arg:"" optional:"" name:"scenario.yaml" help:"The scenario, or - for standard input; the embedded one if left out."`
-	Resolved bool     `help:"Print what is played: every pool, server, picker, port and incident with all defaults and derived values filled in."`
-	Output   string   `enum:"yaml,json" default:"yaml" help:"How --resolved prints it."`
-	Set      []string `sep:"none" placeholder:"PATH=VALUE" help:"With --resolved, give a field of the file another value."`
+	loadFlags
+	setFlag
+	Resolved bool   `help:"Print what is played: every pool, server, picker, port and incident with all defaults and derived values filled in."`
+	Output   string `short:"o" enum:"yaml,json" default:"yaml" help:"yaml, or json, which is a scenario, too."`
 }
 
 func (c *scenarioShowCmd) Help() string {
-	return `With --resolved, what is printed is the plan that run and sim execute.
+	return `Prints the scenario that run, sim and capacity play for the same arguments: a file, the embedded scenario,
+or one llm-d pool, with the fields that flags set. With --resolved, it prints the plan that they execute.
 
 Examples:
-  windtunnel scenario show > mine.yaml
+  windtunnel scenario show > mine.yaml                 # the embedded scenario
   windtunnel sim mine.yaml
+  windtunnel scenario show --model llama-3.1-70b --accelerator H200 --replicas 8 --rate 40 > mine.yaml
   windtunnel scenario show --resolved mine.yaml
   windtunnel scenario show --resolved mine.yaml --output json | jq '.pools[0].servers[].name'`
 }
 
 func (c *scenarioShowCmd) Run(o *outside) error {
 	if !c.Resolved {
-		if c.File != "" || len(c.Set) > 0 {
-			return exit.With(exit.Usage,
-				errors.New("a file or --set without --resolved; expected --resolved beside it"))
-		}
-		_, err := o.Stdout.Write(scenario.EmbeddedText())
-		return err
+		return c.text(o)
 	}
-	s, err := scenarioOrEmbedded(o, c.File, c.Set)
+	s, err := c.scenarioWith(o, c.Set)
 	if err != nil {
 		return err
 	}
@@ -113,4 +113,27 @@ func (c *scenarioShowCmd) Run(o *outside) error {
 		return exit.With(exit.Input, err)
 	}
 	return resolved.Write(o.Stdout, p, c.Output == "json")
+}
+
+// text prints the scenario's text.
+func (c *scenarioShowCmd) text(o *outside) error {
+	settings, err := c.settings(c.Set, true)
+	if err != nil {
+		return err
+	}
+	v, err := search.ReadVariant(o.Stdin, c.file(), settings, scenario.Overrides{})
+	if err != nil {
+		return err
+	}
+	text, err := scenario.WithSettings(v.File, v.Text, settings)
+	if err == nil && c.Output == "json" {
+		var fields any
+		if err = yaml.Unmarshal(text, &fields); err == nil {
+			return writeJSON(o.Stdout, fields)
+		}
+	}
+	if err == nil {
+		_, err = o.Stdout.Write(text)
+	}
+	return err
 }

@@ -29,7 +29,7 @@ Examples:
 }
 
 func (c *sweepCmd) Run(o *outside) error {
-	v, err := c.variant(o, c.File, nil)
+	v, err := c.variant(o, nil)
 	if err != nil {
 		return err
 	}

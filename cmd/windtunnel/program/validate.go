@@ -48,7 +48,7 @@ func (c *validateCmd) Run(o *outside) error {
 	if err := search.CheckTolerance(c.Tolerance); err != nil {
 		return err
 	}
-	v, err := c.variant(o, c.File, c.Set)
+	v, err := c.variant(o, c.Set)
 	if err != nil {
 		return err
 	}

@@ -161,9 +161,10 @@ func (b *Builder) make(typ, name string, at, parameters strictyaml.Value) (Plugi
 		if typ == "" {
 			return nil, errReported
 		}
-		expected, hint := "a known type", strictyaml.DidYouMean(typ, b.reg.Types())
+		kind, alike := b.ofKind(typ)
+		expected, hint := "a known type", cmp.Or(config.Today(typ), strictyaml.DidYouMean(typ, alike))
 		if hint == "" {
-			expected = "one of " + strings.Join(b.reg.Types(), ", ")
+			expected = kind + ", one of " + strings.Join(alike, ", ")
 		}
 		return nil, typeOf(at).Problem(fmt.Sprintf("plugin type '%s' not found in registry", typ), expected, hint)
 	}
@@ -177,6 +178,10 @@ func (b *Builder) make(typ, name string, at, parameters strictyaml.Value) (Plugi
 	}
 	p, err := b.create(r.New, name, Params{parameters})
 	if err != nil {
+		var problems strictyaml.Problems
+		if errors.As(err, &problems) {
+			config.Modernize(problems)
+		}
 		if !errors.Is(err, errReported) && !errors.As(err, new(strictyaml.Problems)) &&
 			!errors.As(err, new(strictyaml.Problem)) {
 			err = fmt.Errorf("failed to create plugin '%s' (type: %s): %w", name, typ, err)
@@ -190,6 +195,21 @@ func (b *Builder) make(typ, name string, at, parameters strictyaml.Value) (Plugi
 	b.order = append(b.order, p)
 	b.made[name] = p
 	return p, nil
+}
+
+// ofKind returns the known types whose names end in the same word, such as scorer, with that word and its article; all
+// types where there is none.
+func (b *Builder) ofKind(typ string) (kind string, types []string) {
+	types = b.reg.Types()
+	word := typ[strings.LastIndex(typ, "-")+1:]
+	alike := slices.DeleteFunc(slices.Clone(types), func(t string) bool { return !strings.HasSuffix(t, "-"+word) })
+	switch {
+	case len(alike) < 2:
+		return "a plug-in's type", types
+	case strings.ContainsRune("aeiou", rune(word[0])):
+		return "an " + word, alike
+	}
+	return "a " + word, alike
 }
 
 // typeOf returns the place of a declared plug-in's type. Document 003 has only a name.

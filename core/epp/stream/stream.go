@@ -216,13 +216,16 @@ func (s *Stream) bodyLen() int {
 	return len(s.body)
 }
 
+// Killed is the reason of streams that break because an incident ends the picker's process.
+const Killed = "an incident killed the endpoint picker"
+
 // peerGone takes the end of Envoy's stream, clean (reason empty) or not. Envoy closes the stream of a finished request,
 // and of a request whose client left.
 func (s *Stream) peerGone(reason string) {
 	if s.state == over {
 		return
 	}
-	reason = cmp.Or(reason, "Envoy ended the stream: the client left, or Envoy answered by itself")
+	reason = cmp.Or(reason, "Envoy ended it: the client left, or Envoy answered itself")
 	s.fail(reason)
 }
 

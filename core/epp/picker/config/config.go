@@ -190,6 +190,7 @@ func From(root strictyaml.Value) (*Config, error) {
 		return c, nil
 	}
 	c.Problems = root.Decode(c)
+	Modernize(c.Problems)
 	switch c.APIVersion {
 	case "", V1Alpha1, V1:
 	case V1Alpha1Old:
@@ -256,7 +257,7 @@ func (c *Config) gates() {
 			c.Warnings = append(c.Warnings, "feature gate "+name+" has no effect here")
 		default:
 			c.refuse(at, fmt.Sprintf("feature gate '%s' is unknown or unregistered", name), strictyaml.Words(known),
-				strictyaml.DidYouMean(name, known))
+				cmp.Or(formerly[name+" gate"], strictyaml.DidYouMean(name, known)))
 		}
 	}
 }
