@@ -95,7 +95,7 @@ or one llm-d pool, with the fields that flags set. With --resolved, it prints th
 Examples:
   windtunnel scenario show > mine.yaml                 # the embedded scenario
   windtunnel sim mine.yaml
-  windtunnel scenario show --model llama-3.1-70b --accelerator H200 --replicas 8 --rate 40 > mine.yaml
+  windtunnel scenario show --model llama-3.1-8b --accelerator H200 --replicas 8 --rate 40 > mine.yaml
   windtunnel scenario show --resolved mine.yaml
   windtunnel scenario show --resolved mine.yaml --output json | jq '.pools[0].servers[].name'`
 }
