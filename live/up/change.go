@@ -99,7 +99,7 @@ func (c *change) new(x plan.Pod) (p *pod, err error) {
 	if at >= 0 {
 		return c.started.pods[at], nil
 	}
-	if p, err = c.u.readPod(c.to.Objects, x); p.processes != nil {
+	if p, err = c.readPod(x); p.processes != nil {
 		c.started.pods = append(c.started.pods, p)
 	}
 	return p, err
@@ -125,7 +125,6 @@ func (c *change) start(ctx context.Context) error {
 	if err := c.startPods(ctx, c.diff(c.u.eventsOf), false); err != nil {
 		return err
 	}
-	c.serve()
 	if err := c.u.writeEndpoints(c.list()); err != nil {
 		return err
 	}
@@ -137,6 +136,7 @@ func (c *change) start(ctx context.Context) error {
 	if err := c.u.writeEndpoints(c.list()); err != nil {
 		return err
 	}
+	c.serve() // pickers may look these pods up from now on, so no address of theirs changes any more
 	return c.startRouters(ctx)
 }
 

@@ -54,8 +54,9 @@ func (p *pod) running() plan.Pod {
 }
 
 // readPod reads the command lines and environments of a pod's containers. The error names every container at fault.
-func (u *Up) readPod(s *gateway.Set, x plan.Pod) (p *pod, err error) {
+func (c *change) readPod(x plan.Pod) (p *pod, err error) {
 	p = &pod{Pod: x}
+	u, s := c.u, c.to.Objects
 	if p.processes, err = u.addresses.NewPod(&u.Run, x.Workload.Namespace, x.Name()); err != nil {
 		return p, err
 	}
@@ -74,7 +75,7 @@ func (u *Up) readPod(s *gateway.Set, x plan.Pod) (p *pod, err error) {
 			if errs != nil || u.o.Sidecar == nil {
 				continue // without a decode server it has no target
 			}
-			start, err = u.readSidecar(p, x.Container)
+			start, err = c.readSidecar(p, x.Container)
 		default:
 			start = func() error { return u.startStandIn(p) }
 		}

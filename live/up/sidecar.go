@@ -15,12 +15,12 @@ import (
 
 // readSidecar reads the command line of the pod's routing sidecar. It leaves TLS inside a pod and between pods out,
 // because no manifest describes that TLS to the gateway.
-func (u *Up) readSidecar(p *pod, c *gateway.Container) (start func() error, err error) {
-	args, env, err := flagsOf(c, p.here())
+func (c *change) readSidecar(p *pod, x *gateway.Container) (start func() error, err error) {
+	args, env, err := flagsOf(x, p.here())
 	if err != nil {
 		return nil, err
 	}
-	o, err := u.o.Sidecar(append(args, "--endpoints-file="+u.endpointsFile(p.PodNamespace)), env)
+	o, err := c.u.o.Sidecar(append(args, "--endpoints-file="+c.u.endpointsFile(p.PodNamespace)), env)
 	if err != nil {
 		return nil, err
 	}
@@ -30,15 +30,14 @@ func (u *Up) readSidecar(p *pod, c *gateway.Container) (start func() error, err 
 			portsOf(p))
 	}
 	if o.Serve.On || o.Prefiller.On || o.DecoderTLS.On {
-		u.note(p.Workload.Where(c) + ": TLS of the sidecar is left out: inside the pool everything goes in the clear")
+		c.u.note(p.Workload.Where(x) + ": TLS of the sidecar is left out: inside the pool everything goes in the clear")
 	}
 	o.Serve.On, o.Prefiller.On, o.DecoderTLS.On = false, false, false
 	o.Ranks, o.BlockBytes = 1, cmp.Or(o.BlockBytes, p.blockBytes)
 	return func() error {
-		x := u.services.Load()
 		o.Decoder = p.At[decoder]
 		for i, to := range o.Prefillers {
-			o.Prefillers[i] = service(x.s, x.pods, p.PodNamespace, to)
+			o.Prefillers[i] = service(c.to.Objects, c.list(), p.PodNamespace, to)
 		}
 		return p.StartSidecar(cluster.PortOf(o.Listen), o)
 	}, nil
