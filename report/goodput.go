@@ -21,6 +21,8 @@ type ClassSummary struct {
 	Requests  int `json:"requests"`
 	Completed int `json:"completed"`
 	Good      int `json:"good"`
+	// Missed counts the completed requests that missed each bound: ttft, tpot or e2e. A request may miss several.
+	Missed map[string]int `json:"missed,omitempty"`
 	// Attainment is Good / Requests. Goodput is per second, from the run's first request to the last one sent. It
 	// counts requests that end by then, or by the end of the run if most were sent at once.
 	Attainment float64 `json:"attainment"`
@@ -78,6 +80,7 @@ func (g *goodput) ended(class string, slo record.SLO, e *Ended) {
 	c := g.of(class)
 	if e.Completed {
 		c.Completed++
+		e.addMissed(&c.Missed, slo)
 	}
 	if e.Keeps(slo) {
 		c.Good++
@@ -115,6 +118,13 @@ func (g *goodput) summary(sent, last machine.Time) []ClassSummary {
 		}
 		all.Requests, all.Completed, all.Good, allDrained = all.Requests+c.Requests, all.Completed+c.Completed,
 			all.Good+c.Good, allDrained+c.drained
+		for bound, n := range c.Missed {
+			if all.Missed == nil {
+				all.Missed = map[string]int{}
+			}
+			all.Missed[bound] += n
+		}
+		c.Missed = maps.Clone(c.Missed)
 		if name != "" {
 			add(c.ClassSummary, c.drained)
 		}
@@ -125,8 +135,9 @@ func (g *goodput) summary(sent, last machine.Time) []ClassSummary {
 
 // write adds a line for the class.
 func (c *ClassSummary) write(l *lines) {
-	l.add("goodput", fmt.Sprintf("%s: %s of %s good (%.1f%%), %.4g a second", cmp.Or(c.Name, "all"),
-		terminal.Thousands(c.Good), counted(c.Requests, "request"), 100*c.Attainment, c.Goodput))
+	text := fmt.Sprintf("%s: %s of %s good (%.1f%%), %.4g a second", cmp.Or(c.Name, "all"),
+		terminal.Thousands(c.Good), counted(c.Requests, "request"), 100*c.Attainment, c.Goodput)
+	l.list("goodput", append([]string{text}, missedWords(c.Missed)...))
 }
 
 // classOf returns the class of traffic in a request's first event.

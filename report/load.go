@@ -256,7 +256,7 @@ func (s Summary) writeLoad(l *lines) {
 		return
 	}
 	l.b.WriteString(l.paint.Bold("load     ") +
-		fmt.Sprintf("  %7s %6s %6s %6s %8s %6s %5s %6s %6s\n", "servers", "busy", "least", "most", "balance", "queue",
+		fmt.Sprintf("  %7s %7s %6s %6s %7s %6s %5s %6s %6s\n", "servers", "in step", "least", "most", "batch", "queue",
 			"peak", "kv", "peak"))
 	share := func(v float64) string { return fmt.Sprintf("%.1f%%", 100*v) }
 	var steps []string
@@ -269,14 +269,20 @@ func (s Summary) writeLoad(l *lines) {
 		if longest := labelColumns; len(name) > longest {
 			name = append(name[:longest-1], '…')
 		}
-		l.b.WriteString(fmt.Sprintf("  %-9s%7s %6s %6s %6s %8.2f %6.3g %5.0f %6s %6s\n", string(name),
+		batch := "-" // how full it is
+		if x.Slots > 0 {
+			batch = share(x.Running.Mean / float64(x.Slots))
+		}
+		l.b.WriteString(fmt.Sprintf("  %-9s%7s %7s %6s %6s %7s %6.3g %5.0f %6s %6s\n", string(name),
 			terminal.Thousands(x.Servers), share(x.Busy.Mean), share(x.Busy.Least), share(x.Busy.Most),
-			x.Balance, x.Queue.Mean, x.Queue.Peak, share(x.KV.Mean), share(x.KV.Peak)))
+			batch, x.Queue.Mean, x.Queue.Peak, share(x.KV.Mean), share(x.KV.Peak)))
 		if x.Preemptions > 0 {
 			l.add("", counted(int(min(x.Preemptions, math.MaxInt32)), "preemption"))
 		}
 		for j := range x.StepTimes {
-			steps = append(steps, string(name)+": "+x.StepTimes[j].String())
+			if text := string(name) + ": " + x.StepTimes[j].String(); !slices.Contains(steps, text) {
+				steps = append(steps, text)
+			}
 		}
 	}
 	for i, text := range steps {

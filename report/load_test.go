@@ -62,7 +62,7 @@ func TestSummaryOfLoad(t *testing.T) {
 			t.Errorf("longer than 80 columns: %s", line)
 		}
 	}
-	if !strings.Contains(text.String(), "  decode         2  60.0%  30.0%  90.0%     1.50   0.45     2 ") {
+	if !strings.Contains(text.String(), "  decode         2   60.0%  30.0%  90.0%   60.0%   0.45     2 ") {
 		t.Errorf("found\n%s", text.String())
 	}
 	// Several runs have an interval, one has none.

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -14,9 +15,39 @@ import (
 
 // Keeps reports whether the request completed within the bounds of an SLO.
 func (e *Ended) Keeps(o record.SLO) bool {
-	within := func(seconds float64, most time.Duration) bool { return most == 0 || seconds <= most.Seconds() }
-	tpot, _ := e.TPOT()
-	return e.Completed && within(e.TTFT.Seconds(), o.TTFT) && within(tpot, o.TPOT) && within(e.E2E.Seconds(), o.E2E)
+	ttft, tpot, e2e := e.misses(o)
+	return e.Completed && !ttft && !tpot && !e2e
+}
+
+// misses reports which bounds of an SLO the request's times are above.
+func (e *Ended) misses(o record.SLO) (ttft, tpot, e2e bool) {
+	above := func(seconds float64, most time.Duration) bool { return most != 0 && seconds > most.Seconds() }
+	perToken, _ := e.TPOT()
+	return above(e.TTFT.Seconds(), o.TTFT), above(perToken, o.TPOT), above(e.E2E.Seconds(), o.E2E)
+}
+
+// addMissed counts the bounds of an SLO that the request misses.
+func (e *Ended) addMissed(to *map[string]int, o record.SLO) {
+	ttft, tpot, e2e := e.misses(o)
+	if !ttft && !tpot && !e2e {
+		return
+	}
+	if *to == nil {
+		*to = map[string]int{}
+	}
+	for i, missed := range []bool{ttft, tpot, e2e} {
+		if missed {
+			(*to)[[]string{"ttft", "tpot", "e2e"}[i]]++
+		}
+	}
+}
+
+// missedWords returns how many requests missed each bound.
+func missedWords(missed map[string]int) (out []string) {
+	for _, bound := range slices.Sorted(maps.Keys(missed)) {
+		out = append(out, fmt.Sprintf("%s missed by %s", bound, terminal.Thousands(missed[bound])))
+	}
+	return out
 }
 
 // judge sets Judged and Good by the request's own SLO.

@@ -1,11 +1,13 @@
 package report
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/report/overtime"
 	"github.com/windtunnel/windtunnel/report/stats"
 )
 
@@ -14,9 +16,13 @@ import (
 type Series struct {
 	mu    sync.Mutex
 	width machine.Time
-	list  []window
-	level Level // the newest
-	kv    [2]float64
+	light bool       // counts alone, without percentiles
+	slo   record.SLO // of requests without one of their own
+	// missed counts the completed requests that missed each of its bounds: ttft, tpot or e2e.
+	missed map[string]int
+	list   []window
+	level  Level // the newest
+	kv     [2]float64
 }
 
 // maxStretches bounds the stretches, firstWidth is their first length, and maxStretched bounds the latencies that each
@@ -40,12 +46,14 @@ type Window struct {
 	From     float64                `json:"from"`
 	Sent     int                    `json:"sent,omitempty"`
 	Outcomes map[record.Outcome]int `json:"outcomes,omitempty"`
-	TTFT     []float64              `json:"ttft,omitempty"`
-	TPOT     []float64              `json:"tpot,omitempty"`
-	E2E      []float64              `json:"e2e,omitempty"`
-	Prompt   int                    `json:"promptTokens,omitempty"`
-	Cached   int                    `json:"cachedTokens,omitempty"`
-	Tokens   int                    `json:"tokens,omitempty"`
+	// Good counts the requests that ended within their SLO, or completed where they have none.
+	Good   int       `json:"good,omitempty"`
+	TTFT   []float64 `json:"ttft,omitempty"`
+	TPOT   []float64 `json:"tpot,omitempty"`
+	E2E    []float64 `json:"e2e,omitempty"`
+	Prompt int       `json:"promptTokens,omitempty"`
+	Cached int       `json:"cachedTokens,omitempty"`
+	Tokens int       `json:"tokens,omitempty"`
 	// Level is at the end of the stretch. KV is the share of the KV caches in use, the mean over the pods and the
 	// fullest pod's, where it is known.
 	Level
@@ -123,6 +131,7 @@ func (s *Series) widen() {
 			b := &s.list[i+1]
 			a.Sent, a.Prompt, a.Cached, a.Tokens = a.Sent+b.Sent, a.Prompt+b.Prompt, a.Cached+b.Cached,
 				a.Tokens+b.Tokens
+			a.Good += b.Good
 			for o, n := range b.Outcomes {
 				if a.Outcomes == nil {
 					a.Outcomes = map[record.Outcome]int{}
@@ -162,7 +171,13 @@ func (s *Series) ended(e *Ended, o record.Outcome, now machine.Time) {
 	}
 	w.Outcomes[o]++
 	w.Prompt, w.Cached, w.Tokens = w.Prompt+int(e.Prompt), w.Cached+int(e.Cached), w.Tokens+int(e.Tokens)
-	if !e.Completed {
+	if e.Judged && e.Good || !e.Judged && e.good(s.slo) {
+		w.Good++
+	}
+	if e.Completed && !e.Judged {
+		e.addMissed(&s.missed, s.slo)
+	}
+	if !e.Completed || s.light {
 		return
 	}
 	w.ttft.add(e.TTFT.Seconds())
@@ -196,6 +211,33 @@ func (s *Series) KV(now machine.Time, mean, most float64) {
 	for i := int(max(now, 0) / s.width); i < len(s.list); i++ { // after a run, gauges come later than requests
 		s.list[i].KV = []float64{mean, most}
 	}
+}
+
+// misses returns how many requests missed each bound of the run's SLO.
+func (s *Series) misses() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.missed)
+}
+
+// overTime returns the run over time, with the ready servers of groups.
+func (s *Series) overTime(groups []ServersSummary) *overtime.Run {
+	windows, width := s.Windows()
+	out := &overtime.Run{Width: width}
+	for i := range windows {
+		w := &windows[i]
+		x := overtime.Stretch{From: Digits(w.From), Sent: w.Sent, Good: w.Good, Refused: w.Outcomes[record.Refused]}
+		for _, n := range w.Outcomes {
+			x.Ended += n
+		}
+		for j := range groups {
+			if len(groups[j].Replicas) > 0 {
+				x.Ready += groups[j].readyAt(w.From + width)
+			}
+		}
+		out.Stretches = append(out.Stretches, x)
+	}
+	return out
 }
 
 // Windows returns the stretches so far, and the length of each in seconds.

@@ -47,8 +47,16 @@ type ServersSummary struct {
 	GPUHours    float64 `json:"gpuHours"`
 	// Price is nil where none is known.
 	Price *PriceSummary `json:"price,omitempty"`
-	// Replicas is how many servers there were, at each change.
+	// Replicas is how many servers there were, at each change, and Scalings are the autoscaler's decisions.
 	Replicas []Replicas `json:"replicas,omitempty"`
+	Scalings []Scaling  `json:"scalings,omitempty"`
+}
+
+// Scaling is an autoscaler's decision for another number of servers, in seconds since the run began.
+type Scaling struct {
+	At   float64 `json:"at"`
+	From int     `json:"from"`
+	To   int     `json:"to"`
 }
 
 // PriceSummary is a price in USD with its source, and the cost that results from it.
@@ -90,7 +98,7 @@ type serverCount struct {
 	changes                  []Replicas
 	started, cut, decisions  int
 	rates                    []Rate
-	scaled                   []machine.Time // when an autoscaler wanted another number
+	scaled                   []Scaling
 }
 
 // Rate is how many accelerators there are from a time on.
@@ -146,7 +154,9 @@ func (x *servers) record(e *record.Event) {
 	case record.Scaled:
 		c.decisions++
 		if len(c.scaled) < maxChanges {
-			c.scaled = append(c.scaled, e.Time)
+			from, _ := whole(e.Details.Get("from"))
+			to, _ := whole(e.Details.Get("to"))
+			c.scaled = append(c.scaled, Scaling{Digits(e.Time.Seconds()), from, to})
 		}
 		return
 	default:
@@ -227,7 +237,7 @@ func (x *servers) summary(end machine.Time) (out []ServersSummary) {
 			}
 		}
 		if s.Mean = Digits(s.Mean); c.Lives {
-			s.Replicas = slices.Clone(c.changes)
+			s.Replicas, s.Scalings = slices.Clone(c.changes), slices.Clone(c.scaled)
 		}
 		out = append(out, s)
 	}
@@ -295,7 +305,7 @@ func (l *Ledger) between(from, to machine.Time) (seconds, usd float64) {
 // scaledAfter reports whether an autoscaler wanted another number of servers after a time.
 func (x *servers) scaledAfter(at machine.Time) bool {
 	return slices.ContainsFunc(x.list, func(c *serverCount) bool {
-		return slices.ContainsFunc(c.scaled, func(t machine.Time) bool { return t > at })
+		return slices.ContainsFunc(c.scaled, func(x Scaling) bool { return x.At > at.Seconds() })
 	})
 }
 
@@ -323,9 +333,7 @@ func (s Summary) writeServers(l *lines) {
 			words = append(words, fmt.Sprintf("%.4g USD at %g an hour (%s)", p.Cost, p.PerGPUHour, p.Source))
 		}
 		l.words(first(i, "servers"), words, " · ")
-		if text := x.course(s.Duration); text != "" {
-			l.words("", []string{text}, " ")
-		}
+		l.list("", x.scalings())
 	}
 	if c := s.Cost; c != nil && c.USD != nil && c.PerMillion != nil {
 		l.list("cost", []string{fmt.Sprintf("%.4g USD", *c.USD),
@@ -333,21 +341,26 @@ func (s Summary) writeServers(l *lines) {
 	}
 }
 
-// course returns the number of ready servers over the run, as blocks of eight heights.
-func (x *ServersSummary) course(duration float64) string {
-	if len(x.Replicas) < 2 || duration <= 0 || x.Most == x.Least {
-		return ""
+// scalings returns the autoscaler's first decisions in words.
+func (x *ServersSummary) scalings() (out []string) {
+	const most = 8
+	for _, d := range x.Scalings[:min(len(x.Scalings), most)] {
+		out = append(out, fmt.Sprintf("%d → %d at %s", d.From, d.To, terminal.Span(d.At)))
 	}
-	const columns = 50
-	var b strings.Builder
-	at := 0
-	for i := range columns {
-		until, most := duration*float64(i+1)/columns, x.Replicas[at].Ready
-		for at+1 < len(x.Replicas) && x.Replicas[at+1].At < until {
-			at++
-			most = max(most, x.Replicas[at].Ready)
+	if n := len(x.Scalings) - most; n > 0 {
+		out = append(out, fmt.Sprintf("%s more", terminal.Thousands(n)))
+	}
+	return out
+}
+
+// readyAt returns how many servers were ready at a time, in seconds.
+func (x *ServersSummary) readyAt(at float64) int {
+	ready := x.Most
+	for _, r := range x.Replicas {
+		if r.At > at {
+			break
 		}
-		b.WriteRune([]rune(" ▁▂▃▄▅▆▇█")[(most*8+x.Most-1)/max(1, x.Most)])
+		ready = r.Ready
 	}
-	return b.String() + "  ready, 0 to " + terminal.Span(duration)
+	return ready
 }

@@ -52,7 +52,8 @@ func TestServersCost(t *testing.T) {
 			GPUHours: 28, // two of each: x for six hours, and y from the second on for eight
 			Price:    &PriceSummary{4, "a list, 2026-05", 112},
 			Replicas: []Replicas{{At: 0, Ready: 1}, {At: 7200, Starting: 1, Ready: 1}, {At: 10800, Ready: 2},
-				{At: 18000, Ready: 1, Leaving: 1}, {At: 21600, Ready: 1}}},
+				{At: 18000, Ready: 1, Leaving: 1}, {At: 21600, Ready: 1}},
+			Scalings: []Scaling{{7200, 1, 2}, {18000, 2, 1}}},
 		{Pool: "a", Deployment: "a-small", Mean: 3, Least: 3, Most: 3, Started: 3, Accelerator: "L4", GPUs: 1,
 			GPUHours: 30, Price: &PriceSummary{0.5, "another", 15}},
 	}

@@ -57,6 +57,8 @@ type Options struct {
 	Form Form
 	// JUnit is a file for the verdict as JUnit's XML, "" for none.
 	JUnit string
+	// OverTime is a file for the run over time as CSV, "" for none.
+	OverTime string
 	// Gaps is the counter of the gaps between tokens, for engines that start before the session. With nil, the session
 	// makes its own.
 	Gaps *gaps.Gaps
@@ -87,6 +89,7 @@ type Session struct {
 	outcomes *outcomes.Writer
 	files    []outputFile
 	junit    *os.File // for the verdict
+	overTime *os.File
 	ordered  *order.Stream
 	hops     *hops.Meter             // of a live run
 	printed  bool                    // the summary has been printed already
@@ -104,9 +107,8 @@ type outputFile struct {
 func Start(o Options) (*Session, error) {
 	s := &Session{options: o, tally: NewTallyFor(o.InFlight)}
 	s.tally.Expect(o.Requests)
-	if o.Also != nil {
-		s.tally.series = NewSeries()
-	}
+	s.tally.series = NewSeries()
+	s.tally.series.light, s.tally.series.slo = o.Also == nil, o.SLO
 	if o.Gaps != nil {
 		s.tally.gaps = o.Gaps
 	}
@@ -121,6 +123,10 @@ func Start(o Options) (*Session, error) {
 		{"--junit", o.JUnit, func() (c io.Closer, err error) {
 			s.junit, err = os.Create(o.JUnit)
 			return s.junit, err
+		}},
+		{"--over-time", o.OverTime, func() (c io.Closer, err error) {
+			s.overTime, err = os.Create(o.OverTime)
+			return s.overTime, err
 		}},
 		{"--outcomes", o.Outcomes, func() (c io.Closer, err error) {
 			s.outcomes, err = outcomes.Create(o.Outcomes, outcomes.Header{Seed: o.Seed, Scenario: o.Scenario})
@@ -168,6 +174,8 @@ func Start(o Options) (*Session, error) {
 			if o.Color && o.Columns > 0 {
 				s.view.status = &status{out: o.Out, columns: o.Columns, requests: o.Requests}
 			}
+		} else if o.Detail == Quiet && o.Color && o.Columns > 0 {
+			s.view.status = &status{out: o.Out, columns: o.Columns, requests: o.Requests, virtual: true}
 		}
 	}
 	if s.file != nil {
@@ -267,8 +275,16 @@ func (s *Session) Summary() Summary {
 	return out
 }
 
-// Series returns the run over time, nil without Options.Also.
+// Series returns the run over time. Without Options.Also, it has counts alone.
 func (s *Session) Series() *Series { return s.tally.series }
+
+// Show updates the status line of a run in virtual time on a terminal, where the view prints nothing else. wall is how
+// long the run has taken.
+func (s *Session) Show(wall time.Duration) {
+	if s.view != nil && s.view.err == nil && s.options.Clock == nil {
+		s.view.err = s.view.status.show(machine.FromDuration(wall), s.tally)
+	}
+}
 
 // Request returns the measured spans of a request that is in flight or ended recently, by name, and the model server
 // that was picked for it. It is safe for concurrent use.
@@ -338,6 +354,14 @@ func (s *Session) summary(interrupted bool, x *Sample) Summary {
 	}
 	if recorded.Servers != nil {
 		sum.Servers, sum.Cost = recorded.Servers, recorded.Cost
+	}
+	sum.OverTime, sum.MissedSLO = recorded.OverTime, recorded.MissedSLO
+	if recorded.Requests == 0 {
+		sum.MissedSLO = s.tally.series.misses()
+	}
+	if o := s.tally.series.overTime(sum.Servers); recorded.Requests == 0 &&
+		(o.Changes() || slices.ContainsFunc(sum.Servers, func(x ServersSummary) bool { return x.Least < x.Most })) {
+		sum.OverTime = o
 	}
 	if s.options.Judge != nil && !interrupted {
 		sum.Expectations = s.options.Judge(sum)
@@ -448,6 +472,11 @@ func (s *Session) End(interrupted bool) (Summary, error) {
 	if s.junit != nil {
 		if err := sum.WriteJUnit(s.junit); err != nil {
 			errs = append(errs, fmt.Errorf("--junit: %w", err))
+		}
+	}
+	if s.overTime != nil {
+		if err := s.tally.series.overTime(sum.Servers).WriteCSV(s.overTime); err != nil {
+			errs = append(errs, fmt.Errorf("--over-time: %w", err))
 		}
 	}
 	if s.file != nil {

@@ -26,6 +26,7 @@ type status struct {
 	out      io.Writer
 	columns  int
 	requests int // 0 if unknown
+	virtual  bool
 	shown    bool
 	over     bool // the summary has been printed, and nothing is written any more
 	next     machine.Time
@@ -97,7 +98,13 @@ func (s *status) line(now machine.Time, sum brief) string {
 	first := s.past[0]
 	words := []string{fmt.Sprintf("%.1fs", now.Seconds())}
 	over := (now - first.at).Seconds()
-	if over > 0 {
+	if s.virtual { // now is wall time
+		words[0] = terminal.Thousands(sum.finished) + " ended"
+		if s.requests > 0 {
+			words[0] = fmt.Sprintf("%s of %s ended", terminal.Thousands(sum.finished), counted(s.requests, "request"))
+		}
+		words = append(words, terminal.Span(sum.last.Seconds())+" of virtual time")
+	} else if over > 0 {
 		words = append(words, fmt.Sprintf("%.1f sent/s", float64(sum.sent-first.sent)/over))
 	}
 	words = append(words, terminal.Thousands(sum.sent-sum.finished)+" in flight")
@@ -124,13 +131,15 @@ func timeLeft(requests, ended int, seconds float64) string {
 type brief struct {
 	sent, finished, failed int
 	ttft                   SpanSummary
+	last                   machine.Time // of the last event
 }
 
 // brief returns the progress of the run.
 func (t *Tally) brief() brief {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	b := brief{sent: t.requests(), finished: t.finished, failed: t.finished - t.outcomes[record.Completed]}
+	b := brief{sent: t.requests(), finished: t.finished, failed: t.finished - t.outcomes[record.Completed],
+		last: t.last}
 	for i, s := range t.index.spans {
 		if s.Name == "ttft" && t.spans[i].hist != nil {
 			b.ttft = *t.spans[i].summary(s.Name)

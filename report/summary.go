@@ -11,6 +11,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/hops"
+	"github.com/windtunnel/windtunnel/report/overtime"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
@@ -68,7 +69,11 @@ type Summary struct {
 	Classes []ClassSummary `json:"classes,omitempty"`
 	// Servers are the servers of each group, where they come and go or have a price. Cost is the cost of all.
 	Servers []ServersSummary `json:"servers,omitempty"`
-	Cost    *CostSummary     `json:"cost,omitempty"`
+	// MissedSLO counts the completed requests that missed each bound of SLO: ttft, tpot or e2e. Classes have their own.
+	MissedSLO map[string]int `json:"missed,omitempty"`
+	// OverTime shows when servers were too few, nil where neither their number nor the share of good requests changes.
+	OverTime *overtime.Run `json:"overTime,omitempty"`
+	Cost     *CostSummary  `json:"cost,omitempty"`
 	// Pools are the run's pools, where they differ from the whole run.
 	Pools []PoolSummary `json:"pools,omitempty"`
 	// Expectations are the scenario's, each with the value that was found.
@@ -166,6 +171,10 @@ func (s Summary) Write(w io.Writer, color bool, columns int) error {
 	s.Predictions.write(&l)
 	for i := range s.Classes {
 		s.Classes[i].write(&l)
+	}
+	l.list("missed", missedWords(s.MissedSLO))
+	for i, line := range s.OverTime.Lines() {
+		l.words(first(i, "over time"), []string{line}, " ")
 	}
 	for _, x := range s.IndexLag {
 		x.write(&l)

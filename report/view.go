@@ -20,8 +20,9 @@ type Detail string
 // The levels of detail.
 const (
 	Steps    Detail = "steps"    // every step of every request
-	Lines    Detail = "requests" // one line per request, when it ends
+	Lines    Detail = "lines"    // one line per request, when it ends
 	Progress Detail = "progress" // counts, from time to time
+	Quiet    Detail = "summary"  // nothing before the summary
 )
 
 // DetailFor returns the most detail that stays readable for so many requests.
@@ -79,7 +80,9 @@ func (v *View) Record(e record.Event) {
 	}
 	switch e = shown(e); {
 	case e.Step == record.IncidentBegan || e.Step == record.IncidentEnded:
-		v.incident(e)
+		if v.detail != Quiet {
+			v.incident(e)
+		}
 		return
 	case e.Request == "":
 		return // other events without a request are only in recordings

@@ -195,8 +195,7 @@ func (w *world) run(progress func(done int) bool) error {
 }
 
 func (w *world) playAll(progress func(done int) bool) error {
-	reported := 0
-	for w.queue.Len() > 0 {
+	for events := 1; w.queue.Len() > 0; events++ {
 		at, e := w.queue.Pop()
 		w.now = max(w.now, at)
 		if w.idles(&e) {
@@ -204,12 +203,9 @@ func (w *world) playAll(progress func(done int) bool) error {
 		}
 		w.play(e)
 		w.recycle()
-		if progress != nil && w.done >= reported+1000 {
-			reported = w.done
-			if !progress(w.done) {
-				w.interrupted()
-				return nil
-			}
+		if progress != nil && events%4096 == 0 && !progress(w.done) {
+			w.interrupted()
+			return nil
 		}
 	}
 	return w.settled()

@@ -26,20 +26,27 @@ type outputFlags struct {
 
 // viewFlag is how much of each request is printed.
 type viewFlag struct {
-	View string `enum:"auto,steps,requests,progress" default:"auto" help:"How much of each request to show. auto chooses by how many there are."`
+	View string `enum:"auto,summary,lines,requests,steps,progress" default:"auto" help:"What to show before the summary: nothing, a line for each request (lines or requests), each step, or counts. auto chooses by how many requests there are; sim shows nothing."`
 }
 
 // detail returns the detail for a report, "" for auto.
-func (f *viewFlag) detail() report.Detail { return report.Detail(strings.TrimPrefix(f.View, "auto")) }
+func (f *viewFlag) detail() report.Detail {
+	if f.View == "requests" { // the former name
+		return report.Lines
+	}
+	return report.Detail(strings.TrimPrefix(f.View, "auto"))
+}
 
 // shownIn is the format in which a run, or the replay of a run, is printed.
 type shownIn struct {
 	Output string `short:"o" enum:"text,json,csv,parquet,inference-perf,llm-d-benchmark" default:"text" help:"text for people; json: one event per line, last the summary (docs/flow.md); csv or parquet: a row for each request; or that tool's report."`
 	JUnit  string `name:"junit" placeholder:"FILE" help:"Also write the verdict to FILE as JUnit's XML."`
+
+	OverTime string `placeholder:"FILE" help:"Also write requests sent, ended, good and refused, and servers ready, over time to FILE as CSV."`
 }
 
 func (f *shownIn) set(r *report.Options) {
-	r.JUnit = f.JUnit
+	r.JUnit, r.OverTime = f.JUnit, f.OverTime
 	switch f.Output {
 	case "text":
 	case "json":
@@ -91,8 +98,8 @@ func (f *outputFlags) check(o *outside, s *scenario.Scenario, reads []string, mo
 	if err := f.fits(o); err != nil {
 		return err
 	}
-	for _, out := range append(more, [2]string{"--junit", f.JUnit}, [2]string{"--outcomes", f.Outcomes},
-		[2]string{"--record", f.Record}) {
+	for _, out := range append(more, [2]string{"--junit", f.JUnit}, [2]string{"--over-time", f.OverTime},
+		[2]string{"--outcomes", f.Outcomes}, [2]string{"--record", f.Record}) {
 		for _, in := range reads {
 			if out[1] != "" && files.Same(in, out[1]) {
 				return exit.Errorf(exit.Usage, "%s %s: this is %s, which the run reads; choose another file", out[0],

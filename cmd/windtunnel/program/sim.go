@@ -1,6 +1,7 @@
 package program
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -75,6 +76,8 @@ func sim(o *outside, s *scenario.Scenario, options report.Options, how virtual.O
 	page *shownPage) error {
 	gc.Play()
 	defer gc.Serve()
+	began := time.Now()
+	options.Detail = cmp.Or(options.Detail, report.Quiet)
 	session, err := report.Start(options)
 	if err != nil {
 		return exit.With(exit.Input, err)
@@ -86,7 +89,10 @@ func sim(o *outside, s *scenario.Scenario, options report.Options, how virtual.O
 	var trained predictor.Status
 	fit, end := fitter(ctx, o, s)
 	defer end()
-	how.Gaps, how.Served, how.Progress = session.Gaps(), session.SetLoads, func(int) bool { return ctx.Err() == nil }
+	how.Gaps, how.Served, how.Progress = session.Gaps(), session.SetLoads, func(int) bool {
+		session.Show(time.Since(began))
+		return ctx.Err() == nil
+	}
 	how.Fit, how.Trained = fitVirtually(ctx, fit), func(st predictor.Status) { trained = st }
 	indexes, err := virtual.Play(s, session, how)
 	session.SetIndexes(indexes)
