@@ -37,9 +37,32 @@ func (t *Tally) noteRefusal(r *openRequest, e *record.Event) {
 	if t.refusals == nil {
 		t.refusals = counts[string]{}
 	}
-	r.refusal = string(e.Hop) + ": " + reason
+	r.refusal = string(e.Hop) + ": " + grouped(reason)
 	t.refusals.add(r.refusal, maxRefusals)
 	r.refusal = r.refusal[:min(len(r.refusal), longestName)]
+}
+
+// limits maps the beginnings of the endpoint picker's reasons to the fields of a scenario's pool that set the limit.
+var limits = map[string]string{
+	"the request body has more than ":           "epp.maxBodyBytes",
+	"the request's body was not whole after ":   "epp.bodyTimeout",
+	"the request's body came to a halt: ":       "epp.bodyIdleTimeout",
+	"the endpoint picker did not decide within": "epp.deadline",
+	"no first token within the hold limit of ":  "epp.holdLimit",
+}
+
+// grouped returns a reason without what differs between requests, and with the scenario's field that sets the limit.
+func grouped(reason string) string {
+	if _, limit, is := strings.Cut(reason, "maximum context length is "); is { // the rest has the request's own lengths
+		tokens, _, _ := strings.Cut(limit, " ")
+		return "prompt and answer have more than " + tokens + " tokens (modelServer.maxModelLen, --max-model-len)"
+	}
+	for begin, field := range limits {
+		if strings.HasPrefix(reason, begin) {
+			return reason + " (" + field + ")"
+		}
+	}
+	return reason
 }
 
 // noteFailure counts why a request did not complete, by outcome.
@@ -52,7 +75,7 @@ func (t *Tally) noteFailure(f ending) {
 		reasons = counts[string]{}
 		t.reasons[f.outcome] = reasons
 	}
-	reasons.add(cmp.Or(f.reason, f.refusal, "no reason was given"), maxRefusals)
+	reasons.add(cmp.Or(grouped(f.reason), f.refusal, "no reason was given"), maxRefusals)
 }
 
 // noteIncident notes the begin or end of an incident.

@@ -19,7 +19,7 @@ func (s *Scenario) engine(p *Pool, d *Deployment, index int) (engine.Config, err
 	}
 	c := engine.Config{
 		Seed: s.Seed, Index: uint64(index), Batching: batching,
-		MaxNumSeqs: m.MaxNumSeqs, MaxNumBatchedTokens: m.MaxNumBatchedTokens, MaxModelLen: m.MaxModelLen,
+		MaxNumSeqs: m.MaxNumSeqs, MaxNumBatchedTokens: m.MaxNumBatchedTokens, MaxModelLen: max(0, int(m.MaxModelLen)),
 		MaxNewTokens: m.MaxNewTokens,
 		BlockSize:    m.BlockSize, NumGPUBlocks: m.NumGPUBlocks, NumCPUBlocks: m.NumCPUBlocks,
 		DisableChunkedPrefill: !m.ChunkedPrefill, DisablePrefixCaching: !m.PrefixCaching,

@@ -30,9 +30,9 @@ type pooledHardware struct {
 // defaultAccelerator is the accelerator of a batching model server whose scenario names none.
 const defaultAccelerator = "H100"
 
-// documentModelLen is the default longest sequence, in tokens. The document profile does not use a model's own, which
-// needs a KV cache for 131,072 tokens.
-const documentModelLen = 8192
+// wholePromptTokens is the default of the most tokens in a step, and of the longest sequence of a server that computes
+// each prompt in one step: the activations of such a step grow with it.
+const wholePromptTokens = 8192
 
 // steps sets the timer, the KV blocks and the profile's defaults of an engine that batches.
 func (s *Scenario) steps(p *Pool, d *Deployment, index int, c *engine.Config) error {
@@ -70,16 +70,17 @@ func (m *ModelServer) schedulerDefaults(c *engine.Config) {
 	}
 	if h != nil && c.MaxModelLen == 0 {
 		c.MaxModelLen = h.Model.MaxModelLen
-		if m.Profile == DocumentProfile {
-			c.MaxModelLen = min(c.MaxModelLen, documentModelLen)
+		if m.Profile == DocumentProfile && !m.ChunkedPrefill {
+			c.MaxModelLen = min(c.MaxModelLen, wholePromptTokens)
 		}
-		if c.NumGPUBlocks > 0 { // the scenario's own: sequences must fit into them
-			c.MaxModelLen = min(c.MaxModelLen, c.NumGPUBlocks*cmp.Or(c.BlockSize, defaultBlockTokens))
+		if blocks := cmp.Or(c.NumGPUBlocks, m.hardware.plan.NumGPUBlocks); blocks > 0 { // sequences must fit into them
+			c.MaxModelLen = min(c.MaxModelLen, blocks*cmp.Or(c.BlockSize, defaultBlockTokens))
 		}
 	}
 	if m.MaxNumBatchedTokens == 0 && !m.ChunkedPrefill {
 		// as vLLM
-		c.MaxNumBatchedTokens = max(cmp.Or(c.MaxNumBatchedTokens, 8192), cmp.Or(c.MaxModelLen, documentModelLen))
+		c.MaxNumBatchedTokens = max(cmp.Or(c.MaxNumBatchedTokens, wholePromptTokens),
+			cmp.Or(c.MaxModelLen, wholePromptTokens))
 	}
 	if m.MaxNumBatchedTokens == 0 && c.MaxNumSeqs > 8192 {
 		c.MaxNumBatchedTokens = max(c.MaxNumBatchedTokens, c.MaxNumSeqs)
@@ -132,9 +133,12 @@ func (s *Scenario) prepare(p *Pool, m *ModelServer) error {
 // planMemory computes the number of KV blocks. The scenario's own number needs no check.
 func (m *ModelServer) planMemory() error {
 	h := &m.hardware
-	c := engine.Config{MaxNumSeqs: m.MaxNumSeqs, MaxNumBatchedTokens: m.MaxNumBatchedTokens, MaxModelLen: m.MaxModelLen,
-		BlockSize: m.BlockSize, NumGPUBlocks: m.NumGPUBlocks}
+	c := engine.Config{MaxNumSeqs: m.MaxNumSeqs, MaxNumBatchedTokens: m.MaxNumBatchedTokens,
+		MaxModelLen: max(0, int(m.MaxModelLen)), BlockSize: m.BlockSize, NumGPUBlocks: m.NumGPUBlocks}
 	m.schedulerDefaults(&c)
+	if m.MaxModelLen == AutoModelLen || m.MaxModelLen == 0 && m.Profile == DocumentProfile {
+		c.MaxModelLen = 1 // what memory holds limits the sequences, and not the other way round
+	}
 	var err error
 	h.plan, err = hardware.PlanMemory(hardware.MemoryConfig{Hardware: h.model, BlockSize: c.BlockSize,
 		GPUMemoryUtilization: m.GPUMemoryUtilization, MaxNumSeqs: c.MaxNumSeqs,

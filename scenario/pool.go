@@ -95,8 +95,7 @@ type ModelServer struct {
 	OutputTokens dist.Dist `json:"outputTokens" unit:"count" min:"1" max:"1000000"`
 
 	// The defaults of a server that batches: document (003: 256 sequences and 8192 tokens in a step) or vllm (of its
-	// version: 1024 and 8192 on an accelerator of 70 GiB or more other than A100, otherwise 256 and 2048; and the
-	// model's longest context).
+	// version: 1024 and 8192 on an accelerator of 70 GiB or more other than A100, otherwise 256 and 2048).
 	Profile Profile `json:"profile"`
 	// The release of vLLM whose defaults apply, from 0.8.0 on. Left out: 0.19.0.
 	Version string `json:"version"`
@@ -104,8 +103,9 @@ type ModelServer struct {
 	MaxNumSeqs int `json:"maxNumSeqs" min:"1" max:"65536"`
 	// The most tokens in one step (vLLM's --max-num-batched-tokens).
 	MaxNumBatchedTokens int `json:"maxNumBatchedTokens" min:"1" max:"4194304"`
-	// The longest sequence in tokens (vLLM's --max-model-len).
-	MaxModelLen int `json:"maxModelLen" min:"1" max:"16777216"`
+	// The longest sequence in tokens (vLLM's --max-model-len). auto: the model's own, or as much of it as the KV cache
+	// holds. Left out: the same, but with the profile vllm a model whose own does not fit is an error, as in vLLM.
+	MaxModelLen ModelLen `json:"maxModelLen" min:"1" max:"16777216"`
 	// The most tokens of any answer (max_new_tokens of vLLM's --override-generation-config).
 	MaxNewTokens int `json:"maxNewTokens" min:"1" max:"16777216"`
 	// Whether a long prompt may be computed in several steps (vLLM's --enable-chunked-prefill). Without it, a step

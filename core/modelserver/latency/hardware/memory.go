@@ -131,7 +131,7 @@ func (c *MemoryConfig) fits(p MemoryPlan) error {
 	case sequence > p.KV:
 		return oom("accelerator", fmt.Sprintf("the KV cache of one sequence of max-model-len %d needs", c.MaxModelLen),
 			sequence, p.KV,
-			fmt.Sprintf("lower max-model-len to at most %d, or raise gpu-memory-utilization",
+			fmt.Sprintf("lower max-model-len to at most %d or set it to auto, or raise gpu-memory-utilization",
 				p.NumGPUBlocks*c.BlockSize))
 	case p.Usable+p.Graphs > p.Total:
 		return oom("accelerator",
