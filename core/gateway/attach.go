@@ -100,9 +100,7 @@ func (b *builder) allows(g *Gateway, l *Listener, r *HTTPRoute) bool {
 		selector, labels := objects.ReadSelector(l.Allowed.Namespaces.Selector),
 			map[string]string{"kubernetes.io/metadata.name": r.Namespace}
 		if n := find(b.Namespaces, func(x *Namespace) *objects.Meta { return &x.Meta }, "", r.Namespace); n != nil {
-			for k, v := range n.Labels {
-				labels[k] = v
-			}
+			maps.Copy(labels, n.Labels)
 		}
 		return selector.Matches(labels)
 	}

@@ -35,10 +35,8 @@ func (o *Objects) rule(model string) (*RewriteRule, string) {
 		rw := &o.Rewrites[i]
 		for j := range rw.Rules {
 			r := &rw.Rules[j]
-			for _, m := range r.Models {
-				if m == model {
-					return r, rw.Name
-				}
+			if slices.Contains(r.Models, model) {
+				return r, rw.Name
 			}
 			if len(r.Models) == 0 && generic == nil {
 				generic, genericName = r, rw.Name

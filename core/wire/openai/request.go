@@ -157,10 +157,8 @@ func (s *Sampling) Check() *Error {
 	if s.StreamOptions != nil && !s.Stream {
 		return Errorf(400, "stream_options", "Stream options can only be defined when `stream=True`.")
 	}
-	for _, stop := range s.Stop {
-		if stop == "" {
-			return Errorf(400, "stop", "stop cannot contain an empty string.")
-		}
+	if slices.Contains(s.Stop, "") {
+		return Errorf(400, "stop", "stop cannot contain an empty string.")
 	}
 	if len(s.KVTransferParams) > 0 && !isObjectOrNull(s.KVTransferParams) {
 		return Errorf(400, "kv_transfer_params", "kv_transfer_params: expected an object, got %s.",
