@@ -1,6 +1,7 @@
 package report
 
 import (
+	"maps"
 	"slices"
 	"sync"
 

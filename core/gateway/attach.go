@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -99,7 +100,7 @@ func (b *builder) allows(g *Gateway, l *Listener, r *HTTPRoute) bool {
 	case "Selector":
 		selector, labels := objects.ReadSelector(l.Allowed.Namespaces.Selector),
 			map[string]string{"kubernetes.io/metadata.name": r.Namespace}
-		if n := find(b.Namespaces, func(x *Namespace) *objects.Meta { return &x.Meta }, "", r.Namespace); n != nil {
+		if n := find(b.Namespaces, "", r.Namespace); n != nil {
 			maps.Copy(labels, n.Labels)
 		}
 		return selector.Matches(labels)

@@ -60,7 +60,7 @@ func (b *builder) serves(class string) bool {
 	if b.o.Controller == "" {
 		return true
 	}
-	c := find(b.Classes, func(x *Class) *objects.Meta { return &x.Meta }, "", class)
+	c := find(b.Classes, "", class)
 	return c != nil && c.Controller == b.o.Controller
 }
 

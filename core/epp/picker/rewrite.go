@@ -1,6 +1,8 @@
 package picker
 
 import (
+	"slices"
+
 	"github.com/windtunnel/windtunnel/core/epp/picker/parse"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/wire/apierror"
