@@ -19,7 +19,6 @@ const (
 	FinishStop      FinishReason = "stop"
 	FinishLength    FinishReason = "length"
 	FinishToolCalls FinishReason = "tool_calls"
-	FinishAbort     FinishReason = "abort"
 	FinishError     FinishReason = "error"
 )
 
