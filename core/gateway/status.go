@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"maps"
@@ -136,9 +137,9 @@ func (b *builder) judge(g *Gateway, l *listener) {
 func (b *builder) certificates(g *Gateway, l *listener) (reason, why string) {
 	for i := range l.TLS.Certificates {
 		ref := &l.TLS.Certificates[i]
-		namespace := orElse(ref.Namespace, g.Namespace)
+		namespace := cmp.Or(ref.Namespace, g.Namespace)
 		what := "Secret " + namespace + "/" + ref.Name
-		if ref.Group != nil && *ref.Group != "" || orElse(ref.Kind, "Secret") != "Secret" {
+		if ref.Group != nil && *ref.Group != "" || cmp.Or(ref.Kind, "Secret") != "Secret" {
 			return "InvalidCertificateRef", "a certificate is a Secret, and no " + ref.Kind
 		}
 		if !b.granted(Group, "Gateway", g.Namespace, "", "Secret", namespace, ref.Name) {

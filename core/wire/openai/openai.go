@@ -19,6 +19,7 @@ const (
 	FinishStop      FinishReason = "stop"
 	FinishLength    FinishReason = "length"
 	FinishToolCalls FinishReason = "tool_calls"
+	FinishAbort     FinishReason = "abort"
 	FinishError     FinishReason = "error"
 )
 
