@@ -145,9 +145,7 @@ func (g *Served) Keys() *APIKeys {
 				if r.Keys == nil {
 					continue
 				}
-				if out == nil {
-					out = &APIKeys{}
-				}
+				out = cmp.Or(out, &APIKeys{})
 				for _, s := range r.Keys.Secrets {
 					if !slices.Contains(out.Secrets, s) {
 						out.Secrets = append(out.Secrets, s)

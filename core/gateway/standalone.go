@@ -348,9 +348,7 @@ func (p *proxy) toPool(ref *BackendRef, w *Workload, s *Service) bool {
 			"the picker's", "requests are answered with 500").Error())
 		return false
 	}
-	if pool.Picker == nil {
-		pool.Picker = &objects.PickerRef{Kind: "Service", Name: s.Name}
-	}
+	pool.Picker = cmp.Or(pool.Picker, &objects.PickerRef{Kind: "Service", Name: s.Name})
 	group := pool.Group
 	ref.Group, ref.Kind, ref.Name, ref.Namespace, ref.Port = &group, "InferencePool", pool.Name, pool.Namespace, 0
 	return true

@@ -159,9 +159,7 @@ func (x *ClientRequest) startSession() {
 		t.prints = append(t.prints, h)
 	}
 	t.id = x.r.Session
-	if t.id == "" {
-		t.id = x.body.Text("session_id")
-	}
+	t.id = cmp.Or(t.id, x.body.Text("session_id"))
 	x.session = t
 	var s Session
 	var ok, named bool

@@ -407,9 +407,7 @@ func setKVTransfer(c *Config, v string) error {
 }
 
 func (c *Config) events() *KVEvents {
-	if c.KVEvents == nil {
-		c.KVEvents = &KVEvents{}
-	}
+	c.KVEvents = cmp.Or(c.KVEvents, &KVEvents{})
 	return c.KVEvents
 }
 

@@ -115,9 +115,7 @@ func setDisaggregation(c *Config, v string) error {
 
 // sglang returns how KV caches travel between SGLang's servers.
 func (c *Config) sglang() *KVTransfer {
-	if c.KVTransfer == nil {
-		c.KVTransfer = &KVTransfer{Connector: connector.SGLang.Profile.VLLM}
-	}
+	c.KVTransfer = cmp.Or(c.KVTransfer, &KVTransfer{Connector: connector.SGLang.Profile.VLLM})
 	return c.KVTransfer
 }
 

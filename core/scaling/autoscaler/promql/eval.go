@@ -1,6 +1,7 @@
 package promql
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -37,9 +38,7 @@ type evaluation struct {
 }
 
 func (e *evaluation) fail(format string, args ...any) value {
-	if e.err == nil {
-		e.err = fmt.Errorf(format, args...)
-	}
+	e.err = cmp.Or(e.err, fmt.Errorf(format, args...))
 	return value{}
 }
 
