@@ -235,12 +235,7 @@ func loadMeasures() (list []Measure) {
 			}})
 		}
 		add("utilisation", Share, func(x *LoadSummary) float64 { return x.Busy.Mean })
-		add("balance", Ratio, func(x *LoadSummary) float64 {
-			if x.Balance == 0 {
-				return math.NaN()
-			}
-			return x.Balance
-		})
+		add("balance", Ratio, func(x *LoadSummary) float64 { return cmp.Or(x.Balance, math.NaN()) })
 		add("queue mean", Count, func(x *LoadSummary) float64 { return x.Queue.Mean })
 		add("queue peak", Count, func(x *LoadSummary) float64 { return x.Queue.Peak })
 		add("kv use mean", Share, func(x *LoadSummary) float64 { return x.KV.Mean })

@@ -101,10 +101,7 @@ func (t *Tally) noteIncident(e *record.Event) {
 func (s Summary) writeTrouble(l *lines) {
 	var list []string
 	for _, reason := range slices.SortedFunc(maps.Keys(s.Refusals), func(a, b string) int {
-		if d := s.Refusals[b] - s.Refusals[a]; d != 0 {
-			return d
-		}
-		return strings.Compare(a, b)
+		return cmp.Or(s.Refusals[b]-s.Refusals[a], strings.Compare(a, b))
 	}) {
 		list = append(list, fmt.Sprintf("%s %s", reason, terminal.Thousands(s.Refusals[reason])))
 	}

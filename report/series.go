@@ -254,9 +254,7 @@ func (s *Series) Windows() (list []Window, width float64) {
 		}
 		x := w.Window
 		x.Outcomes = map[record.Outcome]int{}
-		for o, n := range w.Outcomes {
-			x.Outcomes[o] = n
-		}
+		maps.Copy(x.Outcomes, w.Outcomes)
 		list = append(list, x)
 	}
 	return list, s.width.Seconds()

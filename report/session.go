@@ -163,9 +163,7 @@ func Start(o Options) (*Session, error) {
 		s.tally.rows = newRows(o.Out, o.Rows)
 	case o.Form != "":
 	default:
-		if o.Detail == "" {
-			o.Detail = DetailFor(o.Requests)
-		}
+		o.Detail = cmp.Or(o.Detail, DetailFor(o.Requests))
 		s.view = NewView(o.Out, s.tally, o.Detail, o.Requests, o.Color)
 		s.view.width = o.Columns
 		s.readers = append(s.readers, s.view)

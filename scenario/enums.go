@@ -135,13 +135,8 @@ func (BodyMode) Values() []string { return []string{"FULL_DUPLEX_STREAMED", "BUF
 // ResponseBodyMode is an Envoy ext_proc body mode for responses.
 type ResponseBodyMode string
 
-// The modes of responses. The default is FULL_DUPLEX_STREAMED if requests use it, and otherwise NONE (document 003).
-const (
-	ResponseFullDuplex ResponseBodyMode = "FULL_DUPLEX_STREAMED"
-	ResponseStreamed   ResponseBodyMode = "STREAMED"
-	ResponseBuffered   ResponseBodyMode = "BUFFERED"
-	ResponseUnseen     ResponseBodyMode = "NONE"
-)
+// ResponseFullDuplex is the default if requests use it. Otherwise the default is NONE (document 003).
+const ResponseFullDuplex ResponseBodyMode = "FULL_DUPLEX_STREAMED"
 
 func (ResponseBodyMode) Values() []string {
 	return []string{"FULL_DUPLEX_STREAMED", "STREAMED", "BUFFERED", "NONE"}
@@ -187,12 +182,10 @@ func (Arrivals) Values() []string { return []string{"poisson", "constant", "gamm
 // TraceFormat says how the lines of a trace are read.
 type TraceFormat string
 
-// The formats.
+// The formats on which other settings depend.
 const (
 	AzureTrace    TraceFormat = trace.Azure
 	MooncakeTrace TraceFormat = trace.Mooncake
-	BurstGPTTrace TraceFormat = trace.BurstGPT
-	BailianTrace  TraceFormat = trace.Bailian
 	ShareGPTTrace TraceFormat = trace.ShareGPT
 	ServeGenTrace TraceFormat = trace.ServeGen
 )
@@ -202,13 +195,10 @@ func (TraceFormat) Values() []string { return trace.Formats() }
 // StepSource is the source of step times.
 type StepSource string
 
-// The sources.
+// The sources on which other settings depend.
 const (
-	VLLMSource         StepSource = "vllm"
-	MeasuredSource     StepSource = "measured"
-	RooflineSource     StepSource = "roofline"
-	InferenceSimSource StepSource = "inference-sim"
-	DocumentSource     StepSource = "document-003"
+	VLLMSource     StepSource = "vllm"
+	MeasuredSource StepSource = "measured"
 )
 
 func (StepSource) Values() []string {

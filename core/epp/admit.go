@@ -82,10 +82,12 @@ func (m *Machine) admit(r *Request) {
 	m.play()
 }
 
-// flow passes a message to flow control and applies its effects.
+// flow passes a message to flow control, if there is any, and applies its effects.
 func (m *Machine) flow(msg flowcontrol.Message) {
-	m.fc.Input(m.now, msg, &m.flowFx)
-	m.play()
+	if m.fc != nil {
+		m.fc.Input(m.now, msg, &m.flowFx)
+		m.play()
+	}
 }
 
 // loadOf reports to flow control the new load of the endpoints that a decision's profiles chose first.

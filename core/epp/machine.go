@@ -187,36 +187,7 @@ func (m *Machine) Input(now machine.Time, msg Message, fx *Effects) {
 	if _, later := msg.(KVEvents); !later {
 		m.logged(msg)
 	}
-	switch x := msg.(type) {
-	case Arrive:
-		m.arrive(x.Request)
-	case Answered:
-		m.answered(x.Request, x.Answers)
-	case Leave:
-		m.leave(x.Request)
-	case Headers:
-		m.respond(x.Request, (*picker.Response).RunHeaderHooks)
-	case Piece:
-		m.respond(x.Request, (*picker.Response).RunBodyHooks)
-	case Done:
-		m.done(x.Request)
-	case Endpoints:
-		m.setEndpoints(x.List)
-	case Objects:
-		m.setObjects(&x)
-	case Scraped:
-		m.scraped(&x)
-	case KVEvents:
-		m.kvEvents(&x)
-	case KVLost:
-		m.inputIndex(m.indexes[x.Index], kvindex.DropBlocks{Pod: x.Pod})
-	case LoseIndexes:
-		m.loseIndexes()
-	case Shutdown:
-		if m.fc != nil {
-			m.flow(flowcontrol.Shutdown{})
-		}
-	}
+	msg.apply(m)
 	m.fx = nil
 }
 
@@ -264,9 +235,7 @@ func (m *Machine) setEndpoints(list []*picker.Endpoint) {
 
 func (m *Machine) setObjects(o *Objects) {
 	m.p.SetObjects(o.Objects)
-	if m.fc != nil {
-		m.flow(flowcontrol.Objectives{Priorities: o.Priorities})
-	}
+	m.flow(flowcontrol.Objectives{Priorities: o.Priorities})
 	if o.KeepEndpoints {
 		return
 	}

@@ -2,13 +2,15 @@ package epp
 
 import (
 	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/flowcontrol"
 	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
 	"github.com/windtunnel/windtunnel/core/kv"
+	"github.com/windtunnel/windtunnel/core/kv/kvindex"
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
 // Message is an input of the Machine.
-type Message interface{ message() }
+type Message interface{ apply(m *Machine) }
 
 // Messages about one request. The driver makes Answered and Leave, the request's Stream all others.
 type (
@@ -65,19 +67,19 @@ type (
 	Shutdown struct{}
 )
 
-func (Arrive) message()      {}
-func (Answered) message()    {}
-func (Leave) message()       {}
-func (Headers) message()     {}
-func (Piece) message()       {}
-func (Done) message()        {}
-func (Endpoints) message()   {}
-func (Objects) message()     {}
-func (Scraped) message()     {}
-func (KVEvents) message()    {}
-func (KVLost) message()      {}
-func (LoseIndexes) message() {}
-func (Shutdown) message()    {}
+func (x Arrive) apply(m *Machine)      { m.arrive(x.Request) }
+func (x Answered) apply(m *Machine)    { m.answered(x.Request, x.Answers) }
+func (x Leave) apply(m *Machine)       { m.leave(x.Request) }
+func (x Headers) apply(m *Machine)     { m.respond(x.Request, (*picker.Response).RunHeaderHooks) }
+func (x Piece) apply(m *Machine)       { m.respond(x.Request, (*picker.Response).RunBodyHooks) }
+func (x Done) apply(m *Machine)        { m.done(x.Request) }
+func (x Endpoints) apply(m *Machine)   { m.setEndpoints(x.List) }
+func (x Objects) apply(m *Machine)     { m.setObjects(&x) }
+func (x Scraped) apply(m *Machine)     { m.scraped(&x) }
+func (x KVEvents) apply(m *Machine)    { m.kvEvents(&x) }
+func (x KVLost) apply(m *Machine)      { m.inputIndex(m.indexes[x.Index], kvindex.DropBlocks{Pod: x.Pod}) }
+func (x LoseIndexes) apply(m *Machine) { m.loseIndexes() }
+func (x Shutdown) apply(m *Machine)    { m.flow(flowcontrol.Shutdown{}) }
 
 // Kind is an effect's type.
 type Kind uint8

@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -15,10 +17,10 @@ func (b *builder) attach(r *HTTPRoute) {
 	made := b.routes(r)
 	for i := range r.Parents {
 		p := &r.Parents[i]
-		a := b.gateways[orElse(p.Namespace, r.Namespace)+"/"+p.Name]
+		a := b.gateways[cmp.Or(p.Namespace, r.Namespace)+"/"+p.Name]
 		if p.group() != Group || p.kind() != "Gateway" || a == nil {
 			if p.group() == Group && p.kind() == "Gateway" && b.o.Controller == "" {
-				b.note(p.At.Problem(fmt.Sprintf("there is no Gateway %s/%s", orElse(p.Namespace, r.Namespace), p.Name),
+				b.note(p.At.Problem(fmt.Sprintf("there is no Gateway %s/%s", cmp.Or(p.Namespace, r.Namespace), p.Name),
 					"one among the objects", "the route serves nothing there").Error())
 			}
 			continue
@@ -99,10 +101,8 @@ func (b *builder) allows(g *Gateway, l *Listener, r *HTTPRoute) bool {
 	case "Selector":
 		selector, labels := objects.ReadSelector(l.Allowed.Namespaces.Selector),
 			map[string]string{"kubernetes.io/metadata.name": r.Namespace}
-		if n := find(b.Namespaces, func(x *Namespace) *objects.Meta { return &x.Meta }, "", r.Namespace); n != nil {
-			for k, v := range n.Labels {
-				labels[k] = v
-			}
+		if n := find(b.Namespaces, "", r.Namespace); n != nil {
+			maps.Copy(labels, n.Labels)
 		}
 		return selector.Matches(labels)
 	}
@@ -274,7 +274,7 @@ func (b *builder) share(m *madeRoutes, r *HTTPRoute, ref *BackendRef) Share {
 
 // backend resolves a reference to a Service or an InferencePool. It returns nil where it cannot.
 func (b *builder) backend(m *madeRoutes, r *HTTPRoute, ref *BackendRef, effect string) *Backend {
-	namespace := orElse(ref.Namespace, r.Namespace)
+	namespace := cmp.Or(ref.Namespace, r.Namespace)
 	what := fmt.Sprintf("%s %s/%s", ref.kind(), namespace, ref.Name)
 	fail := func(reason, why string) *Backend {
 		b.trouble(m, ref.At, reason, why, effect)
@@ -308,7 +308,7 @@ func (b *builder) backend(m *madeRoutes, r *HTTPRoute, ref *BackendRef, effect s
 			b.note(p.At.Problem("extensionRef of a backend is document 002's alone", "",
 				"it acts as the pool's own endpointPickerRef").Error())
 			x.FailOpen = p.Failure == "FailOpen"
-			x.Picker = &PickerService{orElse(p.Namespace, namespace), p.Name}
+			x.Picker = &PickerService{cmp.Or(p.Namespace, namespace), p.Name}
 		}
 	} else {
 		if x.Service = b.Service(namespace, ref.Name); x.Service == nil {

@@ -50,7 +50,7 @@ func readEnvoyFilter(v strictyaml.Value, m objects.Meta) Insertion {
 		// outbound|<port>||<service>.<namespace>.svc.cluster.local
 		if parts := strings.Split(cluster, "|"); len(parts) == 4 {
 			host := strings.SplitN(parts[3]+"..", ".", 3)
-			x.Services = append(x.Services, orElse(host[1], m.Namespace)+"/"+host[0])
+			x.Services = append(x.Services, cmp.Or(host[1], m.Namespace)+"/"+host[0])
 		}
 	}
 	return x

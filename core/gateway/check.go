@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -165,14 +166,7 @@ func (p *ParentRef) group() string {
 	return Group
 }
 
-func (p *ParentRef) kind() string { return orElse(p.Kind, "Gateway") }
-
-func orElse(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
-}
+func (p *ParentRef) kind() string { return cmp.Or(p.Kind, "Gateway") }
 
 // prefixMatch returns a rule's only match, if it is by path prefix.
 func (r *Rule) prefixMatch() bool {
@@ -180,9 +174,9 @@ func (r *Rule) prefixMatch() bool {
 		len(r.Matches) == 0
 }
 
-func (p *PathMatch) kind() string { return orElse(p.Type, PathPrefix) }
+func (p *PathMatch) kind() string { return cmp.Or(p.Type, PathPrefix) }
 
-func (m *ValueMatch) kind() string { return orElse(m.Type, Exact) }
+func (m *ValueMatch) kind() string { return cmp.Or(m.Type, Exact) }
 
 func (r *Rule) check() {
 	form(r.At.Get("name"), r.Name, sectionForm, 253, "a name of lower-case letters, digits, - and .")
@@ -227,7 +221,7 @@ func (b *BackendRef) group() string {
 	return ""
 }
 
-func (b *BackendRef) kind() string  { return orElse(b.Kind, "Service") }
+func (b *BackendRef) kind() string  { return cmp.Or(b.Kind, "Service") }
 func (b *BackendRef) service() bool { return b.group() == "" && b.kind() == "Service" }
 
 func (m *Match) check() {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -79,10 +80,10 @@ func (t *Table) Decide(r Request, port int, draw func(weights int) int) Verdict 
 		v.Headers = m.Apply(v.Headers)
 	}
 	if x := route.Rewrite; x != nil {
-		v.Host = orElse(x.Hostname, v.Host)
+		v.Host = cmp.Or(x.Hostname, v.Host)
 		v.Target = x.Path.apply(route, r.Target)
 	}
-	v.Host = orElse(v.Share.Hostname, v.Host)
+	v.Host = cmp.Or(v.Share.Hostname, v.Host)
 	return v
 }
 
@@ -186,7 +187,7 @@ func (p *PathModifier) apply(r *Route, target string) string {
 		rest := strings.TrimLeft(strings.TrimPrefix(path, r.Prefix()), "/")
 		switch to := strings.TrimRight(*p.Prefix, "/"); {
 		case rest == "" && !strings.HasSuffix(path, "/"):
-			path = orElse(to, "/")
+			path = cmp.Or(to, "/")
 		default:
 			path = to + "/" + rest
 		}

@@ -1,15 +1,12 @@
 package gateway
 
+import "cmp"
+
 // StatusUnusable answers requests whose rule has no usable backend.
 const StatusUnusable = 500
 
 // Code returns the redirect's status, 302 by default.
-func (x *Redirect) Code() int {
-	if x.Status == 0 {
-		return 302
-	}
-	return x.Status
-}
+func (x *Redirect) Code() int { return cmp.Or(x.Status, 302) }
 
 // PortOf returns the redirect's port: its own, otherwise its scheme's, otherwise the listener's.
 func (x *Redirect) PortOf(listener int) int {

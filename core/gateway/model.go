@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -141,7 +142,7 @@ type workersSpec struct {
 }
 
 // ID returns the model's name at its source.
-func (m *Model) ID() string { return orElse(m.Source.Hugging.ID, path.Base(m.Source.URI)) }
+func (m *Model) ID() string { return cmp.Or(m.Source.Hugging.ID, path.Base(m.Source.URI)) }
 
 func (m *Model) check(v strictyaml.Value) {
 	if m.Source.URI == "" && m.Source.Hugging.ID == "" {
@@ -281,7 +282,7 @@ func (m *Model) workers(p *objects.Pool) (out []Workload) {
 		maps.Copy(pods, labels)
 		server := Container{Name: "vllm", Image: "vllm/vllm-openai", Args: m.flags(p.KServe.ModelName, port),
 			Ports: []ContainerPort{{Number: port}}, Env: m.env, Mounts: map[string]string{}, At: m.At}
-		w := Workload{Meta: m.Meta, Kind: orElse(m.kind, "InferenceModel"), Replicas: replicas,
+		w := Workload{Meta: m.Meta, Kind: cmp.Or(m.kind, "InferenceModel"), Replicas: replicas,
 			Selector: picker.SelectLabels(map[string]string{"app": m.Name + suffix}), Pods: pods,
 			Volumes: map[string]Volume{}, At: m.At}
 		w.Name = m.Name + suffix
@@ -290,7 +291,7 @@ func (m *Model) workers(p *objects.Pool) (out []Workload) {
 			w.Containers = []Container{
 				{Name: "routing-sidecar", Image: "llm-d-routing-sidecar",
 					Args: []string{fmt.Sprintf("--port=%d", port), fmt.Sprintf("--vllm-port=%d", port+1),
-						"--connector=" + orElse(p.KServe.Disaggregation.Connector, "nixlv2"), "--secure-proxy=false"},
+						"--connector=" + cmp.Or(p.KServe.Disaggregation.Connector, "nixlv2"), "--secure-proxy=false"},
 					Mounts: map[string]string{}, At: m.At}}
 		}
 		if p.KServe.Disaggregation.Enabled {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -211,7 +212,7 @@ func (b *builder) asks(x *ExtensionPolicy, to *Route) {
 	a.FailOpen = p.FailOpen != nil && *p.FailOpen
 	to.Asking = a
 	if ref := &p.Backends[0]; to.picker == nil {
-		to.picker = &PickerService{Namespace: orElse(ref.Namespace, x.Namespace), Name: ref.Name}
+		to.picker = &PickerService{Namespace: cmp.Or(ref.Namespace, x.Namespace), Name: ref.Name}
 	}
 	if p.Processing != nil {
 		b.note(p.At.Get("processingTimeout").Problem(

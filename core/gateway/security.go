@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -89,7 +90,7 @@ func (b *builder) secure(to *Route, kind string, m *objects.Meta, many int) {
 		}
 		to.Keys = &APIKeys{From: x.Keys.Extract, ForwardID: x.Keys.ForwardID, Sanitize: x.Keys.Sanitize}
 		for _, ref := range x.Keys.Credentials {
-			namespace := orElse(ref.Namespace, x.Namespace)
+			namespace := cmp.Or(ref.Namespace, x.Namespace)
 			s := b.Secret(namespace, ref.Name)
 			if s == nil || !b.granted(GroupEnvoy, "SecurityPolicy", x.Namespace, "", "Secret", namespace, ref.Name) {
 				b.note(ref.At.Problem(fmt.Sprintf("there is no Secret %s/%s, or no ReferenceGrant for it", namespace,
@@ -144,9 +145,7 @@ func (g *Served) Keys() *APIKeys {
 				if r.Keys == nil {
 					continue
 				}
-				if out == nil {
-					out = &APIKeys{}
-				}
+				out = cmp.Or(out, &APIKeys{})
 				for _, s := range r.Keys.Secrets {
 					if !slices.Contains(out.Secrets, s) {
 						out.Secrets = append(out.Secrets, s)
@@ -157,7 +156,7 @@ func (g *Served) Keys() *APIKeys {
 						out.From = append(out.From, s)
 					}
 				}
-				out.ForwardID, out.Sanitize = orElse(out.ForwardID, r.Keys.ForwardID), out.Sanitize || r.Keys.Sanitize
+				out.ForwardID, out.Sanitize = cmp.Or(out.ForwardID, r.Keys.ForwardID), out.Sanitize || r.Keys.Sanitize
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -15,7 +16,7 @@ func (r *Route) String() string {
 	case Regex:
 		b.WriteString("~ " + r.Path.Value)
 	default:
-		b.WriteString(orElse(r.Prefix(), "/"))
+		b.WriteString(cmp.Or(r.Prefix(), "/"))
 	}
 	if r.Match.Method != "" {
 		b.WriteString(" " + r.Match.Method)
@@ -57,7 +58,7 @@ func (r *Route) String() string {
 			b.WriteString(", path " + *x.Path.Full)
 		}
 		if x.Path != nil && x.Path.Prefix != nil {
-			b.WriteString(", prefix " + orElse(*x.Path.Prefix, "/"))
+			b.WriteString(", prefix " + cmp.Or(*x.Path.Prefix, "/"))
 		}
 		if x.Hostname != "" {
 			b.WriteString(", host " + x.Hostname)
@@ -108,9 +109,9 @@ func (s Status) String() string {
 		list(fmt.Sprintf(" listener %s (%d routes)", l.Name, l.Attached), l.Conditions)
 	}
 	for _, p := range s.Parents {
-		at := orElse(p.Gateway, p.Target)
+		at := cmp.Or(p.Gateway, p.Target)
 		if p.Ref != nil {
-			at = orElse(p.Ref.Namespace, s.Namespace) + "/" + p.Ref.Name
+			at = cmp.Or(p.Ref.Namespace, s.Namespace) + "/" + p.Ref.Name
 			if p.Ref.Section != "" {
 				at += " " + p.Ref.Section
 			}

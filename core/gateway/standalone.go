@@ -68,20 +68,17 @@ func (b *builder) standalone() {
 func (b *builder) llmServices() {
 	for i := range b.LLMServices {
 		x, err := b.LLMServices[i].Resolve(func(name string) strictyaml.Value {
-			c := find(b.LLMConfigs, func(c *llmservice.Service) *objects.Meta { return &c.Meta },
-				b.LLMServices[i].Namespace, name)
-			if c == nil {
-				return strictyaml.Value{}
+			if c := find(b.LLMConfigs, b.LLMServices[i].Namespace, name); c != nil {
+				return c.At
 			}
-			return c.At
+			return strictyaml.Value{}
 		}, b.note)
 		if err != nil {
 			b.mistake(err)
 			continue
 		}
 		from := fmt.Sprintf("%s:%d: LLMInferenceService %s/%s", x.File, x.Line, x.Namespace, x.Name)
-		text, err := x.Objects(find(b.Gateways, func(g *Gateway) *objects.Meta { return &g.Meta },
-			llmservice.DefaultNamespace, llmservice.DefaultGateway) != nil)
+		text, err := x.Objects(find(b.Gateways, llmservice.DefaultNamespace, llmservice.DefaultGateway) != nil)
 		if err == nil {
 			err = b.Add(from, text)
 		}
@@ -351,9 +348,7 @@ func (p *proxy) toPool(ref *BackendRef, w *Workload, s *Service) bool {
 			"the picker's", "requests are answered with 500").Error())
 		return false
 	}
-	if pool.Picker == nil {
-		pool.Picker = &objects.PickerRef{Kind: "Service", Name: s.Name}
-	}
+	pool.Picker = cmp.Or(pool.Picker, &objects.PickerRef{Kind: "Service", Name: s.Name})
 	group := pool.Group
 	ref.Group, ref.Kind, ref.Name, ref.Namespace, ref.Port = &group, "InferencePool", pool.Name, pool.Namespace, 0
 	return true

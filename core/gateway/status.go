@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"maps"
@@ -60,7 +61,7 @@ func (b *builder) serves(class string) bool {
 	if b.o.Controller == "" {
 		return true
 	}
-	c := find(b.Classes, func(x *Class) *objects.Meta { return &x.Meta }, "", class)
+	c := find(b.Classes, "", class)
 	return c != nil && c.Controller == b.o.Controller
 }
 
@@ -136,9 +137,9 @@ func (b *builder) judge(g *Gateway, l *listener) {
 func (b *builder) certificates(g *Gateway, l *listener) (reason, why string) {
 	for i := range l.TLS.Certificates {
 		ref := &l.TLS.Certificates[i]
-		namespace := orElse(ref.Namespace, g.Namespace)
+		namespace := cmp.Or(ref.Namespace, g.Namespace)
 		what := "Secret " + namespace + "/" + ref.Name
-		if ref.Group != nil && *ref.Group != "" || orElse(ref.Kind, "Secret") != "Secret" {
+		if ref.Group != nil && *ref.Group != "" || cmp.Or(ref.Kind, "Secret") != "Secret" {
 			return "InvalidCertificateRef", "a certificate is a Secret, and no " + ref.Kind
 		}
 		if !b.granted(Group, "Gateway", g.Namespace, "", "Secret", namespace, ref.Name) {

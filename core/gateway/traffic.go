@@ -416,9 +416,7 @@ func (b *builder) limit(x *TrafficPolicy, to *Backend) {
 	if more == nil {
 		return
 	}
-	if to.Limits == nil {
-		to.Limits = &Limits{}
-	}
+	to.Limits = cmp.Or(to.Limits, &Limits{})
 	have := to.Limits
 	add(b, x, to, "circuitBreaker.maxConnections", &have.Connections, more.Connections)
 	add(b, x, to, "circuitBreaker.maxPendingRequests", &have.Pending, more.Pending)

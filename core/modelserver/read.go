@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -63,12 +64,7 @@ func ReadHead(get func(name string) string) Head {
 }
 
 // id returns the id that the client chose, in the body or in the header.
-func (h *Head) id(p *openai.Sampling) string {
-	if p.RequestID != "" {
-		return p.RequestID
-	}
-	return h.RequestID
-}
+func (h *Head) id(p *openai.Sampling) string { return cmp.Or(p.RequestID, h.RequestID) }
 
 // Fault returns the fault to inject into a request: the one that its headers ask for, or else the server's own fault
 // for its id.

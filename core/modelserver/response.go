@@ -1,6 +1,8 @@
 package modelserver
 
 import (
+	"cmp"
+
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
@@ -387,7 +389,7 @@ func (r *Response) step(now machine.Time, fx *Effects) {
 	}
 	first := !r.began && r.sendable(0) > 0
 	if first {
-		if r.do(now, r.lifecycle.FirstToken(due(r.p.FirstAt, now), r.seqs[0].said.text(0)), fx) {
+		if r.do(now, r.lifecycle.FirstToken(cmp.Or(r.p.FirstAt, now), r.seqs[0].said.text(0)), fx) {
 			return
 		}
 		if r.fault[lifecycle.AtFirstToken].Do != 0 && r.Held() {
@@ -402,13 +404,6 @@ func (r *Response) step(now machine.Time, fx *Effects) {
 		}
 	}
 	r.progress(now, first, fx)
-}
-
-func due(at, now machine.Time) machine.Time {
-	if at == 0 {
-		return now
-	}
-	return at
 }
 
 // start notes that the engine begins the prompt. It returns true if that ends the request.
@@ -508,7 +503,7 @@ func (r *Response) progress(now machine.Time, first bool, fx *Effects) {
 		return
 	}
 	r.usage.CompletionTokens = total
-	r.do(now, r.lifecycle.Generated(max(due(r.p.EndedAt, now), r.part2At), total, string(r.reason(0))), fx)
+	r.do(now, r.lifecycle.Generated(max(cmp.Or(r.p.EndedAt, now), r.part2At), total, string(r.reason(0))), fx)
 }
 
 // reject answers a request that the engine rejected.

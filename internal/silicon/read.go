@@ -28,18 +28,9 @@ func (d *Defaults) fill(r *Row) {
 	if _, err := hardware.AcceleratorNamed(r.Accelerator); err != nil && d.Accelerator != "" {
 		r.Accelerator = d.Accelerator
 	}
-	for _, f := range []struct {
-		have      *string
-		otherwise string
-	}{{&r.Precision, d.Precision}, {&r.Version, d.Version}} {
-		*f.have = cmp.Or(*f.have, f.otherwise)
-	}
-	for _, f := range []struct {
-		have      *int
-		otherwise int
-	}{{&r.TensorParallel, d.TensorParallel}, {&r.DataParallel, d.DataParallel}} {
-		*f.have = cmp.Or(*f.have, f.otherwise)
-	}
+	r.Precision, r.Version = cmp.Or(r.Precision, d.Precision), cmp.Or(r.Version, d.Version)
+	r.TensorParallel = cmp.Or(r.TensorParallel, d.TensorParallel)
+	r.DataParallel = cmp.Or(r.DataParallel, d.DataParallel)
 }
 
 // Read reads the results of one file: of any tool that formats names, recognized by its fields. An error names file,
@@ -209,9 +200,7 @@ func (r *reader) vllm(v *value) Row {
 // it calls inter-token latency is the TPOT of a request; its time per output token includes the first.
 func (r *reader) guideLLM(report, v *value) Row {
 	x := r.row(v)
-	if x.Model = v.at("config.backend.model").text; x.Model == "" {
-		x.Model = report.first("config.spec.backend.model", "args.model").text
-	}
+	x.Model = cmp.Or(v.at("config.backend.model").text, report.first("config.spec.backend.model", "args.model").text)
 	x.Requests = r.whole(v.at("metrics.request_totals.total"))
 	switch s := v.first("config.strategy", "args.strategy"); s.at("type_").text {
 	case "synchronous":

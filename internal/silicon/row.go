@@ -132,9 +132,7 @@ func (r *Row) Check() error {
 			strings.Join(hardware.AcceleratorNames(), ", ")+" (--accelerator)")
 	}
 	r.Model, r.Accelerator = model.Name, accelerator.Name
-	if r.Precision == "" {
-		r.Precision = measured.PrecisionOf(model.Quantization)
-	}
+	r.Precision = cmp.Or(r.Precision, measured.PrecisionOf(model.Quantization))
 	if !slices.Contains(Precisions(), r.Precision) {
 		return r.bad("precision", fmt.Sprintf("%.100q", r.Precision), "one of "+strings.Join(Precisions(), ", ")+
 			" (--precision)")

@@ -2,6 +2,7 @@ package silicon
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -323,9 +324,7 @@ type reader struct {
 }
 
 func (r *reader) fail(v *value, found, expected string) {
-	if r.err == nil {
-		r.err = v.bad(r.file, found, expected)
-	}
+	r.err = cmp.Or(r.err, v.bad(r.file, found, expected))
 }
 
 // number returns a number of at least 0, or 0 for a missing one.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -101,12 +102,7 @@ func Inspect(ctx context.Context, o InspectOptions) Facts {
 }
 
 func (f Facts) anyTool() bool {
-	for _, t := range f.Tools {
-		if t.Path != "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(f.Tools, func(t Tool) bool { return t.Path != "" })
 }
 
 // inspectTool asks a program for its version. For python3, it also checks for pip.

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -169,7 +170,7 @@ func (t *translation) table(g *gateway.Served, table *gateway.Table, at string) 
 	pickers := map[string]time.Duration{pickerFilter: 0}
 	c := &routev3.RouteConfiguration{Name: table.Name, IgnorePortInHostMatching: true}
 	for _, h := range table.Hosts {
-		domain := orAll(h.Domain)
+		domain := cmp.Or(h.Domain, "*")
 		host := &routev3.VirtualHost{Name: domain, Domains: []string{domain}, IncludeRequestAttemptCount: true}
 		for _, r := range h.Routes {
 			host.Routes = append(host.Routes, t.route(r, at)...)
@@ -225,11 +226,4 @@ func (t *translation) serveTLS(g *gateway.Served, s *gateway.Secure) *corev3.Tra
 	return &corev3.TransportSocket{Name: "envoy.transport_sockets.tls",
 		ConfigType: &corev3.TransportSocket_TypedConfig{
 			TypedConfig: t.pack(&tlsv3.DownstreamTlsContext{CommonTlsContext: common})}}
-}
-
-func orAll(domain string) string {
-	if domain == "" {
-		return "*"
-	}
-	return domain
 }

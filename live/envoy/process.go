@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,9 +66,7 @@ func Start(ctx context.Context, bin Binary, c Config, dir string) (*Process, err
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fail(StartFailed, err, "run directory: %v", err)
 	}
-	if c.AccessLog == "" {
-		c.AccessLog = filepath.Join(dir, AccessLogFile)
-	}
+	c.AccessLog = cmp.Or(c.AccessLog, filepath.Join(dir, AccessLogFile))
 	text, err := c.YAML()
 	if err != nil {
 		return nil, err

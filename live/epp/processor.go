@@ -1,6 +1,7 @@
 package epp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,10 +117,7 @@ func (c *served) waits() context.Context {
 		}
 		patience = c.patience //nolint:fatcontext // taken over once, not nested
 	})
-	if patience == nil {
-		return c.peer
-	}
-	return patience
+	return cmp.Or(patience, c.peer)
 }
 
 // leave cancels the wait: a picker that still computes may stop. The caller holds the machine, or it has stopped.

@@ -68,12 +68,10 @@ func (p *peers) listen(ctx context.Context, endpoint string) (net.Addr, error) {
 				nc.Close()
 				continue
 			}
-			p.wait.Add(1)
-			go func() {
-				defer p.wait.Done()
+			p.wait.Go(func() {
 				defer func() { <-places }()
 				p.open(ctx, nc, true)
-			}()
+			})
 		}
 	}()
 	return l.Addr(), nil

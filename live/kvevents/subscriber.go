@@ -149,11 +149,7 @@ func (s *Subscriber) Dial(from kv.Topic, endpoint, replay string) error {
 		cancel()
 		return err
 	}
-	s.sub.wait.Add(1)
-	go func() {
-		defer s.sub.wait.Done()
-		p.wait.Wait()
-	}()
+	s.sub.wait.Go(p.wait.Wait)
 	s.dialed[pod] = cancel
 	return nil
 }

@@ -50,9 +50,7 @@ const maxModels = 1024
 func Start(opts Options) (*Manager, error) {
 	opts.MaxBodyBytes = cmp.Or(max(opts.MaxBodyBytes, 0), 8<<20)
 	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
-	if opts.Tokenizer == nil {
-		opts.Tokenizer = tokens.Packed{}
-	}
+	opts.Tokenizer = cmp.Or[tokens.Tokenizer](opts.Tokenizer, tokens.Packed{})
 	if opts.Feed.Gaps == kvfeed.GapsDrop { // the subscriber drops blocks at a gap if there is no replay
 		opts.Feed.Gaps = kvfeed.GapsReplay
 	}

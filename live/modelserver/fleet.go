@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,9 +33,7 @@ func New(o Options) (*Fleet, error) {
 	if o.Origin.IsZero() {
 		o.Origin = time.Now()
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	f := &Fleet{log: o.Logger, serving: serve.Group{Log: o.Logger}}
 	clock := drive.Since(o.Origin)
 	var errs []error

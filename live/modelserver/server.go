@@ -88,9 +88,7 @@ func newServer(o *Options, so ServerOptions, index int, clock func() machine.Tim
 	}
 	so.MaxBodyBytes = cmp.Or(so.MaxBodyBytes, DefaultMaxBody)
 	so.Version = cmp.Or(so.Version, DefaultVersion)
-	if so.Tokenizer == nil {
-		so.Tokenizer = tokens.Packed{}
-	}
+	so.Tokenizer = cmp.Or[tokens.Tokenizer](so.Tokenizer, tokens.Packed{})
 	so.Engine.KVEvents = so.Engine.KVEvents || so.KVEvents != nil || so.KVCacheMetricsSample > 0
 	so.Engine.Seed, so.Engine.Index = o.Seed, uint64(index)
 	loading := []any{"server", so.Name, "model", so.Models[0], "tensor_parallel_size", max(1, so.TensorParallel)}

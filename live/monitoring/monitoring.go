@@ -3,6 +3,7 @@
 package monitoring
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,9 +125,7 @@ func answers(ctx context.Context, url string) bool {
 // Err waits for the program's end and returns an error that names its log.
 func (p *Program) Err() error {
 	why := p.Wait()
-	if why == nil {
-		why = errors.New("without an error")
-	}
+	why = cmp.Or(why, errors.New("without an error"))
 	return fmt.Errorf("%s (%s) ended: %w; its log is %s", p.Name, p.path, why, p.Log)
 }
 

@@ -11,12 +11,7 @@ import (
 // TakesTrailers reports whether a client accepts trailers (RFC 9110). Optional fields may be sent in trailers only
 // then.
 func TakesTrailers(r *http.Request) bool {
-	for _, v := range r.Header["Te"] {
-		if strings.Contains(strings.ToLower(v), "trailers") {
-			return true
-		}
-	}
-	return false
+	return strings.Contains(strings.ToLower(strings.Join(r.Header["Te"], ",")), "trailers")
 }
 
 // Millis formats a duration in milliseconds, to the microsecond, as document 003's headers do.

@@ -67,9 +67,7 @@ type rank struct {
 
 // Start listens and serves until Stop. After an error, nothing is left running.
 func Start(o Options) (s *Sidecar, err error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.MaxIdlePerHost = cmp.Or(o.MaxIdlePerHost, defaultIdlePerHost)
 	o.MaxBodyBytes = cmp.Or(o.MaxBodyBytes, defaultMaxBody)
 	o.Ranks = cmp.Or(o.Ranks, 1)

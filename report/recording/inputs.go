@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -21,12 +22,7 @@ var inputs = [][]byte{[]byte(`{"input":`), []byte(`{"effect":`), []byte(`{"snaps
 	[]byte(`{"gap":`), []byte(`{"piece":`)}
 
 func isInput(line []byte) bool {
-	for _, prefix := range inputs {
-		if bytes.HasPrefix(line, prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(inputs, func(prefix []byte) bool { return bytes.HasPrefix(line, prefix) })
 }
 
 // Write writes whole lines of a log of inputs. A longer line than MaxLineBytes is written in pieces.

@@ -58,9 +58,8 @@ func (w *writer) lose(format string, args ...any) {
 
 // fail reports a field that the format cannot express. Only the first one counts.
 func (w *writer) fail(field, found, expected string) {
-	if w.err == nil {
-		w.err = fmt.Errorf("workload.%s: %s, which %s cannot express; expected %s", field, found, w.format, expected)
-	}
+	w.err = cmp.Or(w.err, fmt.Errorf("workload.%s: %s, which %s cannot express; expected %s", field, found, w.format,
+		expected))
 }
 
 // check refuses fields that neither format can express, and notes what both lose.

@@ -4,6 +4,7 @@
 package imports
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -180,9 +181,7 @@ func (m *maker) note(format string, args ...any) {
 
 // fail reports a mistake. Only the first one counts.
 func (m *maker) fail(n *node, found, expected string) {
-	if m.err == nil {
-		m.err = fmt.Errorf("%s: %s; expected %s", n.path, found, expected)
-	}
+	m.err = cmp.Or(m.err, fmt.Errorf("%s: %s; expected %s", n.path, found, expected))
 }
 
 func (m *maker) scenario(format string) *Scenario {
@@ -274,9 +273,7 @@ func (n *node) items() []*node {
 	var out []*node
 	for i, v := range list {
 		name := fmt.Sprintf("[%d]", i)
-		if n.used[name] == nil {
-			n.used[name] = &node{path: n.path + name, value: v}
-		}
+		n.used[name] = cmp.Or(n.used[name], &node{path: n.path + name, value: v})
 		out = append(out, n.used[name])
 	}
 	return out

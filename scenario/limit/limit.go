@@ -3,6 +3,7 @@
 package limit
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -96,9 +97,7 @@ func (l *Limit) UnmarshalText(text []byte) error {
 	unit, known := units[l.Measure]
 	if !known {
 		hint := strictyaml.DidYouMean(l.Measure, names)
-		if hint == "" {
-			hint = "they are " + strings.Join(names, ", ")
-		}
+		hint = cmp.Or(hint, "they are "+strings.Join(names, ", "))
 		return fmt.Errorf("there is no measure %q; %s", l.Measure, hint)
 	}
 	var err error

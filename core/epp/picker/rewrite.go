@@ -1,6 +1,8 @@
 package picker
 
 import (
+	"slices"
+
 	"github.com/windtunnel/windtunnel/core/epp/picker/parse"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/wire/apierror"
@@ -35,10 +37,8 @@ func (o *Objects) rule(model string) (*RewriteRule, string) {
 		rw := &o.Rewrites[i]
 		for j := range rw.Rules {
 			r := &rw.Rules[j]
-			for _, m := range r.Models {
-				if m == model {
-					return r, rw.Name
-				}
+			if slices.Contains(r.Models, model) {
+				return r, rw.Name
 			}
 			if len(r.Models) == 0 && generic == nil {
 				generic, genericName = r, rw.Name

@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -36,9 +37,7 @@ func (s *shell) Get(name string) (v expand.Variable) {
 		s.read += len(x) + 1
 	}
 	if s.read > maxRead {
-		if s.err == nil {
-			s.err = fmt.Errorf("its script expands to more than %d bytes: shorten its variables", maxRead)
-		}
+		s.err = cmp.Or(s.err, fmt.Errorf("its script expands to more than %d bytes: shorten its variables", maxRead))
 		return expand.Variable{}
 	}
 	return v

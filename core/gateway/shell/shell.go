@@ -6,6 +6,7 @@
 package shell
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -72,9 +73,7 @@ type shell struct {
 }
 
 func (s *shell) fail(n syntax.Node, format string, args ...any) {
-	if s.err == nil {
-		s.err = fmt.Errorf("its script, line %d: %w", n.Pos().Line(), fmt.Errorf(format, args...))
-	}
+	s.err = cmp.Or(s.err, fmt.Errorf("its script, line %d: %w", n.Pos().Line(), fmt.Errorf(format, args...)))
 }
 
 // shell runs the script of a shell's command line. It returns false for any other line.

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -162,9 +163,7 @@ type host struct {
 
 // New returns a Cluster at time 0.
 func New(c Config) *Cluster {
-	if c.Limits == nil {
-		c.Limits = &gateway.Limits{}
-	}
+	c.Limits = cmp.Or(c.Limits, &gateway.Limits{})
 	x := &Cluster{c: c, exchanges: map[uint64]*exchange{}}
 	d := machine.NewDraw(c.Seed, "envoy", "round robin", 0)
 	x.turn = d.Uint64() >> 1

@@ -189,12 +189,8 @@ func (c *Config) setDefaults() {
 			c.MaxModelLen = min(c.MaxModelLen, c.NumGPUBlocks*c.BlockSize)
 		}
 	}
-	if c.Prefill == (Span{}) {
-		c.Prefill = Span{100 * machine.Millisecond, 30 * machine.Second}
-	}
-	if c.TokenTime == (Span{}) {
-		c.TokenTime = Span{20 * machine.Millisecond, 20 * machine.Millisecond}
-	}
+	c.Prefill = cmp.Or(c.Prefill, Span{100 * machine.Millisecond, 30 * machine.Second})
+	c.TokenTime = cmp.Or(c.TokenTime, Span{20 * machine.Millisecond, 20 * machine.Millisecond})
 	c.KVBytesPerToken = cmp.Or(c.KVBytesPerToken, 131072)
 	c.CPUBandwidth = cmp.Or(c.CPUBandwidth, 25e9)
 	c.KVHoldTimeout = cmp.Or(c.KVHoldTimeout, 480*machine.Second)
@@ -224,9 +220,7 @@ func (c Config) BlockBytes() int64 {
 	return c.KVBytesPerToken * int64(c.BlockSize)
 }
 
-func def(v *int, d int) {
-	*v = cmp.Or(*v, d)
-}
+func def(v *int, d int) { *v = cmp.Or(*v, d) }
 
 func (c *Config) validate() error {
 	var errs []error

@@ -214,32 +214,7 @@ func (s *Core) after(wait machine.Time, h *machine.Handle, t timer) {
 func (s *Core) Input(now machine.Time, m Message, fx *Effects) {
 	s.fx = fx
 	s.advance(now)
-	switch m := m.(type) {
-	case Submit:
-		s.submit(m.Sequence)
-	case Abort:
-		s.abort(m.Sequence)
-	case Resume:
-		s.resume(m.Sequence)
-	case Look:
-		s.input(engine.Look{})
-	case Asked:
-		s.asked(m.Inquiry, &m.Question)
-	case Left:
-		s.left(m.Inquiry)
-	case Replied:
-		s.replied(m.Call, &m.Reply)
-	case Broke:
-		s.broke(m.Call, m.Err)
-	case Moved:
-		s.moved(&m)
-	case Found:
-		s.found(&m)
-	case Sending:
-		s.input(engine.KVSending{By: m.By})
-	case *Control:
-		s.control(m)
-	}
+	m.apply(s)
 	s.fx = nil
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // Message is an input of a Core.
-type Message interface{ message() }
+type Message interface{ apply(s *Core) }
 
 // Messages about completions.
 type (
@@ -71,18 +71,18 @@ type Control struct {
 	Level int
 }
 
-func (Submit) message()   {}
-func (Abort) message()    {}
-func (Resume) message()   {}
-func (Look) message()     {}
-func (Asked) message()    {}
-func (Left) message()     {}
-func (Replied) message()  {}
-func (Broke) message()    {}
-func (Moved) message()    {}
-func (Found) message()    {}
-func (Sending) message()  {}
-func (*Control) message() {}
+func (m Submit) apply(s *Core)   { s.submit(m.Sequence) }
+func (m Abort) apply(s *Core)    { s.abort(m.Sequence) }
+func (m Resume) apply(s *Core)   { s.resume(m.Sequence) }
+func (Look) apply(s *Core)       { s.input(engine.Look{}) }
+func (m Asked) apply(s *Core)    { s.asked(m.Inquiry, &m.Question) }
+func (m Left) apply(s *Core)     { s.left(m.Inquiry) }
+func (m Replied) apply(s *Core)  { s.replied(m.Call, &m.Reply) }
+func (m Broke) apply(s *Core)    { s.broke(m.Call, m.Err) }
+func (m Moved) apply(s *Core)    { s.moved(&m) }
+func (m Found) apply(s *Core)    { s.found(&m) }
+func (m Sending) apply(s *Core)  { s.input(engine.KVSending{By: m.By}) }
+func (m *Control) apply(s *Core) { s.control(m) }
 
 // Effect is one action for the driver, or one event. If Do is nil, it is the engine's effect number Engine
 // (Effects.OfEngine).

@@ -100,7 +100,7 @@ func (n *Network) Busiest(now machine.Time) (share float64) {
 // NetworkMessage is an input of a Network. Cores send all of them, as effects.
 type NetworkMessage interface {
 	Action
-	network()
+	apply(n *Network, fx *NetworkEffects)
 }
 
 type (
@@ -145,12 +145,33 @@ func (LookUp) action()  {}
 func (Put) action()     {}
 func (Break) action()   {}
 func (Mend) action()    {}
-func (Move) network()   {}
-func (Cancel) network() {}
-func (LookUp) network() {}
-func (Put) network()    {}
-func (Break) network()  {}
-func (Mend) network()   {}
+func (m Move) apply(n *Network, fx *NetworkEffects) { n.move(n.now, &m, fx) }
+func (m Put) apply(n *Network, _ *NetworkEffects)   { n.store.Put(m.Hashes, m.From) }
+func (m Mend) apply(n *Network, _ *NetworkEffects)  { delete(n.broken, m.Of) }
+
+func (m Cancel) apply(n *Network, _ *NetworkEffects) {
+	if id, ok := n.ids[mover{m.To, m.Call}]; ok {
+		n.net.Input(n.now, link.Cancel{ID: id}, &n.fx)
+	}
+}
+
+func (m LookUp) apply(n *Network, fx *NetworkEffects) {
+	count, writer := n.store.Find(m.Hashes, m.To)
+	f := Found{Call: m.Call, Blocks: count}
+	if writer >= 0 {
+		f.Writer = n.c.Engines[writer]
+	}
+	fx.Add(Delivery{n.now, m.To, f})
+}
+
+func (m Break) apply(n *Network, _ *NetworkEffects) {
+	n.broken[m.Of] = m.Stay
+	for _, id := range slices.Sorted(maps.Keys(n.moves)) {
+		if x := n.moves[id]; x.to == m.Of || x.from == m.Of {
+			n.net.Input(n.now, link.Cancel{ID: id}, &n.fx)
+		}
+	}
+}
 
 // Progress is the state of a Move.
 type Progress uint8
@@ -190,33 +211,7 @@ func (n *Network) Advance(now machine.Time, fx *NetworkEffects) {
 // Input processes everything that is due, and then a message.
 func (n *Network) Input(now machine.Time, m NetworkMessage, fx *NetworkEffects) {
 	n.Advance(now, fx)
-	now = n.now
-	switch m := m.(type) {
-	case Move:
-		n.move(now, &m, fx)
-	case Cancel:
-		if id, ok := n.ids[mover{m.To, m.Call}]; ok {
-			n.net.Input(now, link.Cancel{ID: id}, &n.fx)
-		}
-	case LookUp:
-		count, writer := n.store.Find(m.Hashes, m.To)
-		f := Found{Call: m.Call, Blocks: count}
-		if writer >= 0 {
-			f.Writer = n.c.Engines[writer]
-		}
-		fx.Add(Delivery{now, m.To, f})
-	case Put:
-		n.store.Put(m.Hashes, m.From)
-	case Break:
-		n.broken[m.Of] = m.Stay
-		for _, id := range slices.Sorted(maps.Keys(n.moves)) {
-			if x := n.moves[id]; x.to == m.Of || x.from == m.Of {
-				n.net.Input(now, link.Cancel{ID: id}, &n.fx)
-			}
-		}
-	case Mend:
-		delete(n.broken, m.Of)
-	}
+	m.apply(n, fx)
 	n.deliver(fx)
 }
 

@@ -1,6 +1,7 @@
 package structured
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -31,12 +32,8 @@ func (o Options) withDefaults() Options {
 	}
 	o.MinItems = max(o.MinItems, 1)
 	o.MaxItems = max(o.MaxItems, o.MinItems)
-	if o.OmitOptional == nil {
-		o.OmitOptional = &half
-	}
-	if o.OmitField == nil {
-		o.OmitField = &half
-	}
+	o.OmitOptional = cmp.Or(o.OmitOptional, &half)
+	o.OmitField = cmp.Or(o.OmitField, &half)
 	return o
 }
 

@@ -276,10 +276,7 @@ func (d *Deployment) first() int {
 		if x.phase == Starting {
 			return cmp.Compare(y.serial, x.serial)
 		}
-		if c := cmp.Compare(d.age(x), d.age(y)); c != 0 {
-			return c
-		}
-		return cmp.Compare(d.chance(x), d.chance(y))
+		return cmp.Or(cmp.Compare(d.age(x), d.age(y)), cmp.Compare(d.chance(x), d.chance(y)))
 	})
 }
 

@@ -1,6 +1,7 @@
 package disagg
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -77,10 +78,7 @@ type Config struct {
 }
 
 func (c *Config) connector() *connector.Connector {
-	if c.Connector == nil {
-		return connector.NIXLv2
-	}
-	return c.Connector
+	return cmp.Or(c.Connector, connector.NIXLv2)
 }
 
 func (c *Config) locked(f func()) {
@@ -89,13 +87,6 @@ func (c *Config) locked(f func()) {
 		return
 	}
 	c.Lock(f)
-}
-
-func or(n, fallback int) int {
-	if n == 0 {
-		return fallback
-	}
-	return n
 }
 
 // The headers that a sidecar obeys, in the canonical form of net/http.

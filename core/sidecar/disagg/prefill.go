@@ -42,7 +42,9 @@ func (x *ClientRequest) seen(e connector.Engine) *connector.Request {
 		Source:   x.source, Engine: e, MoRIIO: &x.c.MoRIIO, Peers: &x.r.Peers, Draw: x.draw}
 }
 
-func (x *ClientRequest) meetingPort() int { return or(x.c.MeetingPort, x.c.connector().MeetingPort) }
+func (x *ClientRequest) meetingPort() int {
+	return cmp.Or(x.c.MeetingPort, x.c.connector().MeetingPort)
+}
 
 // callLegs sends both legs at once, or only the one to the prefill server.
 func (x *ClientRequest) callLegs(e connector.Engine) {

@@ -1,6 +1,8 @@
 package disagg
 
 import (
+	"cmp"
+
 	"github.com/windtunnel/windtunnel/core/kv/link"
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
@@ -30,7 +32,7 @@ func (x *ClientRequest) ranked() bool { return x.r.RankHost != "" && x.c.Forward
 // peerPort returns the port where the offloading connector of a server listens. The server's own port determines its
 // rank.
 func (x *ClientRequest) peerPort(t *Target) int {
-	port := or(x.c.P2PPort, link.PeerPort)
+	port := cmp.Or(x.c.P2PPort, link.PeerPort)
 	if rank := t.Port - x.c.BasePort; x.c.Ranks > 1 && x.c.BasePort > 0 && rank >= 0 && rank < x.c.Ranks {
 		port += rank
 	}

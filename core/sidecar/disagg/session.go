@@ -45,7 +45,7 @@ const maxSessionBytes = 64 << 20
 // NewSessions returns a cache for size sessions; 0 is DefaultSessions. It calls evicted for each session that it
 // evicts; evicted may be nil.
 func NewSessions(size int, evicted func(Session)) (*Sessions, error) {
-	if size = or(size, DefaultSessions); size < 1 {
+	if size = cmp.Or(size, DefaultSessions); size < 1 {
 		return nil, fmt.Errorf("session cache: %d sessions; expected at least 1", size)
 	}
 	s := &Sessions{history: map[uint64]string{}}
@@ -159,9 +159,7 @@ func (x *ClientRequest) startSession() {
 		t.prints = append(t.prints, h)
 	}
 	t.id = x.r.Session
-	if t.id == "" {
-		t.id = x.body.Text("session_id")
-	}
+	t.id = cmp.Or(t.id, x.body.Text("session_id"))
 	x.session = t
 	var s Session
 	var ok, named bool

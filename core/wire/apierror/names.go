@@ -1,5 +1,7 @@
 package apierror
 
+import "cmp"
+
 // Names are the names that the APIs of a pool give to an error of one HTTP status. They differ by component: the
 // endpoint picker, the routing sidecar and the model server send a client different words for the same status.
 type Names struct {
@@ -43,15 +45,6 @@ func Of(status int) Names {
 	} else {
 		class.VLLM = "APIConnectionError"
 	}
-	or := func(own *string, other string) {
-		if *own == "" {
-			*own = other
-		}
-	}
-	or(&n.EPP, class.EPP)
-	or(&n.OpenAI, class.OpenAI)
-	or(&n.Anthropic, class.Anthropic)
-	or(&n.VLLM, class.VLLM)
-	or(&n.Sidecar, class.Sidecar)
-	return n
+	return Names{cmp.Or(n.EPP, class.EPP), cmp.Or(n.OpenAI, class.OpenAI), cmp.Or(n.Anthropic, class.Anthropic),
+		cmp.Or(n.VLLM, class.VLLM), cmp.Or(n.Sidecar, class.Sidecar)}
 }

@@ -3,6 +3,7 @@ package chattemplate
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -155,9 +156,7 @@ var environment = func() *exec.Environment {
 	for _, name := range []string{"dict", "namespace", "joiner", "cycler"} {
 		globals[name], _ = builtins.GlobalFunctions.Get(name)
 	}
-	for name, f := range operators {
-		globals[name] = f
-	}
+	maps.Copy(globals, operators)
 	own := map[string]exec.FilterFunction{"tojson": toJSON, "items": ofDict(pairOf), "keys": ofDict(keyOf),
 		"values": ofDict(valueOf)}
 	return &exec.Environment{Context: exec.NewContext(globals), Filters: filters(own, filterNames),

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 )
 
@@ -107,9 +108,7 @@ func (o Object) Write() []byte {
 // With returns a copy of the object with some fields set. A field set to Absent is removed.
 func (o Object) With(fields Object) Object {
 	out := make(Object, len(o)+len(fields))
-	for k, v := range o {
-		out[k] = v
-	}
+	maps.Copy(out, o)
 	for k, v := range fields {
 		if v == Absent {
 			delete(out, k)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -110,59 +111,42 @@ func (s *Sampling) Repeats() (seed uint64, repeats bool) {
 
 // Check returns an error for values that vLLM refuses.
 func (s *Sampling) Check() *Error {
-	if s.N != nil && (*s.N < 1 || *s.N > MaxChoices) {
+	presence, frequency, logprobs, hits := s.PresencePenalty, s.FrequencyPenalty, s.PromptLogprobs, s.CacheHitThreshold
+	switch {
+	case s.N != nil && (*s.N < 1 || *s.N > MaxChoices):
 		return Errorf(400, "n", "n must be between 1 and %d, got %d.", MaxChoices, *s.N)
-	}
-	if s.MaxTokens != nil && *s.MaxTokens < 0 {
+	case s.MaxTokens != nil && *s.MaxTokens < 0:
 		return Errorf(400, "max_tokens", "max_tokens must be at least 1, got %d.", *s.MaxTokens)
-	}
-	if s.MinTokens < 0 {
+	case s.MinTokens < 0:
 		return Errorf(400, "min_tokens", "min_tokens must be greater than or equal to 0, got %d.", s.MinTokens)
-	}
-	if s.MaxTokens != nil && s.MinTokens > *s.MaxTokens {
+	case s.MaxTokens != nil && s.MinTokens > *s.MaxTokens:
 		return TooManyMinTokens(*s.MaxTokens, s.MinTokens)
-	}
-	if s.Temperature != nil && *s.Temperature < 0 {
+	case s.Temperature != nil && *s.Temperature < 0:
 		return Errorf(400, "temperature", "temperature must be non-negative, got %v.", *s.Temperature)
-	}
-	if s.TopP != nil && (*s.TopP <= 0 || *s.TopP > 1) {
+	case s.TopP != nil && (*s.TopP <= 0 || *s.TopP > 1):
 		return Errorf(400, "top_p", "top_p must be in (0, 1], got %v.", *s.TopP)
-	}
-	if s.TopK != nil && *s.TopK < -1 {
+	case s.TopK != nil && *s.TopK < -1:
 		return Errorf(400, "top_k", "top_k must be 0 (disable), or at least 1, got %d.", *s.TopK)
-	}
-	if p := s.PresencePenalty; p != nil && (*p < -2 || *p > 2) {
-		return Errorf(400, "presence_penalty", "presence_penalty must be in [-2, 2], got %v.", *p)
-	}
-	if p := s.FrequencyPenalty; p != nil && (*p < -2 || *p > 2) {
-		return Errorf(400, "frequency_penalty", "frequency_penalty must be in [-2, 2], got %v.", *p)
-	}
-	if s.MinP != nil && (*s.MinP < 0 || *s.MinP > 1) {
+	case presence != nil && (*presence < -2 || *presence > 2):
+		return Errorf(400, "presence_penalty", "presence_penalty must be in [-2, 2], got %v.", *presence)
+	case frequency != nil && (*frequency < -2 || *frequency > 2):
+		return Errorf(400, "frequency_penalty", "frequency_penalty must be in [-2, 2], got %v.", *frequency)
+	case s.MinP != nil && (*s.MinP < 0 || *s.MinP > 1):
 		return Errorf(400, "min_p", "min_p must be in [0, 1], got %v.", *s.MinP)
-	}
-	if n := s.PromptLogprobs; n != nil {
-		switch {
-		case s.Stream && (*n > 0 || *n == -1):
-			return Errorf(400, "prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.")
-		case *n < -1:
-			return Errorf(400, "prompt_logprobs", "`prompt_logprobs` must be a positive value or -1.")
-		case *n == -1 || *n > MaxLogprobs:
-			return Errorf(400, "prompt_logprobs",
-				"Requested prompt logprobs of %d, which is greater than max allowed: %d", *n, MaxLogprobs)
-		}
-	}
-	if h := s.CacheHitThreshold; h != nil && !(*h >= 0 && *h <= 1) {
-		return Errorf(400, "cache_hit_threshold", "cache_hit_threshold must be in [0, 1], got %v.", *h)
-	}
-	if s.StreamOptions != nil && !s.Stream {
+	case logprobs != nil && s.Stream && (*logprobs > 0 || *logprobs == -1):
+		return Errorf(400, "prompt_logprobs", "`prompt_logprobs` are not available when `stream=True`.")
+	case logprobs != nil && *logprobs < -1:
+		return Errorf(400, "prompt_logprobs", "`prompt_logprobs` must be a positive value or -1.")
+	case logprobs != nil && (*logprobs == -1 || *logprobs > MaxLogprobs):
+		return Errorf(400, "prompt_logprobs", "Requested prompt logprobs of %d, which is greater than max allowed: %d",
+			*logprobs, MaxLogprobs)
+	case hits != nil && !(*hits >= 0 && *hits <= 1):
+		return Errorf(400, "cache_hit_threshold", "cache_hit_threshold must be in [0, 1], got %v.", *hits)
+	case s.StreamOptions != nil && !s.Stream:
 		return Errorf(400, "stream_options", "Stream options can only be defined when `stream=True`.")
-	}
-	for _, stop := range s.Stop {
-		if stop == "" {
-			return Errorf(400, "stop", "stop cannot contain an empty string.")
-		}
-	}
-	if len(s.KVTransferParams) > 0 && !isObjectOrNull(s.KVTransferParams) {
+	case slices.Contains(s.Stop, ""):
+		return Errorf(400, "stop", "stop cannot contain an empty string.")
+	case len(s.KVTransferParams) > 0 && !isObjectOrNull(s.KVTransferParams):
 		return Errorf(400, "kv_transfer_params", "kv_transfer_params: expected an object, got %s.",
 			kindOf(s.KVTransferParams))
 	}
@@ -247,13 +231,12 @@ func (c *Chat) Parse(body []byte) *Error {
 				"messages[%d].role: field required, expected system, user, assistant, tool or developer.", i)
 		}
 	}
-	if n, ok := c.Limit(); ok && n < 1 {
+	switch n, limited := c.Limit(); {
+	case limited && n < 1:
 		return Errorf(400, "max_tokens", "max_tokens must be at least 1, got %d.", n)
-	}
-	if c.TopLogprobs != 0 && !c.Logprobs {
+	case c.TopLogprobs != 0 && !c.Logprobs:
 		return Errorf(400, "top_logprobs", "when using `top_logprobs`, `logprobs` must be set to true.")
-	}
-	if c.TopLogprobs < -1 || c.TopLogprobs > 20 {
+	case c.TopLogprobs < -1 || c.TopLogprobs > 20:
 		return Errorf(400, "top_logprobs", "top_logprobs: expected 0 to 20, got %d.", c.TopLogprobs)
 	}
 	if e := c.checkTools(); e != nil {
@@ -286,23 +269,20 @@ func ParseCompletion(body []byte) (*Completion, *Error) {
 	if err := Decode(body, c); err != nil {
 		return nil, err
 	}
-	if c.Prompt.Len() == 0 {
-		return nil, Errorf(400, "prompt", "Either prompt or prompt_embeds must be provided and non-empty.")
-	}
-	if c.Prompt.Len() > MaxPrompts {
-		return nil, Errorf(400, "prompt", "prompt: expected at most %d prompts, got %d.", MaxPrompts, c.Prompt.Len())
-	}
 	if c.MaxTokens == nil {
 		n := DefaultCompletionTokens
 		c.MaxTokens = &n
 	}
-	if *c.MaxTokens == 0 && !c.Echo {
+	switch {
+	case c.Prompt.Len() == 0:
+		return nil, Errorf(400, "prompt", "Either prompt or prompt_embeds must be provided and non-empty.")
+	case c.Prompt.Len() > MaxPrompts:
+		return nil, Errorf(400, "prompt", "prompt: expected at most %d prompts, got %d.", MaxPrompts, c.Prompt.Len())
+	case *c.MaxTokens == 0 && !c.Echo:
 		return nil, Errorf(400, "max_tokens", "max_tokens must be at least 1, got 0.")
-	}
-	if c.Suffix != "" {
+	case c.Suffix != "":
 		return nil, Errorf(400, "suffix", "suffix is not currently supported")
-	}
-	if c.Logprobs != nil && (*c.Logprobs < 0 || *c.Logprobs > MaxLogprobs) {
+	case c.Logprobs != nil && (*c.Logprobs < 0 || *c.Logprobs > MaxLogprobs):
 		return nil, Errorf(400, "logprobs", "logprobs: expected 0 to %d, got %d.", MaxLogprobs, *c.Logprobs)
 	}
 	return c, c.Check()

@@ -37,15 +37,27 @@ func text(to func(*Config) *string) flag {
 	return flag{set: func(c *Config, v string) error { *to(c) = v; return nil }}
 }
 
-func number(to func(*Config) *int, low, high int) flag {
+// parsed returns a flag whose value parse reads, if it fits, and set stores.
+func parsed[T any](parse func(string) (T, error), fits func(T) bool, set func(*Config, T), expected string,
+	args ...any) flag {
 	return flag{set: func(c *Config, v string) error {
-		n, err := parseNumber(v)
-		if err != nil || n < low || n > high {
-			return wrong(v, "a whole number from %d to %d", low, high)
+		x, err := parse(v)
+		if err != nil || !fits(x) {
+			return wrong(v, expected, args...)
 		}
-		*to(c) = n
+		set(c, x)
 		return nil
 	}}
+}
+
+// within reports whether a number is from low to high.
+func within[N int | float64](low, high N) func(N) bool {
+	return func(n N) bool { return n >= low && n <= high }
+}
+
+func number(to func(*Config) *int, low, high int) flag {
+	return parsed(parseNumber, within(low, high), func(c *Config, n int) { *to(c) = n },
+		"a whole number from %d to %d", low, high)
 }
 
 // parseNumber parses a count as vLLM does: 8192, 8k (thousand) or 8K (1,024). It accepts 1.001001e+08, too.
@@ -69,14 +81,8 @@ func parseNumber(v string) (int, error) {
 
 // real parses a number from low to high.
 func real(to func(*Config) *float64, low, high float64) flag {
-	return flag{set: func(c *Config, v string) error {
-		f, err := strconv.ParseFloat(v, 64)
-		if err != nil || !(f >= low && f <= high) {
-			return wrong(v, "a number from %.0f to %.0f", low, high)
-		}
-		*to(c) = f
-		return nil
-	}}
+	return parsed(func(v string) (float64, error) { return strconv.ParseFloat(v, 64) }, within(low, high),
+		func(c *Config, f float64) { *to(c) = f }, "a number from %.0f to %.0f", low, high)
 }
 
 // choice accepts one of several words.
@@ -94,27 +100,16 @@ func on(to func(*Config) *bool) flag { return flip(to, false) }
 
 // flip sets a field to the opposite of the flag.
 func flip(to func(*Config) *bool, invert bool) flag {
-	return flag{boolean: true, set: func(c *Config, v string) error {
-		b, err := strconv.ParseBool(v)
-		if err != nil {
-			return wrong(v, "true or false")
-		}
-		*to(c) = b != invert
-		return nil
-	}}
+	f := parsed(strconv.ParseBool, func(bool) bool { return true }, func(c *Config, b bool) { *to(c) = b != invert },
+		"true or false")
+	f.boolean = true
+	return f
 }
 
 // limit parses a duration that limits something; 0 is no limit.
 func limit(to func(*Config) *time.Duration) flag {
-	return flag{set: func(c *Config, v string) error {
-		d, err := time.ParseDuration(v)
-		if err != nil || d < 0 {
-			return wrong(v, "a duration such as 30s, or 0 for no limit")
-		}
-		d = cmp.Or(d, -1)
-		*to(c) = d
-		return nil
-	}}
+	return parsed(time.ParseDuration, func(d time.Duration) bool { return d >= 0 },
+		func(c *Config, d time.Duration) { *to(c) = cmp.Or(d, -1) }, "a duration such as 30s, or 0 for no limit")
 }
 
 // addPeers parses addresses, networks and names, separated by commas or given as several values.
@@ -123,15 +118,6 @@ func addPeers(c *Config, v string) error {
 	_, err := core.ParsePeers(list)
 	c.KVPeers = append(c.KVPeers, list...)
 	return err
-}
-
-func setPeerTimeout(c *Config, v string) error {
-	d, err := time.ParseDuration(v)
-	if err != nil || d <= 0 {
-		return wrong(v, "a duration such as 2s")
-	}
-	c.PeerTimeout = d
-	return nil
 }
 
 func setCompression(c *Config, v string) error {
@@ -185,7 +171,7 @@ var flags = map[string]flag{
 	"data-parallel-start-rank":     number(func(c *Config) *int { return &c.DataParallelRank }, 0, 4095),
 	"enable-expert-parallel":       on(func(c *Config) *bool { return &c.ExpertParallel }),
 	"data-parallel-size-local":     number(func(c *Config) *int { return &c.DataParallelLocal }, 0, 64),
-	"max-num-queued-reqs":          {set: setMaxQueued},
+	"max-num-queued-reqs":          maxQueued,
 	"speculative-config":           {set: setSpeculation},
 	"kv-cache-metrics":             on(func(c *Config) *bool { return &c.KVCacheMetrics }),
 	"kv-cache-metrics-sample":      real(func(c *Config) *float64 { return &c.KVCacheMetricsSample }, 0, 1),
@@ -193,7 +179,7 @@ var flags = map[string]flag{
 	"nnodes":                       number(func(c *Config) *int { return &c.Nodes }, 1, 4096),
 	"quantization":                 text(func(c *Config) *string { return &c.Quantization }),
 	"kv-cache-dtype":               text(func(c *Config) *string { return &c.KVCacheDType }),
-	"seed":                         {set: setSeed},
+	"seed":                         seed,
 	"tokenizer":                    text(func(c *Config) *string { return &c.Tokenizer }),
 	"chat-template":                text(func(c *Config) *string { return &c.ChatTemplate }),
 	"max-loras":                    number(func(c *Config) *int { return &c.MaxLoRAs }, 1, 1<<16),
@@ -221,11 +207,12 @@ var flags = map[string]flag{
 	"model-config":  text(func(c *Config) *string { return &c.ModelConfig }),
 	"output-tokens": text(func(c *Config) *string { return &c.OutputTokens }),
 
-	"timing-headers":  on(func(c *Config) *bool { return &c.TimingHeaders }),
-	"memory-limit":    number(func(c *Config) *int { return &c.MemoryLimit }, 1, 1<<50),
-	"advertise":       text(func(c *Config) *string { return &c.Advertise }),
-	"kv-peers":        {many: true, set: addPeers},
-	"kv-peer-timeout": {set: setPeerTimeout},
+	"timing-headers": on(func(c *Config) *bool { return &c.TimingHeaders }),
+	"memory-limit":   number(func(c *Config) *int { return &c.MemoryLimit }, 1, 1<<50),
+	"advertise":      text(func(c *Config) *string { return &c.Advertise }),
+	"kv-peers":       {many: true, set: addPeers},
+	"kv-peer-timeout": parsed(time.ParseDuration, func(d time.Duration) bool { return d > 0 },
+		func(c *Config, d time.Duration) { c.PeerTimeout = d }, "a duration such as 2s"),
 
 	"kv-transfer-compression": {set: setCompression},
 
@@ -319,15 +306,8 @@ var short = map[string]string{"tp": "tensor-parallel-size", "pp": "pipeline-para
 
 // omission sets the share of tool calls that omit something, from the flag's share of calls that include it.
 func omission(to func(*Config) **int) flag {
-	return flag{set: func(c *Config, v string) error {
-		n, err := strconv.Atoi(v)
-		if err != nil || n < 0 || n > 100 {
-			return wrong(v, "a whole number from 0 to 100")
-		}
-		n = 100 - n
-		*to(c) = &n
-		return nil
-	}}
+	return parsed(strconv.Atoi, within(0, 100), func(c *Config, n int) { n = 100 - n; *to(c) = &n },
+		"a whole number from 0 to 100")
 }
 
 // setGeneration parses the values that override a model's generation config. Only the length has an effect, because no
@@ -362,15 +342,9 @@ func setMaxModelLen(c *Config, v string) error {
 	return nil
 }
 
-// setMaxQueued limits the queue as vLLM does, which answers 503 if the queue is full.
-func setMaxQueued(c *Config, v string) error {
-	n, err := parseNumber(v)
-	if err != nil || n < 1 || n > most {
-		return wrong(v, "a whole number from 1 to %d", most)
-	}
-	c.MaxWaiting, c.FullStatus = n, core.StatusFull
-	return nil
-}
+// maxQueued limits the queue as vLLM does, which answers 503 if the queue is full.
+var maxQueued = parsed(parseNumber, within(1, most),
+	func(c *Config, n int) { c.MaxWaiting, c.FullStatus = n, core.StatusFull }, "a whole number from 1 to %d", most)
 
 // setSpeculation stores the number of draft tokens. Speculation is not simulated.
 func setSpeculation(c *Config, v string) error {
@@ -390,15 +364,8 @@ func setSleep(c *Config, v string) error {
 	return on(func(c *Config) *bool { return c.Sleeps }).set(c, v)
 }
 
-func setSeed(c *Config, v string) error {
-	n, err := parseNumber(v)
-	if err != nil {
-		return wrong(v, "a whole number")
-	}
-	seed := uint64(n)
-	c.Seed = &seed
-	return nil
-}
+var seed = parsed(parseNumber, within(math.MinInt, math.MaxInt),
+	func(c *Config, n int) { u := uint64(n); c.Seed = &u }, "a whole number")
 
 func addFailureTypes(c *Config, v string) error {
 	for t := range strings.SplitSeq(v, ",") {
@@ -440,9 +407,7 @@ func setKVTransfer(c *Config, v string) error {
 }
 
 func (c *Config) events() *KVEvents {
-	if c.KVEvents == nil {
-		c.KVEvents = &KVEvents{}
-	}
+	c.KVEvents = cmp.Or(c.KVEvents, &KVEvents{})
 	return c.KVEvents
 }
 

@@ -32,9 +32,7 @@ func (r *Result) fill(simFlags bool) error {
 			r.Profile = ProfileSim
 		}
 	}
-	def := func(v *int, d int) {
-		*v = cmp.Or(*v, d)
-	}
+	def := func(v *int, d int) { *v = cmp.Or(*v, d) }
 	a, err := hardware.AcceleratorNamed(r.Accelerator)
 	if err != nil { // no model is named, or none that is known: a later check returns that error
 		a, _ = hardware.AcceleratorNamed(defaultAccelerator)

@@ -45,14 +45,14 @@ var sglangFlags = map[string]flag{
 
 	"mem-fraction-static":  real(func(c *Config) *float64 { return &c.GPUMemoryUtilization }, 0, 1),
 	"max-running-requests": number(func(c *Config) *int { return &c.MaxNumSeqs }, 1, 1<<20),
-	"max-queued-requests":  {set: setMaxQueued},
+	"max-queued-requests":  maxQueued,
 	"max-total-tokens":     number(func(c *Config) *int { return &c.MaxTotalTokens }, 1, 1<<30),
 	"max-prefill-tokens":   number(func(c *Config) *int { return &c.MaxPrefillTokens }, 1, 1<<24),
 	"chunked-prefill-size": {set: setChunk},
 	"page-size":            number(func(c *Config) *int { return &c.BlockSize }, 1, 4096),
 	"enable-metrics":       on(func(c *Config) *bool { return &c.Metrics }),
 	"disable-radix-cache":  on(func(c *Config) *bool { return &c.NoPrefixCaching }),
-	"random-seed":          {set: setSeed},
+	"random-seed":          seed,
 	"enable-cache-report":  on(func(c *Config) *bool { return &c.PromptTokensDetails }),
 	"lora-paths":           {many: true, set: addAdapter},
 	"max-loras-per-batch":  number(func(c *Config) *int { return &c.MaxLoRAs }, 1, 1<<16),
@@ -115,9 +115,7 @@ func setDisaggregation(c *Config, v string) error {
 
 // sglang returns how KV caches travel between SGLang's servers.
 func (c *Config) sglang() *KVTransfer {
-	if c.KVTransfer == nil {
-		c.KVTransfer = &KVTransfer{Connector: connector.SGLang.Profile.VLLM}
-	}
+	c.KVTransfer = cmp.Or(c.KVTransfer, &KVTransfer{Connector: connector.SGLang.Profile.VLLM})
 	return c.KVTransfer
 }
 

@@ -128,9 +128,7 @@ func readDocument003(root strictyaml.Value) *Config {
 			if !c.declare(&s) {
 				continue
 			}
-			if c.DataLayer == nil {
-				c.DataLayer = &DataLayer{}
-			}
+			c.DataLayer = cmp.Or(c.DataLayer, &DataLayer{})
 			c.DataLayer.InjectDefaults = new(bool) // only these scrapers
 			c.DataLayer.Sources = append(c.DataLayer.Sources,
 				Source{At: s.At, PluginRef: s.Name, Extractors: []Ref{{s.At, s.Name}}})

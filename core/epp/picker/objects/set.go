@@ -21,6 +21,9 @@ type Meta struct {
 	order int // in which the objects were first seen
 }
 
+// Object returns the Meta of the object that embeds it.
+func (m *Meta) Object() *Meta { return m }
+
 // Set holds the objects of any number of files.
 type Set struct {
 	Pools      []Pool

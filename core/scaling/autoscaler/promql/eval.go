@@ -1,6 +1,7 @@
 package promql
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -19,10 +20,10 @@ type Result []Sample
 
 // Eval evaluates a query at now. Mistakes that depend on the data, such as two series in place of one, are errors.
 func (s *Store) Eval(q *Query, now machine.Time) (Result, error) {
-	e := evaluation{s, now}
-	v, err := e.of(q.expr)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", q.text, err)
+	e := evaluation{s: s, now: now}
+	v := e.of(q.expr)
+	if e.err != nil {
+		return nil, fmt.Errorf("%s: %w", q.text, e.err)
 	}
 	if v.scalar {
 		return Result{{Value: v.number}}, nil
@@ -33,6 +34,12 @@ func (s *Store) Eval(q *Query, now machine.Time) (Result, error) {
 type evaluation struct {
 	s   *Store
 	now machine.Time
+	err error // the first mistake; the values after it mean nothing
+}
+
+func (e *evaluation) fail(format string, args ...any) value {
+	e.err = cmp.Or(e.err, fmt.Errorf(format, args...))
+	return value{}
 }
 
 // value is a scalar or a vector.
@@ -44,20 +51,20 @@ type value struct {
 
 func number(x float64) value { return value{scalar: true, number: x} }
 
-func (e *evaluation) of(x parser.Expr) (value, error) {
+func (e *evaluation) of(x parser.Expr) value {
 	switch x := x.(type) {
 	case *parser.ParenExpr:
 		return e.of(x.Expr)
 	case *parser.NumberLiteral:
-		return number(x.Val), nil
+		return number(x.Val)
 	case *parser.UnaryExpr:
-		v, err := e.of(x.Expr)
+		v := e.of(x.Expr)
 		if x.Op == parser.SUB {
 			v = v.each(func(f float64) float64 { return -f })
 		}
-		return v, err
+		return v
 	case *parser.VectorSelector:
-		return e.selected(x), nil
+		return e.selected(x)
 	case *parser.AggregateExpr:
 		return e.aggregate(x)
 	case *parser.BinaryExpr:
@@ -65,7 +72,7 @@ func (e *evaluation) of(x parser.Expr) (value, error) {
 	case *parser.Call:
 		return functions[x.Func.Name](e, x)
 	}
-	return value{}, fmt.Errorf("%T is not supported", x)
+	return e.fail("%T is not supported", x)
 }
 
 // each maps every number, and drops the metrics' names.
@@ -139,14 +146,10 @@ func fold(list []float64, f func(a, b float64) float64) float64 {
 	return x
 }
 
-func (e *evaluation) aggregate(x *parser.AggregateExpr) (value, error) {
-	v, err := e.of(x.Expr)
-	if err != nil {
-		return value{}, err
-	}
+func (e *evaluation) aggregate(x *parser.AggregateExpr) (out value) {
 	var order []string
 	groups, numbers := map[string][]metrics.Label{}, map[string][]float64{}
-	for _, s := range v.vector {
+	for _, s := range e.of(x.Expr).vector {
 		kept := slices.DeleteFunc(slices.Clone(s.Labels),
 			func(l metrics.Label) bool { return slices.Contains(x.Grouping, l.Name) == x.Without })
 		k := key("", kept)
@@ -155,11 +158,10 @@ func (e *evaluation) aggregate(x *parser.AggregateExpr) (value, error) {
 		}
 		groups[k], numbers[k] = kept, append(numbers[k], s.Value)
 	}
-	out := value{}
 	for _, k := range order {
 		out.vector = append(out.vector, Sample{Labels: groups[k], Value: aggregations[x.Op](numbers[k])})
 	}
-	return out, nil
+	return out
 }
 
 // operators return a number; comparisons return whether they hold.
@@ -175,17 +177,10 @@ var comparisons = map[parser.ItemType]func(a, b float64) bool{
 	parser.GTE: func(a, b float64) bool { return a >= b }, parser.LTE: func(a, b float64) bool { return a <= b },
 }
 
-func (e *evaluation) binary(x *parser.BinaryExpr) (value, error) {
-	a, err := e.of(x.LHS)
-	if err != nil {
-		return value{}, err
-	}
-	b, err := e.of(x.RHS)
-	if err != nil {
-		return value{}, err
-	}
+func (e *evaluation) binary(x *parser.BinaryExpr) (out value) {
+	a, b := e.of(x.LHS), e.of(x.RHS)
 	if x.Op.IsSetOperator() {
-		return set(x, a, b), nil
+		return set(x, a, b)
 	}
 	compares := comparisons[x.Op]
 	// one evaluates a pair; false leaves it out, as a comparison does that does not hold.
@@ -201,39 +196,36 @@ func (e *evaluation) binary(x *parser.BinaryExpr) (value, error) {
 		}
 		return kept, compares(l, r)
 	}
-	named := compares != nil && !x.ReturnBool
-	out := value{}
 	add := func(s Sample, f float64, ok bool) {
+		if compares == nil || x.ReturnBool {
+			s.Name = ""
+		}
 		if ok {
-			name := ""
-			if named {
-				name = s.Name
-			}
-			out.vector = append(out.vector, Sample{name, s.Labels, f})
+			out.vector = append(out.vector, Sample{s.Name, s.Labels, f})
 		}
 	}
 	switch {
 	case a.scalar && b.scalar:
 		f, _ := one(a.number, b.number, 0)
-		return number(f), nil
+		return number(f)
 	case b.scalar:
 		for _, s := range a.vector {
 			f, ok := one(s.Value, b.number, s.Value)
 			add(s, f, ok)
 		}
-		return out, nil
+		return out
 	case a.scalar:
 		for _, s := range b.vector {
 			f, ok := one(a.number, s.Value, s.Value)
 			add(s, f, ok)
 		}
-		return out, nil
+		return out
 	}
 	of := map[string]Sample{}
 	for _, s := range b.vector {
 		k, _ := matched(x.VectorMatching, s.Labels)
 		if _, twice := of[k]; twice {
-			return value{}, fmt.Errorf("the right side of %s has several series for %v", x.Op, s.Labels)
+			return e.fail("the right side of %s has several series for %v", x.Op, s.Labels)
 		}
 		of[k] = s
 	}
@@ -245,7 +237,7 @@ func (e *evaluation) binary(x *parser.BinaryExpr) (value, error) {
 			continue
 		}
 		if seen[k] {
-			return value{}, fmt.Errorf("the left side of %s has several series for %v", x.Op, s.Labels)
+			return e.fail("the left side of %s has several series for %v", x.Op, s.Labels)
 		}
 		seen[k] = true
 		f, holds := one(s.Value, other.Value, s.Value)
@@ -254,7 +246,7 @@ func (e *evaluation) binary(x *parser.BinaryExpr) (value, error) {
 		}
 		add(s, f, holds)
 	}
-	return out, nil
+	return out
 }
 
 // matched returns the labels that match a series with another one.
@@ -291,48 +283,39 @@ func set(x *parser.BinaryExpr, a, b value) (out value) {
 }
 
 // functions are the supported functions.
-var functions map[string]func(e *evaluation, x *parser.Call) (value, error)
+var functions map[string]func(e *evaluation, x *parser.Call) value
 
 func init() {
-	plain := func(f func(float64) float64) func(*evaluation, *parser.Call) (value, error) {
-		return func(e *evaluation, x *parser.Call) (value, error) {
-			v, err := e.of(x.Args[0])
-			return v.each(f), err
-		}
+	plain := func(f func(float64) float64) func(*evaluation, *parser.Call) value {
+		return func(e *evaluation, x *parser.Call) value { return e.of(x.Args[0]).each(f) }
 	}
-	functions = map[string]func(e *evaluation, x *parser.Call) (value, error){
+	functions = map[string]func(e *evaluation, x *parser.Call) value{
 		"abs": plain(math.Abs), "ceil": plain(math.Ceil), "floor": plain(math.Floor), "exp": plain(math.Exp),
 		"sqrt": plain(math.Sqrt), "ln": plain(math.Log),
-		"vector": func(e *evaluation, x *parser.Call) (value, error) {
-			v, err := e.of(x.Args[0])
-			return value{vector: []Sample{{Value: v.number}}}, err
+		"vector": func(e *evaluation, x *parser.Call) value {
+			return value{vector: []Sample{{Value: e.of(x.Args[0]).number}}}
 		},
-		"scalar": func(e *evaluation, x *parser.Call) (value, error) {
-			v, err := e.of(x.Args[0])
-			if len(v.vector) != 1 {
-				return number(math.NaN()), err
+		"scalar": func(e *evaluation, x *parser.Call) value {
+			if v := e.of(x.Args[0]); len(v.vector) == 1 {
+				return number(v.vector[0].Value)
 			}
-			return number(v.vector[0].Value), err
+			return number(math.NaN())
 		},
-		"absent": func(e *evaluation, x *parser.Call) (value, error) {
-			v, err := e.of(x.Args[0])
-			if len(v.vector) > 0 {
-				return value{}, err
+		"absent": func(e *evaluation, x *parser.Call) value {
+			if len(e.of(x.Args[0]).vector) > 0 {
+				return value{}
 			}
-			return value{vector: []Sample{{Value: 1}}}, err
+			return value{vector: []Sample{{Value: 1}}}
 		},
 		"clamp_max": clamp(func(f float64, at []float64) float64 { return math.Min(f, at[0]) }),
 		"clamp_min": clamp(func(f float64, at []float64) float64 { return math.Max(f, at[0]) }),
 		"clamp":     clamp(func(f float64, at []float64) float64 { return math.Max(at[0], math.Min(f, at[1])) }),
-		"round": func(e *evaluation, x *parser.Call) (value, error) {
+		"round": func(e *evaluation, x *parser.Call) value {
 			to := 1.0
-			v, err := e.of(x.Args[0])
-			if err == nil && len(x.Args) > 1 {
-				var n value
-				n, err = e.of(x.Args[1])
-				to = n.number
+			if len(x.Args) > 1 {
+				to = e.of(x.Args[1]).number
 			}
-			return v.each(func(f float64) float64 { return math.Floor(f/to+0.5) * to }), err
+			return e.of(x.Args[0]).each(func(f float64) float64 { return math.Floor(f/to+0.5) * to })
 		},
 		"rate": over(func(list []point, now, span machine.Time) (float64, bool) {
 			f, ok := extrapolated(list, now, span, true)
@@ -350,42 +333,28 @@ func init() {
 		"min_over_time":   overTime(func(l []float64) float64 { return fold(l, math.Min) }),
 		"count_over_time": overTime(count),
 		"last_over_time":  overTime(func(l []float64) float64 { return l[len(l)-1] }),
-		"histogram_quantile": func(e *evaluation, x *parser.Call) (value, error) {
-			q, err := e.of(x.Args[0])
-			if err != nil {
-				return value{}, err
-			}
-			v, err := e.of(x.Args[1])
-			return quantiles(q.number, v.vector), err
+		"histogram_quantile": func(e *evaluation, x *parser.Call) value {
+			return quantiles(e.of(x.Args[0]).number, e.of(x.Args[1]).vector)
 		},
 	}
 }
 
-func clamp(f func(f float64, at []float64) float64) func(*evaluation, *parser.Call) (value, error) {
-	return func(e *evaluation, x *parser.Call) (value, error) {
-		v, err := e.of(x.Args[0])
+func clamp(f func(f float64, at []float64) float64) func(*evaluation, *parser.Call) value {
+	return func(e *evaluation, x *parser.Call) value {
 		var at []float64
 		for _, a := range x.Args[1:] {
-			if err != nil {
-				return value{}, err
-			}
-			var n value
-			n, err = e.of(a)
-			at = append(at, n.number)
+			at = append(at, e.of(a).number)
 		}
-		if err != nil {
-			return value{}, err
-		}
-		return v.each(func(x float64) float64 { return f(x, at) }), nil
+		return e.of(x.Args[0]).each(func(x float64) float64 { return f(x, at) })
 	}
 }
 
 // over returns a function of the samples in a range, which are never empty.
-func over(f func(list []point, now, span machine.Time) (float64, bool)) func(*evaluation, *parser.Call) (value, error) {
-	return func(e *evaluation, x *parser.Call) (value, error) {
+func over(f func(list []point, now, span machine.Time) (float64, bool)) func(*evaluation, *parser.Call) value {
+	return func(e *evaluation, x *parser.Call) value {
 		m, ok := x.Args[0].(*parser.MatrixSelector)
 		if !ok {
-			return value{}, fmt.Errorf("%s is only supported of a selector with a range", x.Func.Name)
+			return e.fail("%s is only supported of a selector with a range", x.Func.Name)
 		}
 		out, span := value{}, machine.FromDuration(m.Range)
 		for _, s := range e.s.series {
@@ -398,11 +367,11 @@ func over(f func(list []point, now, span machine.Time) (float64, bool)) func(*ev
 				}
 			}
 		}
-		return out, nil
+		return out
 	}
 }
 
-func overTime(f func([]float64) float64) func(*evaluation, *parser.Call) (value, error) {
+func overTime(f func([]float64) float64) func(*evaluation, *parser.Call) value {
 	return over(func(list []point, _, _ machine.Time) (float64, bool) {
 		numbers := make([]float64, len(list))
 		for i, p := range list {
