@@ -227,10 +227,18 @@ func (m *Machine) pick(r *Request) {
 		return
 	}
 	r.state = decided
+	m.describe(r)
 	if m.observed != nil {
 		m.observed.count(r, r.Dispatched(nil))
 	}
 	m.emit(Effect{Kind: Decided, Request: r})
+}
+
+// describe takes the details of a decision for the record, before scrapes change the endpoints that they explain.
+func (m *Machine) describe(r *Request) {
+	if m.c.Stream.Recorder != nil && !m.c.Stream.Brief {
+		r.details = r.Decision.Recorded(m.c.Explain)
+	}
 }
 
 // Follow gives a waiting request the decision that another picker made, nil for none. Before, it calls look with the
@@ -256,6 +264,7 @@ func (m *Machine) Follow(now machine.Time, r *Request, elsewhere *picker.Decisio
 	}
 	r.Decision, r.state = d, decided
 	r.Err = m.p.Commit(m.now, d)
+	m.describe(r)
 }
 
 // affinity returns how many requests stayed with their session's endpoint, and how many did not.

@@ -4,6 +4,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/epp/picker/flowcontrol"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/core/wire/apierror"
 )
 
@@ -41,8 +42,9 @@ type Request struct {
 	// Note is the request as the log writes it, where the driver has encoded it in advance.
 	Note []byte
 
-	direct     bool // Direct.Over frees its decision
-	linked     bool // in Machine.unfinished, by prev (older) and next
+	details    []record.Detail // of the decision, for the record
+	direct     bool            // Direct.Over frees its decision
+	linked     bool            // in Machine.unfinished, by prev (older) and next
 	prev, next *Request
 	seen       *picker.Response // the response, once the Machine has seen it
 	evictable  bool

@@ -251,9 +251,7 @@ func (s *Stream) decision() stream.Decision {
 	if !s.m.c.RecordOnly {
 		out.Metadata = s.metadata(out.Endpoint)
 	}
-	if s.m.c.Stream.Recorder != nil && !s.m.c.Stream.Brief {
-		out.Details = d.Recorded(s.m.c.Explain)
-	}
+	out.Details = r.details
 	if s.m.c.RecordOnly && !s.m.asked(d) {
 		s.m.p.Strip(d)
 	}
