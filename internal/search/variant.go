@@ -118,8 +118,8 @@ type Player struct {
 	// Fitter returns a function that fits the trees of a scenario's latency predictors. It is nil if no scenario needs
 	// one.
 	Fitter func(context.Context, *scenario.Scenario) (fit virtual.Fitter, stop func())
-	// Progress, if not nil, is called before runs and as they end, with what they are and how many of them have ended. Row, if not nil,
-	// gets a line for each load that was judged.
+	// Progress, if not nil, is called before runs and as they end, with what they are and how many of them have ended.
+	// Row, if not nil, gets a line for each load that was judged.
 	Progress func(what string, done, of int)
 	Row      func(text string)
 }

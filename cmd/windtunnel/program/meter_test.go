@@ -29,7 +29,7 @@ func oneServer(t *testing.T) string {
 func TestCapacityOnATerminal(t *testing.T) {
 	t.Parallel()
 	file := oneServer(t)
-	args := []string{"capacity", file, "--objective", "ttft.mean=1s", "--duration", "1s", "--precision", "50", "-r", "3"}
+	args := strings.Fields("capacity " + file + " --objective ttft.mean=1s --duration 1s --precision 50 -r 3")
 	for _, plain := range []bool{false, true} {
 		var out bytes.Buffer
 		o := testOutside(&out)
