@@ -43,9 +43,12 @@ func TestGoodput(t *testing.T) {
 	request(7, "batch", "e2e=1s", 900*ms, 1001*ms, 99, record.Completed) // late
 	request(8, "batch", "e2e=1s", 0, 0, 0, "")                           // never ends
 	if d := cmp.Diff([]ClassSummary{
-		{Name: "batch", Requests: 3, Completed: 2, Good: 1, Missed: map[string]int{"e2e": 1}, Attainment: 0.333333, Goodput: 0.125},
-		{Name: "chat", Requests: 5, Completed: 4, Good: 2, Missed: map[string]int{"tpot": 1, "ttft": 1}, Attainment: 0.4, Goodput: 0.25},
-		{Requests: 8, Completed: 6, Good: 3, Missed: map[string]int{"e2e": 1, "tpot": 1, "ttft": 1}, Attainment: 0.375, Goodput: 0.375},
+		{Name: "batch", Requests: 3, Completed: 2, Good: 1, Missed: map[string]int{"e2e": 1},
+			Attainment: 0.333333, Goodput: 0.125},
+		{Name: "chat", Requests: 5, Completed: 4, Good: 2, Missed: map[string]int{"tpot": 1, "ttft": 1},
+			Attainment: 0.4, Goodput: 0.25},
+		{Requests: 8, Completed: 6, Good: 3, Missed: map[string]int{"e2e": 1, "tpot": 1, "ttft": 1},
+			Attainment: 0.375, Goodput: 0.375},
 	}, tally.Summary().Classes); d != "" {
 		t.Error(d)
 	}

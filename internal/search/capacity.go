@@ -159,11 +159,34 @@ func (p *Player) Capacity(ctx context.Context, c CapacityOptions) (*Capacity, er
 		}
 	}
 	if out.Loads = k.loads; ctx.Err() != nil && len(k.loads) > 0 {
-		out.Answer = fmt.Sprintf("none: interrupted after %d loads", len(k.loads))
+		out.Answer = k.soFar()
 	} else if err != nil {
 		return nil, err
 	}
 	return out, err
+}
+
+// soFar returns what the loads that were played before an interruption have shown.
+func (k *seeker) soFar() string {
+	text := fmt.Sprintf("none: interrupted after %d loads", len(k.loads))
+	if len(k.loads) == 1 {
+		text = "none: interrupted after 1 load"
+	}
+	for _, v := range []Verdict{Keeps, Misses} {
+		var best *load
+		for i := range k.loads {
+			l := &k.loads[i]
+			more := best != nil && (l.Rate > best.Rate || l.Rate == best.Rate && l.servers < best.servers)
+			if l.look.Verdict == v && (best == nil || more == (v == Keeps)) {
+				best = l
+			}
+		}
+		if best != nil {
+			text += fmt.Sprintf("; so far %s %s the objectives", best.at(),
+				map[Verdict]string{Keeps: "keep", Misses: "miss"}[v])
+		}
+	}
+	return text
 }
 
 // doubt sets StepTimes. It takes rates and servers as proportional to the step times.
@@ -268,6 +291,9 @@ func (k *seeker) rule(of func(servers int) Variant) (*Rule, error) {
 	r.Looked = func(l Load, x Look) {
 		last.judged(x, k.objectives)
 		k.loads = append(k.loads, last)
+		if k.player.Row != nil {
+			k.player.Row(last.at() + ": " + last.words())
+		}
 	}
 	return r, nil
 }
@@ -450,6 +476,7 @@ func (k *seeker) play(v *Variant, at Load, seeds []int) (l load, runs []Run, err
 	runs, uses := make([]Run, len(seeds)), make([][]constraint.Use, len(seeds))
 	steps := make([]report.StepError, len(seeds))
 	var once sync.Once
+	done := k.player.counter(fmt.Sprintf("runs at %v requests/s", at.Rate), len(seeds))
 	err = Each(len(seeds), func(i int) error {
 		s, err := v.Scenario(seeds[i])
 		if err != nil {
@@ -472,6 +499,7 @@ func (k *seeker) play(v *Variant, at Load, seeds []int) (l load, runs []Run, err
 			}
 			steps[i] = report.StepErrorOf(x.Sample.Load)
 			uses[i] = slices.Concat(constraint.OfLoad(x.Sample.Load, x.Summary.Requests), x.Uses)
+			done()
 		}
 		return err
 	})
@@ -503,12 +531,18 @@ func (l *load) judged(x Look, objectives []required) {
 
 // Write prints the result for people, on lines of so many columns; 0 columns never break.
 func (x *Capacity) Write(to io.Writer, columns int) error {
-	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(w, "requests/s\tservers\truns\t")
+	for _, line := range x.verdict() {
+		if _, err := io.WriteString(to, terminal.Wrap(line, 9, columns)+"\n"); err != nil {
+			return err
+		}
+	}
+	var table strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(w, "\nrequests/s\tservers\truns\t")
 	for _, b := range x.objectives {
 		fmt.Fprintf(w, "%s\t", b.measure.Name)
 	}
-	fmt.Fprintln(w, "verdict\t")
+	fmt.Fprintln(w, "  verdict")
 	loads := slices.Clone(x.Loads)
 	slices.SortStableFunc(loads, func(a, b load) int {
 		if a.Servers != b.Servers {
@@ -521,30 +555,50 @@ func (x *Capacity) Write(to io.Writer, columns int) error {
 		for i := range x.objectives {
 			fmt.Fprintf(w, "%s\t", l.Measures[i].Interval())
 		}
-		verdict := l.Verdict
-		switch {
-		case l.Pilot && l.look.Verdict != Misses:
-			verdict = "pilot"
-		case l.Pilot:
-			verdict = "pilot, misses: " + l.Why
-		case l.Why != "":
-			verdict += ": " + l.Why
-		}
-		fmt.Fprintf(w, "%s\t\n", verdict)
+		fmt.Fprintf(w, "  %s\n", l.words())
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	for line := range strings.Lines(table.String()) {
+		if _, err := io.WriteString(to, terminal.Wrap(strings.TrimSuffix(line, "\n"), 4, columns)+"\n"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// at returns the load in words.
+func (l *load) at() string {
+	noun := "servers"
+	if l.Servers == "1" {
+		noun = "server"
+	}
+	return fmt.Sprintf("%v requests/s with %s %s", l.Rate, l.Servers, noun)
+}
+
+// words returns the verdict and its reason.
+func (l *load) words() string {
+	switch {
+	case l.Pilot && l.look.Verdict != Misses:
+		return "pilot"
+	case l.Pilot:
+		return "pilot, misses: " + l.Why
+	case l.Why != "":
+		return l.Verdict + ": " + l.Why
+	}
+	return l.Verdict
+}
+
+// verdict returns the answer, and what holds the run back if something does, as lines.
+func (x *Capacity) verdict() []string {
 	answer := "answer   " + x.Answer
 	if x.Binds != "" {
 		answer += "; the first to be missed is " + x.Binds
 	}
 	lines := []string{answer}
-	if x.Constraint != "" {
+	if x.Full {
 		held := "held by  " + x.Constraint
-		if !x.Full {
-			held = "held by  nothing that is full; the most used is " + x.Constraint
-		}
 		var others []string
 		for _, u := range x.Uses[1:] {
 			others = append(others, u.String())
@@ -557,11 +611,5 @@ func (x *Capacity) Write(to io.Writer, columns int) error {
 	if x.StepTimes != "" {
 		lines = append(lines, "steps    "+x.StepTimes)
 	}
-	lines = append(lines, fmt.Sprintf("played   %s requests in %d runs", terminal.Thousands(x.Requests), x.Runs))
-	for _, line := range lines {
-		if _, err := io.WriteString(to, terminal.Wrap(line, 9, columns)+"\n"); err != nil {
-			return err
-		}
-	}
-	return nil
+	return append(lines, fmt.Sprintf("played   %s requests in %d runs", terminal.Thousands(x.Requests), x.Runs))
 }

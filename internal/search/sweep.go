@@ -91,7 +91,9 @@ func (p *Player) Sweep(ctx context.Context, c Sweep) (*Swept, error) {
 	if err != nil {
 		return nil, err
 	}
+	done := p.counter("combinations", len(out.points))
 	err = Each(len(out.points), func(i int) error {
+		defer done()
 		if was := results.had[out.points[i].Key]; was != nil {
 			out.points[i] = was
 			return nil
@@ -391,7 +393,36 @@ func (x *results) close() error {
 	return x.f.Close()
 }
 
+// Sound reports whether every combination is steady and has completed all of its requests.
+func (x *Swept) Sound() bool {
+	return !slices.ContainsFunc(x.points, func(p *Point) bool { return p.Failed > 0 || !p.Steady })
+}
+
+// verdict returns how many combinations can be relied on.
+func (x *Swept) verdict() string {
+	failed, unsteady := 0, 0
+	for _, p := range x.points {
+		if p.Failed > 0 {
+			failed++
+		}
+		if !p.Steady {
+			unsteady++
+		}
+	}
+	text := fmt.Sprintf("%d combinations", len(x.points))
+	if len(x.points) == 1 {
+		text = "1 combination"
+	}
+	if x.Sound() {
+		return text + ": all requests completed, all runs steady"
+	}
+	return fmt.Sprintf("%s: %d with requests that did not complete, %d not steady", text, failed, unsteady)
+}
+
 func (x *Swept) writeText(to io.Writer) error {
+	if _, err := fmt.Fprintln(to, x.verdict()); err != nil {
+		return err
+	}
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, path := range x.paths {
 		fmt.Fprintf(w, "%s\t", path)

@@ -118,6 +118,23 @@ type Player struct {
 	// Fitter returns a function that fits the trees of a scenario's latency predictors. It is nil if no scenario needs
 	// one.
 	Fitter func(context.Context, *scenario.Scenario) (fit virtual.Fitter, stop func())
+	// Progress, if not nil, is called before runs and as they end, with what they are and how many of them have ended.
+	// Row, if not nil, gets a line for each load that was judged.
+	Progress func(what string, done, of int)
+	Row      func(text string)
+}
+
+// counter returns a function that counts one of so many, for Progress. It is safe for concurrent use.
+func (p *Player) counter(what string, of int) func() {
+	if p.Progress != nil {
+		p.Progress(what, 0, of)
+	}
+	var done atomic.Int64
+	return func() {
+		if n := done.Add(1); p.Progress != nil {
+			p.Progress(what, int(n), of)
+		}
+	}
 }
 
 // Variant plays a variant once.

@@ -290,6 +290,9 @@ func (x *Result) answer() {
 
 // Write prints the result for people, on lines of so many columns; 0 columns never break.
 func (x *Result) Write(to io.Writer, columns int) error {
+	if _, err := io.WriteString(to, terminal.Wrap("answer   "+x.Answer, 9, columns)+"\n\n"); err != nil {
+		return err
+	}
 	if x.Hops != nil {
 		if err := x.Hops.Write(to); err != nil {
 			return err
@@ -313,9 +316,5 @@ func (x *Result) Write(to io.Writer, columns int) error {
 		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s: %s live, %s virtual\t\n", s.Span, s.Requests, m.Text(s.P50),
 			m.Text(s.P90), m.Text(s.Most), s.Request, m.Text(s.Live), m.Text(s.Virtual))
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	_, err := io.WriteString(to, terminal.Wrap("answer   "+x.Answer, 9, columns)+"\n")
-	return err
+	return w.Flush()
 }

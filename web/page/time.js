@@ -131,7 +131,7 @@ function Load({ load }) {
     return [{ ...x, name: role + ", " + plural(x.servers, "server"), busy: x.busy.mean }, ...(each.length > 1 && each.length <= 16 ? each : [])];
   });
   const level = (x, of) => html`<td class="number">${of(x.mean)}</td><td class="number">${of(x.peak)}</td>`, few = (v) => String(Number(v.toPrecision(3))), share = (v) => amount("share", v);
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="Servers"><table class="load"><thead><tr><th scope="col">servers</th>${["busy", "balance", "queue", "peak", "KV", "peak", "preemptions"].map((x) => html`<th scope="col" class="number">${x}</th>`)}</tr></thead>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Servers"><table class="load"><thead><tr><th scope="col">servers</th>${["in step", "balance", "queue", "peak", "KV", "peak", "preemptions"].map((x) => html`<th scope="col" class="number">${x}</th>`)}</tr></thead>
     <tbody>${rows.map((x) => html`<tr><th scope="row">${x.name}</th><td class="number">${share(x.busy)}</td><td class="number">${x.balance ? few(x.balance) : ""}</td>${level(x.queue, few)}${level(x.kv, share)}<td class="number">${thousands(x.preemptions)}</td></tr>`)}</tbody></table></div>`;
 }
 

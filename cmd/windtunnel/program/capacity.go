@@ -50,14 +50,17 @@ func (c *capacityCmd) Run(o *outside) error {
 	}
 	ctx, stop := o.Context()
 	defer stop()
-	out, err := player(o).Capacity(ctx, search.CapacityOptions{Variant: v, Objectives: c.Objectives,
+	p := player(o)
+	end := watch(o, p)
+	out, err := p.Capacity(ctx, search.CapacityOptions{Variant: v, Objectives: c.Objectives,
 		Find: search.Find(c.Find),
 		Pool: c.Pool, Duration: c.Duration, Precision: c.Precision, Replications: c.Replications,
 		MaxReplicas: c.MaxReplicas})
+	end()
 	if out == nil {
 		return err
 	}
-	if err := cmp.Or(c.print(o, out, out.Write), err); err != nil {
+	if err := cmp.Or(c.verdict(o, out, out.Found() == nil, out.Write, " misses: "), err); err != nil {
 		return err
 	}
 	return out.Found()

@@ -39,7 +39,7 @@ Examples:
   windtunnel sim --record yesterday.ndjson.gz
   windtunnel replay yesterday.ndjson.gz
   windtunnel replay yesterday.ndjson.gz --speed 1            # as fast as it was
-  windtunnel replay yesterday.ndjson.gz --view requests      # one line per request
+  windtunnel replay yesterday.ndjson.gz --view lines         # one line per request
   windtunnel replay yesterday.ndjson.gz --output csv > requests.csv
   windtunnel replay yesterday.ndjson.gz --ui                 # on a page, at any speed
   windtunnel replay yesterday.ndjson.gz --output json | jq 'select(.step == "part2_sent")'

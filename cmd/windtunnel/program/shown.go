@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
@@ -23,6 +24,42 @@ func (s textOrJSON) print(o *outside, result any, text func(to io.Writer, column
 	return text(o.Stdout, o.Columns)
 }
 
+// verdict is print for a result whose first line is the verdict, good or not. Lines that end with one of bad are
+// marked, too.
+func (s textOrJSON) verdict(o *outside, result any, good bool, text func(to io.Writer, columns int) error,
+	bad ...string) error {
+	return s.print(o, result, func(_ io.Writer, columns int) error {
+		var b strings.Builder
+		if err := text(&b, columns); err != nil {
+			return err
+		}
+		return paintLines(o, b.String(), func(p terminal.Paint, i int, line string) string {
+			switch {
+			case i == 0 && good:
+				return p.Bold(p.Green(line))
+			case i == 0:
+				return p.Bold(p.Red(line))
+			case slices.ContainsFunc(bad, func(word string) bool { return strings.Contains(line, word) }):
+				return p.Red(line)
+			}
+			return line
+		})
+	})
+}
+
+// paintLines prints lines, each coloured by a function.
+func paintLines(o *outside, text string, style func(p terminal.Paint, i int, line string) string) error {
+	i := 0
+	for line := range strings.Lines(text) {
+		line = terminal.Printable(strings.TrimRight(line, " \n"))
+		if _, err := fmt.Fprintln(o.Out(), style(terminal.Paint(o.Color()), i, line)); err != nil {
+			return err
+		}
+		i++
+	}
+	return nil
+}
+
 func (s textOrJSON) json() bool { return s.Output == "json" }
 
 // show prints one decision.
@@ -34,26 +71,20 @@ func (s textOrJSON) show(o *outside, e *picker.Explanation) error {
 	if err := e.WriteTable(&table, o.Columns); err != nil {
 		return err
 	}
-	paint, first := terminal.Paint(o.Color()), true
-	for line := range strings.Lines(table.String()) {
-		line = terminal.Printable(strings.TrimRight(line, " \n"))
+	return paintLines(o, table.String(), func(p terminal.Paint, i int, line string) string {
 		if o.Columns > 0 && terminal.Columns(line) > o.Columns {
 			line = terminal.Wrap(line, 4, o.Columns)
 		}
 		switch {
-		case first && e.Error != "":
-			line = paint.Red(line)
-		case first:
-			line = paint.Bold(line)
+		case i == 0 && e.Error != "":
+			return p.Bold(p.Red(line))
+		case i == 0:
+			return p.Bold(line)
 		case strings.HasSuffix(line, "<- picked"):
-			line = paint.Green(line)
+			return p.Green(line)
 		}
-		first = false
-		if _, err := fmt.Fprintln(o.Out(), line); err != nil {
-			return err
-		}
-	}
-	return nil
+		return line
+	})
 }
 
 func writeJSON(w io.Writer, v any) error {

@@ -33,6 +33,8 @@ milliseconds. The record has the same steps.
 Examples:
   windtunnel sim                                      # the embedded scenario
   windtunnel sim examples/held.yaml                   # 100 ms to 30 s of prefill each
+  windtunnel sim mine.yaml --view lines               # a line for each request, too
+  windtunnel sim examples/autoscaling.yaml --over-time course.csv
   windtunnel sim -n 100000 -c 500 --replicas 50 --prefill 'lognormal(200ms, 100ms)'
   windtunnel sim --ui                                 # play it on a page, at any speed
   windtunnel sim mine.yaml --set pools[0].modelServer.interTokenLatency=5ms --set workload.maxTokens=16

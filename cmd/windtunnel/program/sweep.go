@@ -2,6 +2,7 @@ package program
 
 import (
 	"errors"
+	"io"
 
 	"github.com/windtunnel/windtunnel/internal/search"
 )
@@ -35,9 +36,17 @@ func (c *sweepCmd) Run(o *outside) error {
 	}
 	ctx, stop := o.Context()
 	defer stop()
-	out, err := player(o).Sweep(ctx, search.Sweep{Variant: v, Vary: c.Vary, SLO: c.SLO, Replications: c.Replications,
+	p := player(o)
+	end := watch(o, p)
+	out, err := p.Sweep(ctx, search.Sweep{Variant: v, Vary: c.Vary, SLO: c.SLO, Replications: c.Replications,
 		Results: c.Results, Measures: c.Measure, Note: func(text string) { note(o, text) }})
-	if out != nil {
+	end()
+	switch {
+	case out == nil:
+	case c.Output == "text":
+		write := func(to io.Writer, _ int) error { return out.Write(to, c.Output) }
+		err = errors.Join(err, textOrJSON{}.verdict(o, out, out.Sound(), write, "not steady", "did not complete"))
+	default:
 		err = errors.Join(err, out.Write(o.Stdout, c.Output))
 	}
 	return err

@@ -73,7 +73,7 @@ func (c *validateCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
-	err = c.print(o, out, out.Write)
+	err = c.verdict(o, out, !out.Off(), out.Write, " differs")
 	if err == nil && c.Fail && out.Off() {
 		return exit.Told(exit.Failed, errors.New("virtual time is off"))
 	}

@@ -1,0 +1,56 @@
+package program
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/windtunnel/windtunnel/internal/search"
+	"github.com/windtunnel/windtunnel/report/terminal"
+)
+
+// meter is the last line of a terminal while a command that decides plays runs: what it plays, how many have ended, and
+// the wall time left. Rows scroll above it.
+type meter struct {
+	o     *outside
+	mu    sync.Mutex
+	what  string
+	began time.Time // of what
+}
+
+// watch shows a player's runs on a terminal; on others, nothing is shown. stop clears the line.
+func watch(o *outside, p *search.Player) (stop func()) {
+	if !o.Terminal || !o.Color() {
+		return func() {}
+	}
+	m := &meter{o: o}
+	p.Progress, p.Row = m.show, func(text string) { m.write(terminal.Printable(text) + "\n") }
+	return func() { m.write("") }
+}
+
+// show writes the line.
+func (m *meter) show(what string, done, of int) {
+	m.mu.Lock()
+	if m.what != what {
+		m.what, m.began = what, time.Now()
+	}
+	left := time.Since(m.began) / time.Duration(max(1, done)) * time.Duration(of-done)
+	m.mu.Unlock()
+	text := fmt.Sprintf("%d of %d %s", done, of, what)
+	if done > 0 && left > time.Second/2 {
+		text += fmt.Sprintf(", about %s left", time.Duration(math.Ceil(left.Seconds()))*time.Second)
+	}
+	if r := []rune(terminal.Printable(text)); m.o.Columns > 1 && len(r) >= m.o.Columns {
+		text = string(r[:m.o.Columns-1])
+	}
+	m.write(text)
+}
+
+// write replaces the line.
+func (m *meter) write(text string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, _ = io.WriteString(m.o.Out(), "\r\x1b[K"+text) // an error comes back where the result is printed
+}

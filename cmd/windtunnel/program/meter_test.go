@@ -1,0 +1,94 @@
+package program
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/windtunnel/windtunnel/internal/exit"
+)
+
+// oneServer writes a scenario whose server computes one prompt after another, and returns the file.
+func oneServer(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "s.yaml")
+	text := "apiVersion: windtunnel/v1alpha1\nkind: Scenario\npools: [{name: p, modelServer: {batching: none, " +
+		"accelerator: H100, outputTokens: 5}}]\nworkload: {requests: 30, rate: 5}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// On a terminal, capacity shows what it plays and each load that it has judged, then the verdict in colour. With
+// NO_COLOR, and on no terminal, there is the result alone.
+func TestCapacityOnATerminal(t *testing.T) {
+	t.Parallel()
+	file := oneServer(t)
+	args := strings.Fields("capacity " + file + " --objective ttft.mean=1s --duration 1s --precision 50 -r 3")
+	for _, plain := range []bool{false, true} {
+		var out bytes.Buffer
+		o := testOutside(&out)
+		o.Terminal, o.Columns, o.Screen = true, 80, &out
+		o.Env = func(name string) (string, bool) { return "1", plain && name == "NO_COLOR" }
+		if code := run(args, o); code != 0 {
+			t.Fatalf("exit code %d\n%s", code, out.String())
+		}
+		_, result, found := strings.Cut(out.String(), "\x1b[1m\x1b[32manswer   up to ")
+		switch {
+		case plain && (!strings.HasPrefix(out.String(), "answer   up to ") || strings.Contains(out.String(), "\x1b")):
+			t.Errorf("with NO_COLOR:\n%q", out.String())
+		case !plain && !found:
+			t.Errorf("no verdict:\n%q", out.String())
+		case !plain:
+			for _, want := range []string{`0 of 2 runs at [\d.]+ requests/s`, `requests/s with 1 server: pilot`,
+				`requests/s with 1 server: keeps\n`, `3 of 3 runs at`} {
+				if !regexp.MustCompile(want).MatchString(out.String()) {
+					t.Errorf("no %q:\n%q", want, out.String())
+				}
+			}
+			for line := range strings.Lines(result) {
+				if n := len([]rune(line)); n > 81+len("\x1b[31m\x1b[0m") {
+					t.Errorf("%d columns: %q", n, line)
+				}
+			}
+		}
+	}
+}
+
+// Ctrl-C prints what the loads before it have shown.
+func TestInterruptedCapacity(t *testing.T) {
+	t.Parallel()
+	file := oneServer(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	var out bytes.Buffer
+	screen := &onWrite{&out, func(text string) {
+		if strings.Contains(text, " server: ") {
+			interrupt()
+		}
+	}}
+	o := testOutside(&out)
+	o.Terminal, o.Columns, o.Screen = true, 80, screen
+	o.Env = func(string) (string, bool) { return "", false }
+	o.Context = func() (context.Context, context.CancelFunc) { return ctx, interrupt }
+	code := run([]string{"capacity", file, "--objective", "ttft.mean=1s", "--duration", "1s"}, o)
+	if code != int(exit.Interrupted) || !strings.Contains(out.String(), "none: interrupted after 1 load") {
+		t.Errorf("exit code %d\n%q", code, out.String())
+	}
+}
+
+// onWrite calls do with everything that is written.
+type onWrite struct {
+	out *bytes.Buffer
+	do  func(text string)
+}
+
+func (w *onWrite) Write(b []byte) (int, error) {
+	w.do(string(b))
+	return w.out.Write(b)
+}
