@@ -109,8 +109,8 @@ var deployed []byte
 //go:embed templates/*.yaml
 var templates embed.FS
 
-// Template returns the text of a commented scenario to start from: plain, pd, kv-aware, autoscaling or held. The text is
-// nil for every other name.
+// Template returns the text of a commented scenario to start from: plain, pd, kv-aware, autoscaling or held. The text
+// is nil for every other name.
 func Template(name string) []byte {
 	text, _ := templates.ReadFile("templates/" + name + ".yaml")
 	return text

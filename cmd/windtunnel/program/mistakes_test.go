@@ -101,7 +101,7 @@ func TestMistakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(string(want), got.String()); d != "" {
-		t.Errorf("run go test ./cmd/windtunnel/program -run TestMistakes -update (-testdata/mistakes.txt, +now):\n%s", d)
+		t.Errorf("testdata/mistakes.txt: run go test ./cmd/windtunnel/program -update (-checked in, +now):\n%s", d)
 	}
 }
 
