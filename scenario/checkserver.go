@@ -147,6 +147,12 @@ func known[T any](s *checker, k *kind, field, name string, find func(string) (T,
 	return err == nil
 }
 
+// vllmFlags replaces vLLM's flags in errors about memory by the fields of a scenario.
+var vllmFlags = strings.NewReplacer("--tensor-parallel-size", "tensorParallelSize", "--data-parallel-size",
+	"dataParallelSize", "max-model-len", "maxModelLen", "gpu-memory-utilization", "gpuMemoryUtilization",
+	"max-num-batched-tokens", "maxNumBatchedTokens", "max-num-seqs", "maxNumSeqs", "kv-cache-memory-bytes",
+	"kvCacheMemory", "enforce-eager", "enforceEager", "swap-space", "swapSpace")
+
 // checkEngines makes each pool's engine once, so that mistakes in it, its memory included, are found when the scenario
 // is read.
 func (s *checker) checkEngines() {
@@ -165,7 +171,7 @@ func (s *checker) checkEngines() {
 				if k := slices.IndexFunc(p.Groups, func(g ServerGroup) bool { return g.Name == d.Group }); k >= 0 {
 					path = fmt.Sprintf("pools[%d].groups[%d]", i, k)
 				}
-				s.bad(path, strings.TrimPrefix(err.Error(), "pool "+p.Name+": "), "")
+				s.bad(path, vllmFlags.Replace(strings.TrimPrefix(err.Error(), "pool "+p.Name+": ")), "")
 			}
 		}
 		p.each(func(m *ModelServer) { m.hardware.ready = false }) // callers may change the scenario

@@ -11,7 +11,7 @@ package scenario
 
 import (
 	"cmp"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"io"
@@ -105,6 +105,16 @@ const DeployedFile = "windtunnel scenario show"
 
 //go:embed deployed.yaml
 var deployed []byte
+
+//go:embed templates/*.yaml
+var templates embed.FS
+
+// Template returns the text of a commented scenario to start from: plain, pd, kv-aware, autoscaling or held. The text
+// is nil for every other name.
+func Template(name string) []byte {
+	text, _ := templates.ReadFile("templates/" + name + ".yaml")
+	return text
+}
 
 // Builtin returns a built-in scenario with its name in messages: EmbeddedFile for "", or DeployedFile. The text is nil
 // for every other file.

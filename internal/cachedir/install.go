@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -87,6 +88,9 @@ func (x *Install) fetch(ctx context.Context, dir, requirements string) (string, 
 		}
 		cmd := exec.CommandContext(ctx, in.Program, in.Args...)
 		cmd.WaitDelay = 2 * time.Second
+		// The first value of a variable that is given twice counts less than the last: the user's own stand.
+		cmd.Env = append([]string{"PIP_RETRIES=0", "PIP_DEFAULT_TIMEOUT=5", "UV_HTTP_RETRIES=0",
+			"UV_HTTP_CONNECT_TIMEOUT=5"}, os.Environ()...)
 		out, err := cmd.CombinedOutput()
 		if ctx.Err() != nil {
 			return "", fmt.Errorf("%s: %w", in.Name, ctx.Err())
@@ -97,12 +101,26 @@ func (x *Install) fetch(ctx context.Context, dir, requirements string) (string, 
 				return from, nil
 			}
 		}
+		if offline(out) {
+			return "", fmt.Errorf("%s: %w", in.Name, ErrOffline)
+		}
 		failures = append(failures, fmt.Errorf("%s: %w%s", in.Name, err, indented(out)))
 	}
 	if len(failures) == 0 {
 		return "", fmt.Errorf("none of %s is on PATH", strings.Join(missing, ", "))
 	}
 	return "", errors.Join(failures...)
+}
+
+// ErrOffline is the error of an installer that cannot reach the package index. Other installers cannot, either.
+var ErrOffline = errors.New("the package index cannot be reached: there is no network, or a proxy is missing " +
+	"(HTTPS_PROXY)")
+
+// offline reports whether the output of pip or uv says that the network is missing.
+func offline(out []byte) bool {
+	return slices.ContainsFunc([]string{"Failed to establish a new connection", "NameResolutionError", "ConnectTimeout",
+		"Temporary failure in name resolution", "Network is unreachable", "dns error", "tcp connect error",
+		"Cannot connect to proxy"}, func(s string) bool { return strings.Contains(string(out), s) })
 }
 
 // indented returns a program's output, indented for an error.

@@ -113,6 +113,11 @@ func search(ctx context.Context, o FindOptions) (Binary, []Attempt, error) {
 		if ctx.Err() != nil {
 			return Binary{}, tried, ctx.Err()
 		}
+		if errors.Is(err, cachedir.ErrOffline) {
+			return Binary{}, append(tried, Attempt{"install", err.Error()}), fail(NotFound, err,
+				"Envoy %s is not here and cannot be installed: %v; expected a network once, or an Envoy by "+
+					"--envoy-path or ENVOY_PATH", Pinned, err)
+		}
 		note("install", err.Error())
 		return Binary{}, tried, notFound(tried)
 	}

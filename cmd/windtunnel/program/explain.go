@@ -185,7 +185,9 @@ func (c *explainCmd) recorded(o *outside) (*picker.Explanation, error) {
 		case err != nil:
 			return nil, recording.InputError(err)
 		case !known:
-			return nil, exit.Errorf(exit.Input, "%s has no request %s", c.From, c.Request)
+			return nil, exit.Hint(exit.Input,
+				fmt.Errorf("%s has no request %s; expected the number or the id of one that it has", c.From, c.Request),
+				"windtunnel replay --view requests lists them")
 		}
 		return nil, exit.Hint(exit.Input,
 			fmt.Errorf("%s has no decision about request %s", c.From, c.Request),

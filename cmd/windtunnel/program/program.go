@@ -33,6 +33,9 @@ func run(args []string, o *outside) int {
 		return int(exit.OK)
 	}
 	printError(o, err)
+	if taken := portTaken(err, args); taken != "" && !exit.IsTold(err) {
+		fmt.Fprintf(o.Stderr, "  %s\n", taken)
+	}
 	return int(exit.Of(err))
 }
 

@@ -228,8 +228,18 @@ func (c *runCmd) Run(o *outside) error {
 	if own := session.Settled(); own != nil && !summary.Interrupted { // requests by hand do not count
 		summary.Outcomes, summary.Requests, summary.Expectations = own.Outcomes, own.Requests, own.Expectations
 	}
+	if c.file() == "" && len(c.Endpoints) == 0 && c.Output == "text" && o.Terminal && !stay {
+		fmt.Fprint(o.Stdout, next)
+	}
 	return verdict(summary)
 }
+
+// next are commands to type after a first run.
+const next = `
+next: windtunnel run --ui                                       the same on a page, step by step
+      windtunnel sim --model llama-3.1-8b --accelerator H100    llm-d's default picker and vLLM, in virtual time
+      windtunnel scenario new plain -o mine.yaml                a commented scenario to change
+`
 
 // port returns a flag's port in a stack's form.
 func port(flag *int) int {

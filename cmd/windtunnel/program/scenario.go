@@ -3,6 +3,8 @@ package program
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 
 	"go.yaml.in/yaml/v3"
 
@@ -16,6 +18,7 @@ import (
 type scenarioCmd struct {
 	Check  scenarioCheckCmd  `cmd:"" help:"Report all mistakes in scenario files."`
 	Schema scenarioSchemaCmd `cmd:"" help:"Print the JSON Schema that editors use."`
+	New    scenarioNewCmd    `cmd:"" help:"Write a commented scenario to start from."`
 	Show   scenarioShowCmd   `cmd:"" help:"Print the embedded scenario, to start your own from."`
 	Import scenarioImportCmd `cmd:"" help:"Convert another load generator's configuration to a scenario."`
 	Export scenarioExportCmd `cmd:"" help:"Write the requests of a scenario as a trace for other tools."`
@@ -78,6 +81,37 @@ func (c *scenarioSchemaCmd) Run(o *outside) error {
 		return err
 	}
 	_, err = o.Stdout.Write(text)
+	return err
+}
+
+type scenarioNewCmd struct {
+	Kind string `arg:"" enum:"plain,pd,kv-aware,autoscaling,held" help:"plain, pd, kv-aware, autoscaling or held."`
+	File string `short:"o" placeholder:"FILE" help:"Write to FILE, which must not exist. Left out: standard output."`
+}
+
+func (c *scenarioNewCmd) Help() string {
+	return `Writes a scenario whose comments explain each field: plain requests to one pool, prefill and decode on different
+servers (pd), routing by KV cache (kv-aware), autoscaling, or the held-open request of document 000 (held).
+
+Examples:
+  windtunnel scenario new plain -o mine.yaml
+  windtunnel scenario new pd > pd.yaml`
+}
+
+func (c *scenarioNewCmd) Run(o *outside) error {
+	to := o.Stdout
+	if c.File != "" {
+		f, err := os.OpenFile(c.File, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if errors.Is(err, fs.ErrExist) {
+			return exit.Errorf(exit.Usage, "--file: found %s; expected a file that does not exist", c.File)
+		}
+		if err != nil {
+			return exit.With(exit.Input, err)
+		}
+		defer f.Close()
+		to = f
+	}
+	_, err := to.Write(scenario.Template(c.Kind))
 	return err
 }
 

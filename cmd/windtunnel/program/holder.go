@@ -1,0 +1,63 @@
+package program
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// portTaken describes an address in use: the flag that names it, and where /proc can be read the program that listens
+// there. It is empty for any other error.
+func portTaken(err error, args []string) string {
+	var listen *net.OpError
+	if !errors.Is(err, syscall.EADDRINUSE) || !errors.As(err, &listen) {
+		return ""
+	}
+	at, is := listen.Addr.(*net.TCPAddr)
+	if !is {
+		return ""
+	}
+	by := "another program"
+	if who := listener(at.Port); who != "" {
+		by = who
+	}
+	port := strconv.Itoa(at.Port)
+	for i, arg := range args {
+		flag, value, assigned := strings.Cut(arg, "=")
+		if !assigned && i+1 < len(args) {
+			value = args[i+1]
+		}
+		if strings.HasPrefix(flag, "-") && (value == port || strings.HasSuffix(value, ":"+port)) {
+			return fmt.Sprintf("%s listens on port %s, which %s names", by, port, flag)
+		}
+	}
+	return fmt.Sprintf("%s listens on port %s", by, port)
+}
+
+// listener returns the name and the id of the process that listens on a TCP port, "" where that cannot be found.
+func listener(port int) string {
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, _ := os.ReadFile(table)
+		for line := range strings.Lines(string(text)) {
+			f := strings.Fields(line) // sl, local, remote, state (0A: listening), …, inode
+			if len(f) < 10 || f[3] != "0A" || !strings.HasSuffix(f[1], fmt.Sprintf(":%04X", port)) {
+				continue
+			}
+			fds, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+			for _, fd := range fds {
+				if to, err := os.Readlink(fd); err == nil && to == "socket:["+f[9]+"]" {
+					process := filepath.Dir(filepath.Dir(fd))
+					name, _ := os.ReadFile(process + "/comm")
+					return fmt.Sprintf("%s (process %s)", bytes.TrimSpace(name), filepath.Base(process))
+				}
+			}
+		}
+	}
+	return ""
+}
