@@ -11,7 +11,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/epp/picker/config"
 	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
-	"github.com/windtunnel/windtunnel/core/epp/picker/plugins/datalayer"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/plan"
@@ -112,7 +111,7 @@ func (k *picking) start() error {
 	if p.Objects != nil {
 		k.Input(epp.Objects{Selection: *p.Objects, KeepEndpoints: true})
 	}
-	f, read := newOnDemand(k, endpoints), datalayer.ReadsMetrics(built)
+	f, read := newOnDemand(k, endpoints), built.ReadsMetrics()
 	for i := range k.m.Sources() {
 		if !read && (f != nil && i == f.source || k.settled(i, endpoints)) {
 			k.m.Pull(i, nil)

@@ -92,8 +92,8 @@ type ExplainedEndpoint struct {
 	Weighted []float64 `json:"weighted"`
 	Total    float64   `json:"total"`
 	Picked   bool      `json:"picked,omitempty"`
-	// Inputs are the metrics that scorers read, nil if the endpoint was never scraped before the decision, or again
-	// after it.
+	// Inputs are the metrics that plug-ins read. It is nil if no plug-in reads any, if the endpoint was never scraped
+	// before the decision, and if it was scraped again after it.
 	Inputs *ExplainedInputs `json:"inputs,omitempty"`
 	// Held is how many of the prompt's Blocks the endpoint holds, as far as the picker knows. Blocks is 0 where no
 	// plug-in compares prompts.
@@ -194,7 +194,8 @@ func (d *Decision) Explain() *Explanation {
 			}
 			row.Picked = slices.Contains(p.Picked, k)
 			row.Held, row.Blocks = d.held(&d.View.States[k])
-			if s := &d.View.States[k]; s.Scraped && s.UpdatedAt <= d.At {
+			s := &d.View.States[k]
+			if s.Scraped && s.UpdatedAt <= d.At && d.cycle.p != nil && d.cycle.p.ReadsMetrics() {
 				row.Inputs = &ExplainedInputs{s.Waiting, s.Running, s.KVUsage, (d.At - s.UpdatedAt).Seconds()}
 			}
 			if d.cycle.p != nil {

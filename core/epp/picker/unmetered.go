@@ -1,6 +1,4 @@
-package datalayer
-
-import "github.com/windtunnel/windtunnel/core/epp/picker"
+package picker
 
 // unmetered are the types that decide without endpoints' metrics. Detectors look
 // at those for requests with a priority below 0, which only objectives give, and
@@ -19,7 +17,7 @@ var unmetered = map[string]bool{
 
 // ReadsMetrics reports whether any decision may depend on what endpoints' metrics
 // say: of every type that is not known to do without it is taken to.
-func ReadsMetrics(p *picker.Picker) bool {
+func (p *Picker) ReadsMetrics() bool {
 	for _, pl := range p.Plugins() {
 		if !unmetered[pl.Type()] {
 			return true
