@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/live/serve"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -112,7 +112,7 @@ func TestFrontendThatCannotRestart(t *testing.T) {
 	if err := r.happen(x); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", r.frontend.Addr())
+	l, err := serve.Listen("another part", r.frontend.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
