@@ -116,7 +116,7 @@ func TestScenarioNew(t *testing.T) {
 				t.Errorf("found %q on standard output; expected the text in the file alone", text)
 			}
 			text := printed(t, "scenario", "new", kind)
-			if have, err := os.ReadFile(file); err != nil || string(have) != text || strings.Count(text, "#") < 7 {
+			if have, err := os.ReadFile(file); err != nil || string(have) != text || strings.Count(text, "#") < 6 {
 				t.Errorf("the file has %q, standard output %q, %v", have, text, err)
 			}
 			if out := printed(t, "sim", file); !strings.Contains(out, "outcomes   completed ") {

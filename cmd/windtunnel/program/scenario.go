@@ -94,7 +94,7 @@ func (c *scenarioNewCmd) Help() string {
 servers (pd), routing by KV cache (kv-aware), autoscaling, or the held-open request of document 000 (held).
 
 Examples:
-  windtunnel scenario new plain -o mine.yaml
+  windtunnel scenario new plain > mine.yaml
   windtunnel scenario new pd > pd.yaml`
 }
 
