@@ -192,7 +192,7 @@ workload: {requests: 3, prompt: {characters: 900}}
 				if !ok {
 					t.Fatal("no explanation")
 				}
-				out[e.Request] = [2]int{x.Tokens, out[e.Request][1]}
+				out[e.Request] = [2]int{x.Estimated, out[e.Request][1]}
 			case record.RequestReceived:
 				if n, ok := e.Details.Get("prompt_tokens").(int); ok {
 					out[e.Request] = [2]int{out[e.Request][0], n}
