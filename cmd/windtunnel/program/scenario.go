@@ -90,8 +90,9 @@ type scenarioNewCmd struct {
 }
 
 func (c *scenarioNewCmd) Help() string {
-	return `Writes a scenario whose comments explain each field: plain requests to one pool, prefill and decode on different
-servers (pd), routing by KV cache (kv-aware), autoscaling, or the held-open request of document 000 (held).
+	return `Writes a scenario whose comments explain each field: plain requests to one pool, prefill and decode on
+different servers (pd), routing by KV cache (kv-aware), autoscaling, or the held-open request of document
+000 (held).
 
 Examples:
   windtunnel scenario new plain > mine.yaml

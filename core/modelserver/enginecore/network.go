@@ -139,12 +139,12 @@ type (
 	Mend struct{ Of int }
 )
 
-func (Move) action()    {}
-func (Cancel) action()  {}
-func (LookUp) action()  {}
-func (Put) action()     {}
-func (Break) action()   {}
-func (Mend) action()    {}
+func (Move) action()                                {}
+func (Cancel) action()                              {}
+func (LookUp) action()                              {}
+func (Put) action()                                 {}
+func (Break) action()                               {}
+func (Mend) action()                                {}
 func (m Move) apply(n *Network, fx *NetworkEffects) { n.move(n.now, &m, fx) }
 func (m Put) apply(n *Network, _ *NetworkEffects)   { n.store.Put(m.Hashes, m.From) }
 func (m Mend) apply(n *Network, _ *NetworkEffects)  { delete(n.broken, m.Of) }
