@@ -274,7 +274,7 @@ func TestDisaggregatedLiveAsVirtual(t *testing.T) {
 		{name: "the prefill pod stalls", server: faulty("stall", prefill)},
 		{name: "the client leaves the prefill leg", prefill: "6s", load: ", leaving: {requests: [2], after: 3s}"},
 		{name: "the client leaves the decode leg", server: faulty("stall=2", decode),
-			load: ", leaving: {requests: [2], after: 3s}"},
+			load: ", leaving: {requests: [2], after: 8s}"},
 		{name: "the sidecar restarts in the prefill leg", prefill: "2500ms",
 			load: ", conversations: {turns: 3, thinkTime: 2s}",
 			pool: "    incidents: [{at: 1500ms, what: restart-sidecar, server: 0}]"},
