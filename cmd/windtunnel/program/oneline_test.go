@@ -120,6 +120,6 @@ workload: {requests: 3, rate: 5, model: llama-3.1-8b, prompt: {tokens: 10}}
 	plan := printed(t, "scenario", "show", write(t, "shown.yaml", strings.ReplaceAll(shown, "epp.yaml",
 		filepath.Join(filepath.Dir(file), "epp.yaml"))), "--resolved")
 	if !strings.Contains(plan, "queue-scorer") || strings.Contains(plan, "random-picker") {
-		t.Errorf("the picker is not that of --epp-config:\n%s", plan)
+		t.Errorf("the picker has another configuration than --epp-config:\n%s", plan)
 	}
 }

@@ -67,7 +67,7 @@ func (x *MovedRequest) Text() string {
 	return fmt.Sprintf("%s → %s  %s", from, to, strings.Join(why, ", "))
 }
 
-// ChangedScore is the weighted score of the other endpoint minus that of the recorded one, by both configurations.
+// ChangedScore is by how much a scorer prefers the other endpoint to the recorded one, weighted, by each configuration.
 type ChangedScore struct {
 	Scorer   string  `json:"scorer"`
 	Recorded float64 `json:"recorded"`

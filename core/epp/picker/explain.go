@@ -183,6 +183,7 @@ func (d *Decision) Explain() *Explanation {
 			}
 			x.Scorers = append(x.Scorers, column)
 		}
+		reads := d.cycle.p != nil && d.cycle.p.ReadsMetrics()
 		for j, k := range p.Left {
 			if j >= len(p.Totals) {
 				break
@@ -195,7 +196,7 @@ func (d *Decision) Explain() *Explanation {
 			row.Picked = slices.Contains(p.Picked, k)
 			row.Held, row.Blocks = d.held(&d.View.States[k])
 			s := &d.View.States[k]
-			if s.Scraped && s.UpdatedAt <= d.At && d.cycle.p != nil && d.cycle.p.ReadsMetrics() {
+			if reads && s.Scraped && s.UpdatedAt <= d.At {
 				row.Inputs = &ExplainedInputs{s.Waiting, s.Running, s.KVUsage, (d.At - s.UpdatedAt).Seconds()}
 			}
 			if d.cycle.p != nil {

@@ -1,8 +1,7 @@
 package picker
 
-// unmetered are the types that decide without endpoints' metrics. Detectors look
-// at those for requests with a priority below 0, which only objectives give, and
-// for flow control.
+// unmetered are the types that decide without endpoints' metrics. Detectors read metrics for requests with a priority
+// below 0, which only objectives give, and for flow control.
 var unmetered = map[string]bool{
 	"round-robin-picker": true, "random-picker": true, "max-score-picker": true, "weighted-random-picker": true,
 	"single-profile-handler": true, "disagg-profile-handler": true, "always-disagg-pd-decider": true,
@@ -15,8 +14,8 @@ var unmetered = map[string]bool{
 	"metrics-data-source":            true, "core-metrics-extractor": true, "health-data-source": true,
 }
 
-// ReadsMetrics reports whether any decision may depend on what endpoints' metrics
-// say: of every type that is not known to do without it is taken to.
+// ReadsMetrics reports whether any decision may depend on endpoints' metrics. A plug-in of an unknown type counts as
+// one that reads them.
 func (p *Picker) ReadsMetrics() bool {
 	for _, pl := range p.Plugins() {
 		if !unmetered[pl.Type()] {
