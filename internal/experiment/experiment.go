@@ -49,7 +49,7 @@ type Figure struct {
 	Measured   string `json:"measured"`
 
 	digits     string
-	start, end int // where the page has it
+	start, end int // in the page
 }
 
 // All returns the experiments in files, sorted by name. An error names the file.
@@ -103,7 +103,8 @@ func (e *Experiment) Figures(page []byte, quick bool) ([]Figure, error) {
 			pattern, expressions := pieceOf(piece)
 			found := pattern.FindAllSubmatchIndex(page[from:to], -1)
 			if len(found) != 1 {
-				return nil, fmt.Errorf("%s: %q has %d places that read %q; expected one", Page, s.Heading, len(found), piece)
+				return nil, fmt.Errorf("%s: %q has %d places that read %q; expected one", Page, s.Heading, len(found),
+					piece)
 			}
 			for i, x := range expressions {
 				digits, expression, ok := strings.Cut(x, ":")

@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/expr-lang/expr"
+	"github.com/expr-lang/expr/file"
 
 	"github.com/windtunnel/windtunnel/internal/search"
 )
@@ -66,6 +68,9 @@ func (f *Figure) measure(env map[string]any) (string, error) {
 		return "", err
 	}
 	out, err := expr.Run(program, env)
+	if at := (*file.Error)(nil); errors.As(err, &at) && at.Prev != nil {
+		err = at.Prev // without the place in the expression
+	}
 	if err != nil {
 		return "", err
 	}

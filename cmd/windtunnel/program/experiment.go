@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -154,7 +155,8 @@ func (c *experimentCmd) report(o *outside, e *experiment.Experiment, figures []e
 	err := c.verdict(o, result, differ == 0 || len(c.Set) > 0, func(to io.Writer, _ int) error {
 		verdict := fmt.Sprintf("%s: all %d figures are those of %s", e.Name, len(figures), experiment.Page)
 		if differ > 0 {
-			verdict = fmt.Sprintf("%s: %d of %d figures differ from those of %s", e.Name, differ, len(figures), experiment.Page)
+			verdict = fmt.Sprintf("%s: %d of %d figures differ from those of %s", e.Name, differ, len(figures),
+				experiment.Page)
 		}
 		if _, err := fmt.Fprintf(to, "%s\n\n", verdict); err != nil {
 			return err
@@ -194,7 +196,12 @@ func plays(dir string, set []string) map[string]experiment.Play {
 			for _, s := range set {
 				args = append(args, "--set", s)
 			}
-			return measure(ctx, args)
+			out, err := measure(ctx, args)
+			if err != nil {
+				text := strings.ReplaceAll(err.Error(), dir+string(filepath.Separator), "")
+				err = exit.With(exit.Of(err), errors.New(text))
+			}
+			return out, err
 		}
 	}
 	return map[string]experiment.Play{
@@ -229,7 +236,8 @@ func lines(ctx context.Context, args []string, each func(line []byte) error) err
 	reader.CloseWithError(err)
 	done.Wait()
 	if err == nil && code != int(exit.OK) && code != int(exit.Failed) {
-		err = fmt.Errorf("windtunnel %s: exit code %d: %s", strings.Join(args, " "), code, &stderr)
+		text := strings.TrimSpace(strings.TrimPrefix(stderr.String(), "windtunnel: "))
+		err = exit.Errorf(exit.Code(code), "windtunnel %s: %s", strings.Join(args, " "), text)
 	}
 	return err
 }

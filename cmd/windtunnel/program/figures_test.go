@@ -43,7 +43,8 @@ func TestFiguresOfPages(t *testing.T) {
 				case *update:
 					t.Logf("%q: %s → %s", f.Section, f.Printed, f.Measured)
 				default:
-					t.Errorf("%s: %q prints %s; found %s for %s\nRewrite the page with: windtunnel experiment %s --write %[1]s",
+					t.Errorf("%s: %q prints %s; found %s for %s\n"+
+						"Rewrite the page with: windtunnel experiment %s --write %[1]s",
 						experiment.Page, f.Section, f.Printed, f.Measured, f.Expression, e.Name)
 				}
 			}
