@@ -125,6 +125,7 @@ type Book struct {
 	gauges  []gauge
 	gone    int // number of dropped gauges
 	newest  map[int32]gauge
+	pods    [][2]string // the names of pods as pickers know them, namespace/name, with their addresses
 	notices []notice
 	noticed int // number of notices so far
 	ended   bool
@@ -137,8 +138,9 @@ type gauge struct {
 	pod int32
 }
 
-// Gauge holds a pod's metrics as a picker scraped them.
+// Gauge holds a pod's metrics as a picker scraped them. Name is the picker's name of the pod, namespace/name.
 type Gauge struct {
+	Name             string
 	Waiting, Running int
 	KV               float64 // used fraction of the KV cache
 	Ready            bool
@@ -146,7 +148,7 @@ type Gauge struct {
 }
 
 func (g Gauge) same(o Gauge) bool {
-	return g.Waiting == o.Waiting && g.Running == o.Running && g.KV == o.KV && g.Ready == o.Ready &&
+	return g.Name == o.Name && g.Waiting == o.Waiting && g.Running == o.Running && g.KV == o.KV && g.Ready == o.Ready &&
 		slices.Equal(g.Adapters, o.Adapters)
 }
 
@@ -410,6 +412,9 @@ func (b *Book) Gauge(at machine.Time, pod string, g Gauge) {
 	n := b.name(pod)
 	if was, ok := b.newest[n]; ok && was.same(g) {
 		return
+	}
+	if b.newest[n].Name != g.Name && len(b.pods) < b.limits.names {
+		b.pods = append(b.pods, [2]string{g.Name, pod})
 	}
 	x := gauge{at, g, n}
 	b.newest[n] = x

@@ -18,6 +18,7 @@ type cursor struct {
 	version uint64 // of the changes sent
 	snap    int    // the next row of a snapshot; -1 means no snapshot
 	names   int
+	pods    int
 	gauges  int
 	notices int
 	first   int
@@ -101,6 +102,10 @@ func (b *Book) frame(c *cursor, metrics []byte) []byte {
 	if count > 0 {
 		out = append(append(out, rows...), ']')
 	}
+	if c.pods < len(b.pods) {
+		out = list(out, "pods", b.pods[c.pods:], appendPod)
+		c.pods = len(b.pods)
+	}
 	if from := max(0, c.gauges-b.gone); from < len(b.gauges) {
 		to := min(len(b.gauges), from+frameRows)
 		out = list(out, "gauges", b.gauges[from:to], func(out []byte, g *gauge) []byte { return g.append(out) })
@@ -139,6 +144,10 @@ func list[T any](out []byte, name string, of []T, each func(out []byte, x *T) []
 		out = each(out, &of[i])
 	}
 	return append(out, ']')
+}
+
+func appendPod(out []byte, pod *[2]string) []byte {
+	return append(appendText(append(appendText(append(out, '['), pod[0]), ','), pod[1]), ']')
 }
 
 func (g *gauge) append(out []byte) []byte {

@@ -57,7 +57,7 @@ const hidden = new Set(["explanation", "timeline_us"]);
 function show(value) {
   if (Array.isArray(value)) return value.map(show).join(", ");
   if (value !== null && typeof value === "object") return Object.entries(value).map(([k, v]) => k + ": " + show(v)).join(", ");
-  return String(value);
+  return S.addressed(value);
 }
 
 // Diff shows how a picker changed the headers.

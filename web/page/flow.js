@@ -121,7 +121,7 @@ function About({ id, t, close, list }) {
   const f = s.metrics ? s.metrics.summary : null, hop = { client: "client", envoy: "envoy", epp: "epp", sidecar: "sidecar" }[id] || (pod ? "server" : "none");
   const mine = (r) => !pod || S.name(r[S.ENDPOINT]) === pod || S.name(r[S.PREFILLER]) === pod;
   const errors = s.failed.map(S.row).filter((r) => r && mine(r)).slice(-8).reverse();
-  const notices = s.notices.filter((x) => (pod ? x.endpoint === pod : x.hop === hop)).slice(-8).reverse();
+  const notices = s.notices.filter((x) => (pod ? x.endpoint === pod : x.hop === hop) && S.trouble(x)).slice(-8).reverse();
   const info = pod && list.find((p) => p.id === pod), g = pod && S.gauge(pod, t), hit = pod && S.hits(t).get(s.names.indexOf(pod));
   const pool = info ? (s.meta.pools || []).find((p) => p.name === info.pool) : null;
   const settings = now.config || (pod ? info && info.settings : id === "epp" ? (s.meta.pools || []).map((p) => p.config).filter(Boolean).join("\n---\n") : "");
@@ -308,7 +308,7 @@ export function Flow() {
     </div>
     <div class="legend"><span class="k way">on its way</span><span class="k queue">waiting</span><span class="k prefill">prefill</span><span class="k decode">decode</span><span class="k hold">held open: unfinished until part 2</span>
       <p role="status" aria-live="off">${c.by.queue} waiting, ${c.by.prefill} in prefill, ${c.by.decode} in decode${s.sampled > 1 ? "; one dot in " + s.sampled + " is drawn" : ""}</p></div>
-    ${recent.length > 0 && html`<ul class="notices" aria-label="Incidents">${recent.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${clock(x.at)} ${x.endpoint || x.hop} ${(x.details && (x.details.what || x.details.reason)) || ""}</li>`)}</ul>`}
+    ${recent.length > 0 && html`<ul class=${"notices" + (recent.some(S.trouble) ? " bad" : "")} aria-label="Events">${recent.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${clock(x.at)} ${x.endpoint || x.hop} ${(x.details && (x.details.what || x.details.reason)) || ""}</li>`)}</ul>`}
     </div>${chosen && html`<${About} key=${chosen} id=${chosen} t=${t} list=${all} close=${() => choose("")}/>`}
   </section>`;
 }

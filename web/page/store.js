@@ -19,9 +19,11 @@ export const store = {
   servers: new Map(), failed: [], filled: new Set(), touched: null, era: 0,
   lives: new Map(), // by address, of servers that come and go
   shared: null,
-  // The playhead: the moment that the page shows. It follows a live run or moves by itself.
-  play: { follow: true, at: 0, rate: 1, playing: false },
-  heard: 0,
+  // The playhead: the moment that the page shows. It follows a live run or moves by itself. A playhead that catches up
+  // follows the run once it has played everything that the page missed.
+  play: { follow: true, at: 0, rate: 1, playing: false, moved: false, catchUp: false },
+  heard: 0, whole: -1, // the number of requests in the snapshot that a stream begins with
+  addresses: new Map(), // of pods, by name, with and without a namespace
 };
 
 const listeners = new Set();
@@ -65,6 +67,11 @@ export const row = (n) => store.rows[n - store.first];
 export const name = (i) => store.names[i] || "";
 export const find = (id) => { const n = store.byId.get(id); return n === undefined ? undefined : row(n); };
 export const outcome = (r) => (r[OUTCOME] ? name(r[OUTCOME]) : "in flight");
+// addressed replaces the names of pods in a text by their addresses: the page names a pod as the record and the terminal
+// do.
+export const addressed = (text) => String(text).replace(/[\w./-]*[\w]/g, (x) => store.addresses.get(x) ?? x);
+// trouble reports whether an event that belongs to no request is a fault.
+export const trouble = (x) => /^(incident_began|config_refused|call_failed|scrape_failed)$/.test(x.step);
 export const bad = (r) => r[OUTCOME] !== 0 && !["completed", "ended"].includes(name(r[OUTCOME]));
 
 // forget drops all rows, because a new stream sends them again.
@@ -127,6 +134,7 @@ export function apply(f) {
   const s = store;
   if (f.meta) s.meta = f.meta;
   if (f.gap) s.gaps.push({ at: s.now, to: f.now, lost: f.gap });
+  if (f.snapshot !== undefined) s.whole = (f.first || s.first) + f.snapshot;
   if (f.gap || (f.snapshot !== undefined && s.rows.length)) forget();
   s.now = Math.max(s.now, f.now || 0);
   s.heard = performance.now();
@@ -145,6 +153,7 @@ export function apply(f) {
     s.touched = null;
   }
   for (const r of f.rows || []) put(r);
+  for (const [pod, address] of f.pods || []) s.addresses.set(pod, address).set(pod.slice(pod.indexOf("/") + 1), address);
   for (const [at, pod, waiting, running, ready, kv, ...adapters] of f.gauges || []) {
     let list = s.gauges.get(pod);
     if (!list) s.gauges.set(pod, (list = []));
@@ -172,7 +181,7 @@ export function listen() {
       const source = new EventSource("/data/stream");
       source.onopen = () => { // a stream starts with all data
         forget();
-        Object.assign(store, { names: [""], gauges: new Map(), notices: [], lives: new Map(), connected: true });
+        Object.assign(store, { names: [""], gauges: new Map(), notices: [], lives: new Map(), addresses: new Map(), connected: true });
         tries = 0;
         changed();
       };
@@ -234,12 +243,15 @@ export function playhead() {
   return Math.max(0, Math.min(store.now, store.now - behind + (performance.now() - store.heard) * 1e3));
 }
 
+// still reports whether the user prefers a page without motion.
+const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
 // usePlayhead redraws a component as the playhead moves, also without new data, and returns its time.
 export function usePlayhead() {
   const [, tick] = useState(0);
   useStore(250);
   useEffect(() => {
-    const i = setInterval(() => tick((n) => n + 1), matchMedia("(prefers-reduced-motion: reduce)").matches ? 1000 : 250);
+    const i = setInterval(() => tick((n) => n + 1), still() ? 1000 : 250);
     return () => clearInterval(i);
   }, []);
   return playhead();
@@ -250,7 +262,29 @@ export function advance(ms) {
   const p = store.play;
   if (p.follow || !p.playing) return;
   p.at = Math.min(store.now, p.at + ms * 1e3 * p.rate);
-  if (p.at >= store.now && store.ended) { p.playing = false; changed(); }
+  if (p.at < store.now) return;
+  if (p.catchUp && !p.moved) Object.assign(p, { follow: true, playing: false, rate: 1 });
+  else if (store.ended) p.playing = false;
+  else return;
+  changed();
+}
+
+// complete reports whether the whole snapshot that a stream begins with has arrived.
+const complete = () => store.ended || (store.whole >= 0 && store.first + store.rows.length >= store.whole);
+
+// replay plays a run from its first request: a finished run, or what happened in a live run before the page was open.
+// It does nothing once the user has moved the slider.
+export function replay() {
+  const s = store, p = s.play, live = s.meta.mode === "live" && !s.shared;
+  if (p.moved) return;
+  if (!complete() || (!live && !s.ended)) return void setTimeout(replay, 50);
+  const at = s.rows[0] ? Math.max(0, s.rows[0][SENT]) : 0, missed = (s.now - at) / 1e6;
+  if (still() || missed < 0.5) return;
+  const fit = (list, most) => list.find((x) => missed / x < most) || 1000;
+  const rate = live && s.open.size ? 1 + fit([1, 9, 99], 15) // it catches up with a run that continues
+    : s.meta.mode === "sim" ? fit([0.01, 0.1, 1, 10, 100], 45) : s.meta.mode === "replay" ? 1 : fit([1, 10, 100], 45);
+  Object.assign(p, { follow: false, at, rate, playing: true, catchUp: live });
+  changed();
 }
 
 // gauge returns the latest metrics of a pod at a time.
@@ -317,7 +351,7 @@ export function figures(at) {
     if (r[SENT] > at - 2e6) recent++;
   }
   const sorted = Float64Array.from(ttft).sort(), rank = (q) => (sorted.length ? sorted[Math.ceil(q * sorted.length) - 1] / 1e6 : undefined);
-  return (shown = { at, version: s.version, requests: s.first + to, failed, inFlight: under(at).length, rate: (recent * 1e6) / Math.max(1, Math.min(2e6, at)), p50: rank(0.5), p99: rank(0.99) });
+  return (shown = { at, version: s.version, requests: s.first + to, failed, inFlight: under(at).length, rate: (recent * 1e6) / Math.max(1, Math.min(2e6, at)), p50: rank(0.5), p90: rank(0.9), p99: rank(0.99) });
 }
 
 // sentBy returns how many rows were sent until a time. Rows arrive approximately in the order of sending.

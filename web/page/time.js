@@ -8,12 +8,16 @@ import { seconds, thousands, percent, plural } from "./format.js";
 const html = htm.bind(h);
 const sum = (o) => Object.values(o || {}).reduce((a, b) => a + b, 0);
 
+// share returns the part that a count is of the requests that ended in a window.
+const share = (w, n) => { const ended = sum(w.outcomes); return ended ? n / ended : null; };
+
 // Plots: the lines of each, as functions of a window, and their unit.
 const plots = [
   { id: "queue", title: "Requests under way", unit: thousands, lines: [["in flight", "accent", (w) => w.inFlight], ["waiting", "queue", (w) => w.waiting], ["running", "decode", (w) => w.running]] },
-  { id: "ttft", title: "TTFT", unit: seconds, lines: [["p50", "decode", (w) => (w.ttft ? w.ttft[0] : null)], ["p90", "queue", (w) => (w.ttft ? w.ttft[1] : null)], ["p99", "bad", (w) => (w.ttft ? w.ttft[2] : null)]] },
-  { id: "tpot", title: "Time per output token", unit: seconds, lines: [["p50", "decode", (w) => (w.tpot ? w.tpot[0] : null)], ["p90", "queue", (w) => (w.tpot ? w.tpot[1] : null)], ["p99", "bad", (w) => (w.tpot ? w.tpot[2] : null)]] },
+  { id: "ttft", title: "TTFT", unit: seconds, lines: [["p50", "decode", (w) => (w.ttft ? w.ttft[0] : null)], ["p90", "queue", (w) => (w.ttft ? w.ttft[1] : null)], ["p99", "hold", (w) => (w.ttft ? w.ttft[2] : null)]] },
+  { id: "tpot", title: "Time per output token", unit: seconds, lines: [["p50", "decode", (w) => (w.tpot ? w.tpot[0] : null)], ["p90", "queue", (w) => (w.tpot ? w.tpot[1] : null)], ["p99", "hold", (w) => (w.tpot ? w.tpot[2] : null)]] },
   { id: "rate", title: "Requests per second", unit: (x) => (x >= 100 ? thousands(x) : x.toFixed(1)), lines: [["sent", "accent", (w, s) => (w.sent || 0) / s], ["completed", "decode", (w, s) => ((w.outcomes || {}).completed || 0) / s], ["not completed", "bad", (w, s) => (sum(w.outcomes) - ((w.outcomes || {}).completed || 0)) / s]] },
+  { id: "good", title: "Good requests: within their SLO, or completed without one", unit: percent, share: true, lines: [["good", "decode", (w) => share(w, w.good || 0)], ["refused", "bad", (w) => share(w, (w.outcomes || {}).refused || 0)]] },
   { id: "cache", title: "KV caches", unit: percent, share: true, lines: [["in use", "prefill", (w) => (w.kv ? w.kv[0] : null)], ["fullest", "hold", (w) => (w.kv ? w.kv[1] : null)], ["of prompts cached", "decode", (w) => (w.promptTokens ? (w.cachedTokens || 0) / w.promptTokens : null)]] },
   { id: "tokens", title: "Output tokens per second", unit: thousands, lines: [["tokens", "decode", (w, s) => (w.tokens || 0) / s]] },
 ];
@@ -35,6 +39,15 @@ let loaded = null;
 
 // load imports uPlot, which reads the browser's language at import and may fail.
 const load = () => (loaded ??= import("uplot").then((m) => m.default));
+
+// rest shows a plot's last values before the chosen moment in its legend, while no cursor is in the plot.
+function rest(u) {
+  if (u.cursor.left >= 0 || !u.data[0].length) return;
+  const t = S.playhead() / 1e6, xs = u.data[0];
+  let to = xs.findIndex((x) => x > t + 1e-9);
+  if (to < 0 || t >= S.store.now / 1e6 - 1e-9) to = xs.length; // the last window ends after the run
+  u.setLegend({ idxs: u.data.map((list) => { let i = to - 1; while (i > 0 && list[i] == null) i--; return Math.max(0, i); }) }, false);
+}
 
 function Plot({ plot, metrics, other, U }) {
   const box = useRef(null), u = useRef(null);
@@ -59,9 +72,10 @@ function Plot({ plot, metrics, other, U }) {
       }] },
     };
     u.current = new U(options, columns(plot, metrics, other) || [[], ...options.series.slice(1).map(() => [])], box.current);
+    rest(u.current);
     const o = new ResizeObserver(() => u.current && box.current && u.current.setSize({ width: box.current.clientWidth, height: 190 }));
     o.observe(box.current);
-    const move = setInterval(() => u.current && u.current.redraw(false), 500);
+    const move = setInterval(() => { if (u.current) { u.current.redraw(false); rest(u.current); } }, 500);
     return () => { clearInterval(move); o.disconnect(); u.current.destroy(); u.current = null; };
   }, [U, other, dark]);
   useEffect(() => {
