@@ -28,6 +28,14 @@ type cursor struct {
 // begin returns the cursor of a browser that has received nothing.
 func begin() cursor { return cursor{snap: 0} }
 
+// measurements are the report's measurements so far. Width is the length of a window, in seconds.
+type measurements struct {
+	Summary report.Summary  `json:"summary"`
+	Windows []report.Window `json:"windows"`
+	Width   float64         `json:"width"`
+	Level   report.Level    `json:"level"`
+}
+
 // measured returns the report's measurements as JSON, or nil if there are none.
 func (b *Book) measured() []byte {
 	b.mu.Lock()
@@ -37,12 +45,7 @@ func (b *Book) measured() []byte {
 		return nil
 	}
 	list, width := f.Series().Windows()
-	text, err := json.Marshal(struct {
-		Summary report.Summary  `json:"summary"`
-		Windows []report.Window `json:"windows"`
-		Width   float64         `json:"width"` // of a window, in seconds
-		Level   report.Level    `json:"level"`
-	}{f.Summary(), list, width, level})
+	text, err := json.Marshal(measurements{f.Summary(), list, width, level})
 	if err != nil {
 		return nil // an infinite number, which recordings do not have either
 	}

@@ -1,3 +1,4 @@
+// @ts-check
 // The page: the header, the views, and the selected request.
 import { h, render } from "preact";
 import { useEffect, useState } from "preact/hooks";
@@ -25,6 +26,7 @@ function Metric({ what, value, kind }) {
 }
 
 // stateOf returns the run's state in a word. A live run is done once its own requests have ended; its parts stay up.
+/** @param {typeof store} s */
 function stateOf(s) {
   if (s.shared) return "shared";
   if (s.ended) return "finished";
@@ -52,7 +54,7 @@ function Verdict() {
 // Head shows the figures of the slider's moment.
 function Head() {
   const s = store, t = usePlayhead(), f = s.metrics, w = f && f.windows;
-  const sum = f && f.summary, ttft = (sum && (sum.spans || []).find((x) => x.name === "ttft")) || {};
+  const sum = f && f.summary, ttft = sum?.spans?.find((x) => x.name === "ttft");
   let rate = 0;
   if (w && w.length > 1) {
     const last = w.slice(-Math.max(1, Math.ceil(2 / f.width)) - 1, -1);
@@ -60,7 +62,7 @@ function Head() {
   }
   if (s.ended && sum) rate = sum.requests / Math.max(sum.duration, 1e-9);
   const requests = sum ? sum.requests : s.rows.length;
-  const x = figures(t) || { requests, rate, p50: ttft.p50, p90: ttft.p90, p99: ttft.p99, inFlight: f && f.level.inFlight, failed: sum ? requests - (sum.outcomes.completed || 0) - (sum.unfinished || 0) : 0 };
+  const x = figures(t) || { requests, rate, p50: ttft?.p50, p90: ttft?.p90, p99: ttft?.p99, inFlight: f && f.level.inFlight, failed: sum ? requests - (sum.outcomes?.completed || 0) - (sum.unfinished || 0) : 0 };
   const known = (v, show) => (v == null ? "–" : show(v));
   const state = stateOf(s);
   return html`<header>
@@ -103,7 +105,7 @@ function App() {
 
 // start draws the page, for a run that is streamed or for a shared file.
 export async function start() {
-  const root = document.getElementById("page"), data = document.getElementById("run");
+  const root = /** @type {HTMLElement} */ (document.getElementById("page")), data = document.getElementById("run");
   try {
     if (data) {
       const packed = Uint8Array.from(atob(data.textContent), (c) => c.charCodeAt(0));
@@ -113,7 +115,7 @@ export async function start() {
       await listen();
     }
   } catch (e) {
-    root.textContent = "The run cannot be shown: " + e.message;
+    root.textContent = "The run cannot be shown: " + /** @type {Error} */ (e).message;
     return;
   }
   root.textContent = "";

@@ -1,3 +1,4 @@
+// @ts-check
 // One request: a waterfall of the hops on one time axis, and every step with its details.
 import { h } from "preact";
 import { useEffect, useState } from "preact/hooks";
@@ -92,7 +93,7 @@ function Waterfall({ events, begin, choose }) {
 
 export function Detail({ request, close }) {
   const s = S.useStore(500);
-  const [told, setTold] = useState(null);
+  const [told, setTold] = useState(/** @type {Awaited<ReturnType<typeof S.steps>> | null} */ (null));
   const [error, setError] = useState("");
   const [at, choose] = useState(-1);
   const [tab, setTab] = useState("way");
@@ -115,7 +116,7 @@ export function Detail({ request, close }) {
     if (!to) return;
     e.preventDefault();
     setTab(to);
-    document.getElementById("tab-" + to).focus();
+    document.getElementById("tab-" + to)?.focus();
   };
   return html`<section class="detail" aria-label=${"Request " + label(request)}>
     <div class="title"><h2 tabindex="-1" ref=${title}>Request ${label(request)}</h2>${r && html`<span class=${"outcome" + (S.bad(r) ? " bad" : "")}>${S.outcome(r).replaceAll("_", " ")}</span>`}<button class="close" onClick=${dismiss} aria-label="Close">✕</button></div>

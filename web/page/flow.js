@@ -1,3 +1,4 @@
+// @ts-check
 // The topology, left to right as a request travels: the parts as text, and the requests as dots that move between
 // them.
 import { h } from "preact";
@@ -24,7 +25,7 @@ export function pods(t) {
     }
   }
   const told = [...S.store.lives.keys()].map((id) => [id, false]), used = [...S.store.servers].map(([n, prefill]) => [S.name(n), prefill]);
-  const more = [...new Map([...told, ...used])].map(([id, prefill]) => ({ id, prefill })).filter((p) => !known.has(p.id) && S.there(p.id, t, false));
+  const more = [...new Map(/** @type {[string, boolean][]} */ ([...told, ...used]))].map(([id, prefill]) => ({ id, prefill })).filter((p) => !known.has(p.id) && S.there(p.id, t, false));
   out.push(...more.sort((a, b) => a.id.localeCompare(b.id, "en", { numeric: true })));
   return out;
 }
@@ -106,7 +107,7 @@ function Part({ id, title, text, choose, chosen, children }) {
 
 // About shows one part: its metrics, its latest problems and its configuration.
 function About({ id, t, close, list }) {
-  const s = S.useStore(500), [now, setNow] = useState({ facts: [], config: "" });
+  const s = S.useStore(500), [now, setNow] = useState(/** @type {Run.Part} */ ({ facts: [], config: "" }));
   const live = s.meta.mode === "live" && !s.shared && !s.ended;
   useEffect(() => { // a part of a live run reports its own state
     setNow({ facts: [], config: "" });
@@ -136,7 +137,7 @@ function About({ id, t, close, list }) {
   } else if (f && f.hops && f.hops[hop]) {
     for (const [step, n] of Object.entries(f.hops[hop])) facts.push([step.replaceAll("_", " "), thousands(n)]);
   }
-  facts.push(...now.facts);
+  facts.push(...(now.facts || []));
   return html`<section class="about" aria-label=${"About " + id}>
     <div class="title"><h2 tabindex="-1" ref=${title}>${pod || { client: "Client", envoy: "Envoy", bbr: "Body-based router", epp: "Endpoint picker", sidecar: "Routing sidecar", kv: "KV-Cache Manager" }[id]}</h2><button class="close" onClick=${dismiss} aria-label="Close">✕</button></div>
     <dl class="pairs">${facts.map(([k, v]) => html`<dt>${k}</dt><dd>${v}</dd>`)}</dl>
@@ -152,7 +153,7 @@ const colors = ["wait", "queue", "prefill", "decode", "hold", "bad", "accent"];
 
 // Dots draws the requests over the parts.
 function Dots({ box }) {
-  const canvas = useRef(null);
+  const canvas = useRef(/** @type {HTMLCanvasElement | null} */ (null));
   useEffect(() => {
     const still = matchMedia("(prefers-reduced-motion: reduce)");
     const dots = new Map(), faded = [];
@@ -188,7 +189,7 @@ function Dots({ box }) {
       before = now;
       if (document.hidden || !canvas.current) return;
       if (now - measured > 400) { measure(); measured = now; }
-      const g = canvas.current.getContext("2d"), ratio = Math.min(2, devicePixelRatio || 1);
+      const g = /** @type {CanvasRenderingContext2D} */ (canvas.current.getContext("2d")), ratio = Math.min(2, devicePixelRatio || 1);
       g.setTransform(ratio, 0, 0, ratio, 0, 0);
       g.clearRect(0, 0, canvas.current.width, canvas.current.height);
       const pipe = (a, b) => { // a line where requests can travel
@@ -231,7 +232,8 @@ function Dots({ box }) {
           if (m > S.AT_PICKER && r[S.OVER] >= 0 && t - r[S.SENT] > 3e5 * S.store.play.rate) { d.x = tx; d.y = ty; d.m = m; }
         }
         for (let k = d.m + 1; k <= m; k++) { // every part that the request passed, in order
-          if (r[k] < 0 || r[k] > t - r[S.SENT]) continue;
+          const then = Number(r[k]);
+          if (then < 0 || then > t - r[S.SENT]) continue;
           const q = places.get(partOf(r, k, sidecar));
           if (q && (!d.via.length || d.via[d.via.length - 1].q !== q)) d.via.push({ q, at: seat(q, r[S.N]) });
         }
@@ -250,6 +252,7 @@ function Dots({ box }) {
             g.setLineDash(whole ? [] : [5, 4]);
             g.beginPath();
             g.moveTo(x0, y0);
+            /** @type {(k: number) => [number, number]} */
             const bend = (k) => [x0 + (x1 - x0) * k, y0 + (y1 - y0) * (k * k * (3 - 2 * k))];
             for (let i = 1; i <= 12; i++) g.lineTo(...bend((i / 12) * end));
             g.stroke();

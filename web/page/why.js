@@ -1,3 +1,4 @@
+// @ts-check
 // Why a request was sent to its endpoint, as a table, and what-if questions.
 import { h } from "preact";
 import { useEffect, useState } from "preact/hooks";
@@ -30,7 +31,7 @@ export function Table({ e, was }) {
 
 // useWhatIf sends a what-if question after the user has stopped changing it.
 function useWhatIf(question) {
-  const [told, setTold] = useState(null), [error, setError] = useState(""), [busy, setBusy] = useState(false);
+  const [told, setTold] = useState(/** @type {Run.Answer | null} */ (null)), [error, setError] = useState(""), [busy, setBusy] = useState(false);
   const text = JSON.stringify(question);
   useEffect(() => {
     if (!question) { setTold(null); setError(""); return; }
