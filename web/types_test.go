@@ -39,7 +39,7 @@ type frame struct {
 	Ended     bool          `json:"ended,omitempty"`
 }
 
-// An event as a recording has it. The page adds at, in microseconds, to events that belong to no request.
+// An event in the form of a recording. The page adds at, in microseconds, to events that belong to no request.
 type event struct {
 	Time     float64        `json:"time"`
 	Request  string         `json:"request"`
