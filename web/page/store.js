@@ -6,7 +6,7 @@ import { useEffect, useState } from "preact/hooks";
 // means not yet.
 export const N = 0, ID = 1, SENT = 2, AT_PICKER = 3, PICKED = 4, PASSED = 5, AT_SIDECAR = 6, LEG_SENT = 7, LEG_ENDED = 8, AT_SERVER = 9, STARTED = 10,
   FIRST_SENT = 11, PART2 = 12, FIRST_GOT = 13, LAST_SENT = 14, OVER = 15, TTFT = 16, TOTAL = 17, ENDPOINT = 18, PREFILLER = 19, MODEL = 20, CLASS = 21,
-  OUTCOME = 22, PROMPT = 23, CACHED = 24, TOKENS = 25, STATUS = 26, ATTEMPTS = 27, FLAGS = 28, FETCHED = 29;
+  OUTCOME = 22, PROMPT = 23, CACHED = 24, TOKENS = 25, STATUS = 26, ATTEMPTS = 27, FLAGS = 28, FETCHED = 29, POOL = 30, PRIORITY = 31;
 export const HELD = 1, BY_HAND = 2;
 
 export const store = {
@@ -321,7 +321,7 @@ export function figures(at) {
 }
 
 // sentBy returns how many rows were sent until a time. Rows arrive approximately in the order of sending.
-function sentBy(at) {
+export function sentBy(at) {
   let low = 0, high = store.rows.length;
   while (low < high) {
     const middle = (low + high) >> 1;
