@@ -83,7 +83,7 @@ export class Places {
 
 // walk moves a dot along its way.
 function walk(d, ms) {
-  let step = (1.1 + 0.02 * (d.way.length - d.i)) * ms;
+  let step = (1.1 + 0.03 * (d.way.length - d.i)) * ms;
   while (d.i < d.way.length && step > 0) {
     const x = d.way[d.i], y = d.way[d.i + 1], far = Math.hypot(x - d.x, y - d.y);
     if (far <= step) { d.x = x; d.y = y; d.i += 2; } else { d.x += ((x - d.x) * step) / far; d.y += ((y - d.y) * step) / far; }
@@ -115,6 +115,7 @@ export function Dots({ box, list }) {
       for (const name of colors) style[name] = css.getPropertyValue("--dot-" + name).trim() || "#888";
       if (at && at.mark === next.mark) return;
       at = next;
+      faded.length = 0;
       [wide, high] = [b.clientWidth, b.clientHeight];
       for (const d of dots.values()) { // the parts have moved
         if (at.of.has(d.part)) [d.x, d.y] = at.seat(d.part, d.n);

@@ -125,7 +125,7 @@ function About({ id, t, close, list }) {
     ${!errors.length && !notices.length && html`<p class="quiet">None.</p>`}
     <ul class="plain">${notices.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${span(x.at)} ${x.endpoint || ""} ${Object.entries(x.details || {}).map(([k, v]) => k + " " + v).join(", ")}</li>`)}
     ${errors.map((r) => html`<li><a href=${"#request/" + encodeURIComponent(r[S.ID])}>${label(r[S.ID])}</a> ${S.outcome(r).replaceAll("_", " ")}</li>`)}</ul>
-    ${settings && html`<h3>Configuration in force</h3><pre>${settings}</pre>`}
+    ${settings && html`<h3>Configuration in force</h3><pre>${settings.trim()}</pre>`}
   </section>`;
 }
 

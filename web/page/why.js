@@ -124,7 +124,7 @@ export function WhatIf() {
       ${pools.length > 1 && html`<label>Pool <select onChange=${(e) => setPool(e.currentTarget.value)}>${pools.map((p) => html`<option value=${p}>${p}</option>`)}</select></label>`}
       ${scorersOf(explained).length > 0 && html`<h3>Weights</h3><${Knobs} scorers=${scorersOf(explained)} weights=${knobs.weights} off=${knobs.off} turn=${(x) => set({ ...knobs, ...x })}/>`}
       <h3><label for="config">EndpointPickerConfig</label></h3>
-      <textarea id="config" rows="18" spellcheck="false" value=${text || (told ? told.config : "")} onInput=${(e) => setText(e.currentTarget.value)}></textarea>
+      <textarea id="config" rows="18" spellcheck="false" value=${text || (told ? told.config.trimStart() : "")} onInput=${(e) => setText(e.currentTarget.value)}></textarea>
       <p><button class="main" disabled=${!text} onClick=${() => { set({ weights: {}, off: [] }); setConfig(text); }}>Try this configuration</button> <button class="plain" onClick=${() => { setText(""); setConfig(""); set({ weights: {}, off: [] }); }}>Back to the recorded one</button> ${s.meta.do && !s.ended && told && html`<button class="plain" onClick=${() => S.post("/data/do", { name: "configure", pool: Math.max(0, pools.indexOf(pool)), body: told.config }).then((x) => setDone(x.told), (x) => setDone(x.message))}>Apply it to the run</button>`} <span role="status" class="quiet">${done}</span> ${busy && html`<span class="quiet" role="status">asking…</span>`}</p></div>
     <div class="half">${error ? html`<p class="note bad" role="alert">${error}</p>` : told ? html`<${Moved} told=${told}/>` : html`<p class="quiet">${s.rows.length ? "Asking the picker…" : "No request has been decided yet."}</p>`}</div>
   </section>`;
