@@ -366,6 +366,23 @@ func TestWhyAndWhatIf(t *testing.T) {
 	do(t, ctx, "seen", chromedp.Evaluate[any](`document.querySelector(".why h3").scrollIntoView()`))
 }
 
+// What if asks about one pool: it shows that pool's scorers and configuration.
+func TestWhatIfOfAPool(t *testing.T) {
+	server, _ := played(t, fleet(12))
+	ctx := tab(t, 1400, 900)
+	do(t, ctx, "open", chromedp.Navigate(server.Link()+"#whatif"))
+	knobs := func(want string) {
+		t.Helper()
+		do(t, ctx, want, until(fmt.Sprintf(`[...document.querySelectorAll(".knob small:first-of-type")].map((e) => `+
+			`e.innerText).filter((x, i, all) => all.indexOf(x) === i).join() === %q`, want)))
+	}
+	knobs("default")
+	do(t, ctx, "the other", chromedp.Evaluate[any](`(() => { const e = document.querySelector(".whatif select");
+		e.value = "code"; e.dispatchEvent(new Event("change", {bubbles: true})); })()`))
+	knobs("decode,prefill")
+	do(t, ctx, "its configuration", until(`document.querySelector("#config").value.includes("prefill-filter")`))
+}
+
 // The view Time has its plots, and the slider's moment in them.
 func TestTime(t *testing.T) {
 	server, sum := played(t, chosen)
@@ -489,7 +506,7 @@ func axe(t *testing.T) string {
 func TestAccessible(t *testing.T) {
 	script := axe(t)
 	server, _ := played(t, fleet(60))
-	live := acting(t, 3)
+	live := acting(t, 30)
 	for _, look := range []struct {
 		name, scheme  string
 		width, height int64

@@ -28,7 +28,7 @@ function Pod({ pod, shape, most, c, t, hit, choose, chosen, from, tab }) {
     return html`<button ...${own} aria-label=${words} tabindex=${tab ? 0 : -1} style=${{ "--load": Math.round((100 * (runs + x.queue)) / most) + "%" }}><i class="q" style=${{ height: Math.min(100, (100 * x.queue) / most) + "%" }}></i></button>`;
   }
   const counts = [["q", x.queue, "waiting"], ["p", x.prefill, "prefill"], ...(pod.prefill ? [] : [["d", x.decode, "decode"]])];
-  if (shape === "row") return html`<button ...${own} aria-label=${words}><span class="name">${pod.id}</span>${state ? html`<em>${state}</em>` : html`<span class="counts">${counts.map(([kind, n]) => html`<span class=${kind}><b class=${n ? "" : "none"}>${n}</b></span>`)}</span>`}</button>`;
+  if (shape === "row") return html`<button ...${own}><span class="name">${pod.id}</span>${state ? html`<em>${state}</em>` : html`<span class="counts">${counts.map(([kind, n, what]) => html`<span class=${kind}><b class=${n ? "" : "none"}>${n}</b><span class="heard"> ${what}</span></span>`)}</span>`}</button>`;
   return html`<button ...${own}><span class="name">${pod.id}${state && html` <em>${state}</em>`}</span>
     <span class="counts">${counts.map(([kind, n, what]) => html`<span class=${kind}><b>${n}</b> ${what}</span>`)}</span>
     ${g && html`<${Bar} value=${g.kv} hit=${share} title=${kv + (found ? "; " + found : "")}/>`}
