@@ -114,11 +114,14 @@ bench-large: ## Play 10,000,000 requests in virtual time, and look what memory t
 bench-ui: ## Measure the page in a real Chromium: first view, frames under 2,000 events/s, scrolling 100,000 rows, what it costs a run
 	@./scripts/bench "$(GO)" -timeout 20m -benchtime 3x ./web
 
+PICTURED := topology=topology-3-1440-light fleet=topology-300-1440-dark phone=topology-30-390-light \
+	requests=requests-30-1440-dark request=request-30-1440-light why=why-3-1440-light time=time-3-1440-light \
+	whatif=whatif-3-1440-dark
+
 .PHONY: pictures
-pictures: ## Renew docs/page-*.png by what the page's tests see in a real Chromium
-	@dir=$$(mktemp -d) && WINDTUNNEL_SHOTS=$$dir $(GO) test ./web -count 1 -run '^(TestTopology|TestRequestsAndWaterfall|TestWhyAndWhatIf|TestTime)$$' && \
-	cp $$dir/TestTopology.png docs/page-topology.png && cp $$dir/TestRequestsAndWaterfall.png docs/page-request.png && \
-	cp $$dir/TestWhyAndWhatIf.png docs/page-why.png && cp $$dir/TestTime.png docs/page-time.png && rm -r $$dir && ls docs/page-*.png
+pictures: ## Write pictures of each view of the page into bin/pictures, hold axe against them, and renew docs/page-*.png
+	@mkdir -p bin/pictures && WINDTUNNEL_PICTURES=$(CURDIR)/bin/pictures $(GO) test ./web -count 1 -run '^TestPictures$$' -timeout 30m
+	@for x in $(PICTURED); do cp bin/pictures/$${x#*=}.png docs/page-$${x%%=*}.png; done; ls docs/page-*.png
 
 .PHONY: soak-ui
 soak-ui: ## Keep the page open on a run that never ends, and look whether it grows (SOAK=1h for more)

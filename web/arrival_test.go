@@ -148,8 +148,8 @@ expectations: {outcomes: {completed: 100%}, spans: {ttft: {p50: 10ms}}}
 		`e.innerText.startsWith("Good requests")) || {}).innerText)`))
 }
 
-// A pod has one name on the page: its address, as in the record and in the terminal.
-func TestOneNameOfAPod(t *testing.T) {
+// The table of a decision and what if name pods by their addresses, as the record and the terminal do.
+func TestWhyNamesPodsByAddress(t *testing.T) {
 	pd, err := os.ReadFile("../examples/pd.yaml")
 	if err != nil {
 		t.Fatal(err)

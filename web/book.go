@@ -1,11 +1,13 @@
 package web
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report"
@@ -84,6 +86,10 @@ type row struct {
 	model, class, outcome  int32
 	prompt, cached, tokens int32
 	fetched                int // bytes of KV cache that came from another server or a store
+	pool                   int32
+	// The priority of a request that its picker has not decided is the one that the picker last gave to a request of
+	// its class.
+	priority int32
 	// With asked, a server has the prompt and has not started its prefill. With prefilled, a prefill server has
 	// started, so blocks that the decode server starts with are no hits in its own cache.
 	asked, prefilled    bool
@@ -116,8 +122,9 @@ type Book struct {
 	index   map[string]int // from a request's id to its number, counted from the run's first request
 	names   []string       // names[0] is ""
 	named   map[string]int32
-	changes []int  // numbers of rows, by version
-	version uint64 // of the latest change
+	given   map[int32]int32 // priorities, by class
+	changes []int           // numbers of rows, by version
+	version uint64          // of the latest change
 	bytes   int
 	kept    int // the first row that has its steps
 	level   report.Level
@@ -163,7 +170,7 @@ func NewBook() *Book { return newBook(usual) }
 
 func newBook(l limits) *Book {
 	return &Book{limits: l, index: map[string]int{}, names: []string{""}, named: map[string]int32{"": 0},
-		changes: make([]int, l.changes), newest: map[int32]gauge{}}
+		given: map[int32]int32{}, changes: make([]int, l.changes), newest: map[int32]gauge{}}
 }
 
 // Measure sets the source of the measurements that the book's frames contain.
@@ -306,9 +313,14 @@ func (b *Book) note(r *row, e *record.Event) {
 	switch at {
 	case record.At{Hop: record.Client, Step: record.RequestSent}:
 		text("class", &r.class)
+	case record.At{Hop: record.EPP, Step: record.RequestReceived}:
+		text("pool", &r.pool)
+		r.priority = b.given[r.class]
 	case record.At{Hop: record.EPP, Step: record.EndpointPicked}:
 		text("model", &r.model)
 		r.endpoint = b.name(e.Endpoint)
+		r.priority = priority(e.Details.Get(record.Explanation), r.priority)
+		b.given[r.class] = r.priority
 	case record.At{Hop: record.EPP, Step: record.Part1Sent}:
 		r.held = true
 	case record.At{Hop: record.Sidecar, Step: record.PrefillLegSent}:
@@ -359,6 +371,19 @@ func (b *Book) note(r *row, e *record.Event) {
 		b.end(r)
 	}
 	b.series().Level(e.Time, b.level)
+}
+
+// priority returns the priority in a decision's explanation: of a live run, or from a recording's JSON. It returns
+// without if there is no explanation.
+func priority(explanation any, without int32) int32 {
+	switch x := explanation.(type) {
+	case *picker.Explanation:
+		return int32(max(min(x.Priority, math.MaxInt32), math.MinInt32))
+	case map[string]any:
+		p, _ := x["priority"].(float64) // 0 is left out
+		return int32(max(min(p, math.MaxInt32), math.MinInt32))
+	}
+	return without
 }
 
 // whole converts a detail that is a count: an int of a live run, or a float64 from a recording's JSON. It returns
@@ -484,6 +509,8 @@ var columns = [...]struct {
 		return flags
 	}},
 	{"FETCHED", func(r *row) int { return r.fetched }},
+	{"POOL", func(r *row) int { return int(r.pool) }},
+	{"PRIORITY", func(r *row) int { return int(r.priority) }},
 }
 
 // Bits of the column FLAGS.

@@ -31,6 +31,8 @@ export const STATUS = 26;
 export const ATTEMPTS = 27;
 export const FLAGS = 28;
 export const FETCHED = 29;
+export const POOL = 30;
+export const PRIORITY = 31;
 
 // Bits of the column FLAGS.
 export const HELD = 1;

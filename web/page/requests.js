@@ -178,7 +178,7 @@ export function Requests() {
   const pick = (n, r) => { setFocus(n); location.hash = "request/" + encodeURIComponent(r[S.ID]); };
   const current = decodeURIComponent((/^#request\/(.*)$/.exec(location.hash) || [])[1] || "");
   const at = rows[focus];
-  const across = shown.map((c) => (c.id === "request" ? "minmax(4.5em,.8fr)" : c.number ? "minmax(4.5em,.7fr)" : "minmax(6em,1.4fr)")).join(" "), slots = Math.ceil(tall / height) + 14;
+  const across = shown.map((c) => (c.id === "request" ? "minmax(5.6em,.8fr)" : c.id === "transferred" ? "minmax(6.6em,.7fr)" : c.number ? "minmax(5.6em,.7fr)" : "minmax(6em,1.4fr)")).join(" "), slots = Math.ceil(tall / height) + 14;
   return html`<section class="requests" aria-label="Requests">
     <div class="tools">
       <label>Filter <input type="search" value=${text} onInput=${(e) => setText(e.currentTarget.value)} placeholder="outcome:completed ttft>500ms 10.0.0.7 -chat" aria-describedby="shown" spellcheck="false"/></label>

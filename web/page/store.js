@@ -409,7 +409,7 @@ export function figures(at) {
 
 // sentBy returns how many rows were sent until a time. Rows arrive approximately in the order of sending.
 /** @param {number} at */
-function sentBy(at) {
+export function sentBy(at) {
   let low = 0, high = store.rows.length;
   while (low < high) {
     const middle = (low + high) >> 1;

@@ -105,29 +105,29 @@ export function WhatIf() {
   const [pool, setPool] = useState(""), [explained, setExplained] = useState(null), [text, setText] = useState(""), [config, setConfig] = useState("");
   const [knobs, set] = useState({ weights: {}, off: [] });
   const [done, setDone] = useState("");
-  useEffect(() => { // the latest decision has the list of scorers
+  const pools = (s.meta.pools || []).map((p) => p.name).filter(Boolean), own = pools.length > 1 ? pool || pools[0] : "";
+  useEffect(() => { // the pool's latest decision has the list of scorers
     if (explained) return;
     let good = true;
     (async () => {
       for (let i = s.rows.length - 1, k = 0; i >= 0 && k < 20; i--, k++) {
-        if (!s.rows[i] || s.rows[i][S.PICKED] < 0) continue;
+        if (!s.rows[i] || s.rows[i][S.PICKED] < 0 || (own && S.name(s.rows[i][S.POOL]) !== own)) { k--; continue; }
         const x = await S.steps(s.rows[i][S.ID]).catch(() => null);
         const e = x && x.events.map((y) => y.details && y.details.explanation).filter(Boolean).pop();
         if (e && good) return void setExplained(e);
       }
     })();
     return () => { good = false; };
-  }, [s.rows.length > 0, explained]);
-  const pools = (s.meta.pools || []).map((p) => p.name).filter(Boolean);
+  }, [s.rows.length > 0, explained, own]);
   const able = s.meta.whatIf && !s.shared;
   const { told, error, busy } = useWhatIf(able && s.rows.length ? { weights: knobs.weights, off: knobs.off, config, pool } : null);
   if (!able) return html`<section class="page"><p class="note">${s.shared ? "A shared file cannot answer what-if questions, which need the picker. Use windtunnel replay FILE --ui with the recording." : "This run has no log of inputs: what-if questions need windtunnel's own endpoint picker."}</p></section>`;
   return html`<section class="page whatif" aria-label="What if">
     <div class="half"><h2>What if the picker were configured differently?</h2><p class="quiet">Each recorded decision is made again by itself, after the recorded decisions before it. Effects on later requests are not included.</p>
-      ${pools.length > 1 && html`<label>Pool <select onChange=${(e) => setPool(e.currentTarget.value)}>${pools.map((p) => html`<option value=${p}>${p}</option>`)}</select></label>`}
+      ${pools.length > 1 && html`<label>Pool <select onChange=${(e) => { setPool(e.currentTarget.value); setExplained(null); setText(""); setConfig(""); set({ weights: {}, off: [] }); }}>${pools.map((p) => html`<option value=${p}>${p}</option>`)}</select></label>`}
       ${scorersOf(explained).length > 0 && html`<h3>Weights</h3><${Knobs} scorers=${scorersOf(explained)} weights=${knobs.weights} off=${knobs.off} turn=${(x) => set({ ...knobs, ...x })}/>`}
       <h3><label for="config">EndpointPickerConfig</label></h3>
-      <textarea id="config" rows="18" spellcheck="false" value=${text || (told ? told.config : "")} onInput=${(e) => setText(e.currentTarget.value)}></textarea>
+      <textarea id="config" rows="18" spellcheck="false" value=${text || (told ? told.config.trimStart() : "")} onInput=${(e) => setText(e.currentTarget.value)}></textarea>
       <p><button class="main" disabled=${!text} onClick=${() => { set({ weights: {}, off: [] }); setConfig(text); }}>Try this configuration</button> <button class="plain" onClick=${() => { setText(""); setConfig(""); set({ weights: {}, off: [] }); }}>Back to the recorded one</button> ${s.meta.do && !s.ended && told && html`<button class="plain" onClick=${() => S.post("/data/do", { name: "configure", pool: Math.max(0, pools.indexOf(pool)), body: told.config }).then((x) => setDone(x.told), (x) => setDone(x.message))}>Apply it to the run</button>`} <span role="status" class="quiet">${done}</span> ${busy && html`<span class="quiet" role="status">asking…</span>`}</p></div>
     <div class="half">${error ? html`<p class="note bad" role="alert">${error}</p>` : told ? html`<${Moved} told=${told}/>` : html`<p class="quiet">${s.rows.length ? "Asking the picker…" : "No request has been decided yet."}</p>`}</div>
   </section>`;

@@ -1,6 +1,6 @@
 // Records that Go writes and the page reads. Written by go test ./web -run TestDeclarations -update.
 declare namespace Run {
-  type Row = [N: number, ID: string, SENT: number, AT_PICKER: number, PICKED: number, PASSED: number, AT_SIDECAR: number, LEG_SENT: number, LEG_ENDED: number, AT_SERVER: number, STARTED: number, FIRST_SENT: number, PART2: number, FIRST_GOT: number, LAST_SENT: number, OVER: number, TTFT: number, TOTAL: number, ENDPOINT: number, PREFILLER: number, MODEL: number, CLASS: number, OUTCOME: number, PROMPT: number, CACHED: number, TOKENS: number, STATUS: number, ATTEMPTS: number, FLAGS: number, FETCHED: number];
+  type Row = [N: number, ID: string, SENT: number, AT_PICKER: number, PICKED: number, PASSED: number, AT_SIDECAR: number, LEG_SENT: number, LEG_ENDED: number, AT_SERVER: number, STARTED: number, FIRST_SENT: number, PART2: number, FIRST_GOT: number, LAST_SENT: number, OVER: number, TTFT: number, TOTAL: number, ENDPOINT: number, PREFILLER: number, MODEL: number, CLASS: number, OUTCOME: number, PROMPT: number, CACHED: number, TOKENS: number, STATUS: number, ATTEMPTS: number, FLAGS: number, FETCHED: number, POOL: number, PRIORITY: number];
   type GaugeRow = [at: number, pod: number, waiting: number, running: number, ready: number, kv: number, ...adapters: string[]];
   interface Act {
     name: string;
