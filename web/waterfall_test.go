@@ -43,7 +43,8 @@ func TestWaterfallOfAFailedHold(t *testing.T) {
 	t.Cleanup(func() { _ = server.Stop(context.Background()) })
 	const endpoint = "10.0.0.1:8000"
 	tell := func(ms int, request string, hop record.Hop, step record.Step, details ...record.Detail) {
-		e := record.Event{Time: machine.Time(ms) * machine.Millisecond, Request: request, Hop: hop, Step: step, Details: details}
+		e := record.Event{Time: machine.Time(ms) * machine.Millisecond, Request: request, Hop: hop, Step: step,
+			Details: details}
 		if hop != record.Client {
 			e.Endpoint = endpoint
 		}
