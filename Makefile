@@ -174,6 +174,10 @@ check-lint: # .golangci.yml says why for each linter; the first time it is built
 	@$(GO) run $(GOLANGCI) run
 	@echo "ok    golangci-lint"
 
+.PHONY: check-page
+check-page: ## Check the types of the page's modules with tsc, which npm fetches once (needs Node with npm)
+	@WINDTUNNEL_TYPES=1 $(GO) test ./web -run '^TestTypes$$' -count 1 -v
+
 # The list of known vulnerabilities is on the network; a machine that cannot
 # reach it says so and goes on.
 .PHONY: check-vuln
@@ -192,6 +196,7 @@ format: ## Format the source
 golden: ## Rewrite what tests compare with: docs, scripts' expected output (look at the diff before you commit it)
 	$(GO) test ./scenario ./report -rewrite
 	$(GO) test ./scenario/schema ./cmd/windtunnel/program -update
+	$(GO) test ./web -run TestDeclarations -update
 
 .PHONY: clean
 clean: ## Remove what was built

@@ -110,7 +110,13 @@ func played(t *testing.T, text string) (*web.Server, report.Summary) {
 	inputs := web.NewInputs()
 	session, err := report.Start(
 		report.Options{Out: new(strings.Builder), Also: book, Inputs: inputs, Requests: s.Workload.Requests,
-			Detail: report.Progress})
+			Detail: report.Progress, SLO: s.Workload.SLO,
+			Judge: func(sum report.Summary) []report.Expectation {
+				return s.Expectations.Check(func(path ...string) (v float64, found bool) {
+					v, found, _ = sum.Figure(path)
+					return v, found
+				})
+			}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -388,7 +394,7 @@ func TestTime(t *testing.T) {
 	server, sum := played(t, chosen)
 	ctx := tab(t, 1500, 1000)
 	do(t, ctx, "open", chromedp.Navigate(server.Link()+"#time"))
-	do(t, ctx, "plots", until(`document.querySelectorAll(".plot canvas").length === 6`))
+	do(t, ctx, "plots", until(`document.querySelectorAll(".plot canvas").length === 7`))
 	do(t, ctx, "spans", text(".spans", fmt.Sprint(sum.Spans[0].Count)))
 	do(t, ctx, "measures", text(".measures", "output tokens/s"))
 	do(t, ctx, "all of them",
@@ -453,7 +459,7 @@ func TestTwoRuns(t *testing.T) {
 	}
 	ctx := tab(t, 1500, 1000)
 	do(t, ctx, "open", chromedp.Navigate(server.Link()+"#time"))
-	do(t, ctx, "plots", until(`document.querySelectorAll(".plot canvas").length === 6`))
+	do(t, ctx, "plots", until(`document.querySelectorAll(".plot canvas").length === 7`))
 	do(t, ctx, "another run", chromedp.SetUploadFiles(`input[type=file]`, []string{file}))
 	do(t, ctx, "its name", text(".times", "few (sim) is dashed"))
 	do(t, ctx, "its lines", text(".plot", "in flight, other run"))
@@ -485,7 +491,7 @@ func TestShare(t *testing.T) {
 	do(t, ctx, "requests", chromedp.Click(chromedp.CSS(`nav a[href="#requests"]`)))
 	do(t, ctx, "all", text("#shown", "200 requests"))
 	do(t, ctx, "time", chromedp.Click(chromedp.CSS(`nav a[href="#time"]`)))
-	do(t, ctx, "plots", until(`document.querySelectorAll(".plot canvas").length === 6`))
+	do(t, ctx, "plots", until(`document.querySelectorAll(".plot canvas").length === 7`))
 }
 
 // axe returns the script of axe-core. Without it the test is skipped, except where CI has npm to fetch it.

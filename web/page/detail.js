@@ -1,3 +1,4 @@
+// @ts-check
 // One request: a waterfall of the hops on one time axis, and every step with its details.
 import { h } from "preact";
 import { useEffect, useState } from "preact/hooks";
@@ -28,6 +29,7 @@ const stretches = [
 
 // ways are the times of a request between other hops, in networks and in Envoy: each from the latest of these steps to
 // the next of those.
+/** @type {[string, string[], string[]][]} */
 const ways = [
   ["to the picker", ["client request_sent"], ["epp request_received"]],
   ["to the server", ["epp part1_sent", "epp request_passed"], ["sidecar request_received", "server part1_received", "server request_received"]],
@@ -129,7 +131,7 @@ const hidden = new Set(["explanation", "timeline_us"]);
 function show(value) {
   if (Array.isArray(value)) return value.map(show).join(", ");
   if (value !== null && typeof value === "object") return Object.entries(value).map(([k, v]) => k + ": " + show(v)).join(", ");
-  return String(value);
+  return S.addressed(value);
 }
 
 // Diff shows how a picker changed the headers.
@@ -185,7 +187,7 @@ function Waterfall({ events, begin, choose }) {
 
 export function Detail({ request, close }) {
   const s = S.useStore(500);
-  const [told, setTold] = useState(null);
+  const [told, setTold] = useState(/** @type {Awaited<ReturnType<typeof S.steps>> | null} */ (null));
   const [error, setError] = useState("");
   const [at, choose] = useState(-1);
   const [tab, setTab] = useState("way");
@@ -208,7 +210,7 @@ export function Detail({ request, close }) {
     if (!to) return;
     e.preventDefault();
     setTab(to);
-    document.getElementById("tab-" + to).focus();
+    document.getElementById("tab-" + to)?.focus();
   };
   return html`<section class="detail" aria-label=${"Request " + label(request)}>
     <div class="title"><h2 tabindex="-1" ref=${title}>Request ${label(request)}</h2>${r && html`<span class=${"outcome" + (S.bad(r) ? " bad" : "")}>${S.outcome(r).replaceAll("_", " ")}</span>`}<button class="close" onClick=${dismiss} aria-label="Close">✕</button></div>

@@ -1,3 +1,4 @@
+// @ts-check
 // The user's actions on a live run: send a request, set the load, break things and watch.
 import { h } from "preact";
 import { useState } from "preact/hooks";
@@ -33,6 +34,7 @@ function Send({ pools }) {
   const [told, setTold] = useState(""), [answer, setAnswer] = useState(""), [busy, setBusy] = useState(false);
   const go = (e) => {
     e.preventDefault();
+    /** @type {Record<string, string>} */
     const extra = {};
     for (const line of headers.split("\n")) {
       const i = line.indexOf(":");

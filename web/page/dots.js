@@ -1,3 +1,4 @@
+// @ts-check
 // The moving part of the topology: lines between the parts, and requests as dots that travel on the lines.
 import { h } from "preact";
 import { useEffect, useRef } from "preact/hooks";
@@ -166,7 +167,8 @@ export function Dots({ box, list }) {
           go(d, far ? part : "envoy");
         }
         for (let k = d.m + 1; k <= m; k++) { // every part that the request passed, in order
-          if (r[k] < 0 || r[k] > t - r[S.SENT]) continue;
+          const then = Number(r[k]);
+          if (then < 0 || then > t - r[S.SENT]) continue;
           const q = partOf(r, k, sidecars);
           if (at.of.has(q)) go(d, q);
         }

@@ -1,3 +1,4 @@
+// @ts-check
 // The topology, left to right as a request travels: the parts as text, and the requests as dots that move between
 // them.
 import { h } from "preact";
@@ -38,7 +39,7 @@ function Pod({ pod, shape, most, c, t, hit, choose, chosen, from, tab }) {
 
 // Group has the servers of one pool that have the same settings and role.
 function Group({ group, shape, from, id, chosen, ...rest }) {
-  const [at, focus] = useState(0), strip = useRef(null), n = group.pods.length;
+  const [at, focus] = useState(0), strip = useRef(/** @type {any} */ (null)), n = group.pods.length;
   const load = (p) => (rest.c.at.get("pod " + p.id) || { all: 0 }).all;
   const most = shape === "tile" ? Math.max(8, ...group.pods.map(load)) : 0;
   const key = (e) => { // arrow keys move within a strip, which Tab enters once
@@ -88,7 +89,7 @@ function Pool({ pool, shape, made, choose, chosen, ...rest }) {
 
 // About shows one part: its metrics, its latest problems and its configuration.
 function About({ id, t, close, list }) {
-  const s = S.useStore(500), [now, setNow] = useState({ facts: [], config: "" });
+  const s = S.useStore(500), [now, setNow] = useState(/** @type {Run.Part} */ ({ facts: [], config: "" }));
   const live = s.meta.mode === "live" && !s.shared && !s.ended;
   useEffect(() => { // a part of a live run reports its own state
     setNow({ facts: [], config: "" });
@@ -103,7 +104,7 @@ function About({ id, t, close, list }) {
   const f = s.metrics ? s.metrics.summary : null, hop = { client: "client", envoy: "envoy", epp: "epp", sidecar: "sidecar", pod: "server" }[kind] || "none";
   const mine = (r) => !pod || S.name(r[S.ENDPOINT]) === pod || S.name(r[S.PREFILLER]) === pod;
   const errors = s.failed.map(S.row).filter((r) => r && mine(r)).slice(-8).reverse();
-  const notices = s.notices.filter((x) => (pod ? x.endpoint === pod : x.hop === hop)).slice(-8).reverse();
+  const notices = s.notices.filter((x) => (pod ? x.endpoint === pod : x.hop === hop) && S.trouble(x)).slice(-8).reverse();
   const info = pod && list.find((p) => p.id === pod), g = pod && S.gauge(pod, t), hit = pod && S.hits(t).get(s.names.indexOf(pod));
   const settings = now.config || (pod ? info && info.settings : kind === "epp" ? metas.filter((p) => !of || p.name === of).map((p) => p.config).filter(Boolean).join("\n---\n") : "");
   const facts = [];
@@ -117,7 +118,7 @@ function About({ id, t, close, list }) {
   } else if (f && f.hops && f.hops[hop]) {
     for (const [step, n] of Object.entries(f.hops[hop])) facts.push([step.replaceAll("_", " "), thousands(n)]);
   }
-  facts.push(...now.facts);
+  facts.push(...(now.facts || []));
   return html`<section class="about" aria-label=${"About " + (pod || id)}>
     <div class="title"><h2 tabindex="-1" ref=${title}>${pod || { client: "Client", envoy: "Envoy", bbr: "Body-based router", epp: "Endpoint picker", sidecar: "Routing sidecar", kv: "KV-Cache Manager" }[kind] + (of && " of " + of)}</h2><button class="close" onClick=${dismiss} aria-label="Close">✕</button></div>
     <dl class="pairs">${facts.map(([k, v]) => html`<dt>${k}</dt><dd>${v}</dd>`)}</dl>
@@ -147,7 +148,7 @@ export function Flow() {
     </div>
     <div class="legend"><span class="k way">on its way</span><span class="k queue">waiting</span><span class="k prefill">prefill</span><span class="k decode">decode</span>${(list.some((p) => p.held) || c.by.held > 0) && html`<span class="k hold">held open: unfinished until part 2</span>`}
       <p role="status" aria-live="off">${c.by.queue} waiting, ${c.by.prefill} in prefill, ${c.by.decode} in decode${s.sampled > 1 ? "; one dot in " + s.sampled + " is drawn" : ""}</p></div>
-    ${recent.length > 0 && html`<ul class="notices" aria-label="Incidents">${recent.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${clock(x.at)} ${x.endpoint || x.hop} ${(x.details && (x.details.what || x.details.reason)) || ""}</li>`)}</ul>`}
+    ${recent.length > 0 && html`<ul class=${"notices" + (recent.some(S.trouble) ? " bad" : "")} aria-label="Events">${recent.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${clock(x.at)} ${x.endpoint || x.hop} ${(x.details && (x.details.what || x.details.reason)) || ""}</li>`)}</ul>`}
     </div>${chosen && html`<${About} key=${chosen} id=${chosen} t=${t} list=${all} close=${() => choose("")}/>`}
   </section>`;
 }

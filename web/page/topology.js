@@ -1,9 +1,17 @@
+// @ts-check
 // Where the requests and the servers are at a moment: the data behind the topology.
 import * as S from "./store.js";
 
+/** @typedef {{id: string, prefill: boolean, pool?: string, group?: string, settings?: string}} Pod */
+/** @typedef {{name: string, prefill: boolean, pods: Pod[], title?: string}} Group */
+/** @typedef {{name: string, key: string, picker: boolean, held?: boolean, sidecar?: boolean, groups: Group[]}} Pool */
+
 // pods returns the model servers, including those that only a recording's requests name.
+/** @param {number} t */
 export function pods(t) {
-  const out = [], known = new Set();
+  /** @type {Pod[]} */
+  const out = [];
+  const known = new Set();
   for (const p of S.store.meta.pools || []) {
     for (const g of p.groups || []) {
       for (const e of g.endpoints || []) {
@@ -15,7 +23,7 @@ export function pods(t) {
     }
   }
   const told = [...S.store.lives.keys()].map((id) => [id, false]), used = [...S.store.servers].map(([n, prefill]) => [S.name(n), prefill]);
-  const more = [...new Map([...told, ...used])].map(([id, prefill]) => ({ id, prefill })).filter((p) => !known.has(p.id) && S.there(p.id, t, false));
+  const more = [...new Map(/** @type {[string, boolean][]} */ ([...told, ...used]))].map(([id, prefill]) => ({ id, prefill })).filter((p) => !known.has(p.id) && S.there(p.id, t, false));
   out.push(...more.sort((a, b) => a.id.localeCompare(b.id, "en", { numeric: true })));
   return out;
 }
@@ -27,6 +35,7 @@ const poolKey = (name) => ((S.store.meta.pools || []).length > 1 && name ? " " +
 // is unknown belong to the only pool, or else to one without a picker.
 export function pools(t) {
   const all = pods(t), metas = S.store.meta.pools || [], hops = S.store.metrics && S.store.metrics.summary.hops;
+  /** @type {Pool[]} */
   const list = metas.map((p) => ({ name: p.name || "", key: poolKey(p.name), picker: true, held: !!p.held, sidecar: !!p.sidecar || (p.groups || []).some((g) => g.prefill), groups: [] }));
   if (!list.length) list.push({ name: "", key: "", picker: true, groups: [] });
   if (list.length === 1 && hops && hops.sidecar) list[0].sidecar = true;
