@@ -532,7 +532,8 @@ func TestAccessible(t *testing.T) {
 				}
 			}
 			open(server.Link())
-			for _, view := range []string{"flow", "requests", "time", "whatif", "request/req-1-000050", "request/req-1-000050/why"} {
+			for _, view := range []string{"flow", "requests", "time", "whatif", "request/req-1-000050",
+				"request/req-1-000050/why"} {
 				show(t, ctx, view)
 				check(view)
 			}

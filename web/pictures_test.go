@@ -79,7 +79,8 @@ func acting(t *testing.T, servers int) *web.Server {
 	server, err := web.Start(web.Options{Book: web.NewBook(),
 		Meta: web.Meta{Mode: "live", Scenario: s.Name, Envoy: true, Gateway: "127.0.0.1:8080", Pools: poolsOf(s),
 			Do: []web.Action{
-				{Name: "load", What: "Sends more of the scenario's requests.", Number: "requests a second", For: true},
+				{Name: "load", What: "Sends more of the scenario's requests.", Number: "requests a second",
+					For: true},
 				{Name: "crash", What: "The engine of a model server dies.", Servers: true, For: true, Breaks: true},
 				{Name: "slow-down", What: "The steps of a model server take this many times as long.", Servers: true,
 					For: true, Number: "factor", Breaks: true},

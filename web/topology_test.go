@@ -114,7 +114,8 @@ func TestPickerAtWork(t *testing.T) {
 	book := web.NewBook()
 	group := func(endpoints ...string) []web.Group { return []web.Group{{Endpoints: endpoints}} }
 	server, err := web.Start(web.Options{Book: book, Meta: web.Meta{Mode: "live", Pools: []web.Pool{
-		{Name: "chat", Groups: group("10.0.0.1:8000", "10.0.0.2:8000")}, {Name: "code", Groups: group("10.1.0.1:8000")}}}})
+		{Name: "chat", Groups: group("10.0.0.1:8000", "10.0.0.2:8000")},
+		{Name: "code", Groups: group("10.1.0.1:8000")}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +146,8 @@ func TestPickerAtWork(t *testing.T) {
 	arrives(machine.Second, "batch")
 	ctx := tab(t, 1440, 900)
 	do(t, ctx, "open", chromedp.Navigate(server.Link()))
-	for _, want := range []string{"4 waiting", "priority 10: 3", "priority -5: 1", "20.0 decisions/s", "last: 10.0.0."} {
+	for _, want := range []string{"4 waiting", "priority 10: 3", "priority -5: 1", "20.0 decisions/s",
+		"last: 10.0.0."} {
 		do(t, ctx, want, text(`[data-part="epp chat"]`, want))
 	}
 	do(t, ctx, "the other pool's", text(`[data-part="epp code"]`, "none waiting"))
