@@ -1,9 +1,11 @@
 package program
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -87,6 +89,31 @@ func TestOneLine(t *testing.T) {
 			t.Errorf("found %+v; expected 4 completed requests on 8 servers", s)
 		}
 	})
+}
+
+// A picker's configuration with a prefill profile plays on servers without roles, with a note that names the flags that
+// add prefill servers. With these flags, prefill happens there, and the note is gone.
+func TestOneLinePrefill(t *testing.T) {
+	epp := write(t, "pd.yaml", printed(t, "config", filepath.Join(repository, "examples", "pd.yaml"), "--picker"))
+	args := []string{"sim", "--epp-config", epp, "--model", "llama-3.1-8b", "--accelerator", "H100", "-n", "5"}
+	for range 3 { // no flags, the sidecar's, all
+		var out bytes.Buffer
+		o := testOutside(&out)
+		var notes bytes.Buffer
+		o.Stderr = &notes
+		if code := run(args, o); code != 0 {
+			t.Fatalf("exit code %d\n%s%s", code, out.String(), notes.String())
+		}
+		flags := regexp.MustCompile(`--set '([^']+)'`).FindAllStringSubmatch(notes.String(), -1)
+		if len(flags) == 0 {
+			if !strings.Contains(out.String(), "\nprefill  ") || len(args) != 13 {
+				t.Errorf("found no prefill servers with %v:\n%s%s", args, out.String(), notes.String())
+			}
+			return
+		}
+		args = append(args, "--set", flags[0][1])
+	}
+	t.Errorf("the note stays with %v", args)
 }
 
 // In a scenario, the flags replace what it has: the picker, the model wherever it is named, the accelerator of each
