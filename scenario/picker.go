@@ -90,7 +90,7 @@ func (s *checker) hintPrefill(p *Pool, cfg *config.Config, path string) {
 	if p.Sidecar == NoSidecar {
 		sets = fmt.Sprintf("--set '%s.sidecar=routing' ", pool)
 	}
-	s.assume(fmt.Sprintf("%s has a prefill profile, and the pool has no prefill servers, so that every server prefills "+
+	s.assume(fmt.Sprintf("%s has a prefill profile, and the pool has no prefill servers, so that each server prefills "+
 		"what it decodes; %s--set '%s.disaggregation.prefillReplicas=2' adds two", path, sets, pool))
 }
 

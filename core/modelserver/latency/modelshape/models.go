@@ -165,8 +165,8 @@ func nearest(key string) []string {
 	names := Names()
 	slices.SortStableFunc(names, func(a, b string) int {
 		a, b = modelKey(a), modelKey(b)
-		return cmp.Or(strictyaml.Distance(key, a[:min(len(a), len(key))])-
-			strictyaml.Distance(key, b[:min(len(b), len(key))]), strictyaml.Distance(key, a)-strictyaml.Distance(key, b))
+		begins := func(name string) int { return strictyaml.Distance(key, name[:min(len(name), len(key))]) }
+		return cmp.Or(begins(a)-begins(b), strictyaml.Distance(key, a)-strictyaml.Distance(key, b))
 	})
 	return names[:3]
 }
