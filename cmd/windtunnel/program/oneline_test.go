@@ -144,6 +144,11 @@ workload: {requests: 3, rate: 5, model: llama-3.1-8b, prompt: {tokens: 10}}
 			t.Errorf("%s is still there:\n%s", gone, shown)
 		}
 	}
+	for _, set := range []string{`config: "epp.yaml"`, "model: qwen3-8b", "accelerator: H100", trace} {
+		if strings.Count(shown, set) != 1 {
+			t.Errorf("expected %q once:\n%s", set, shown)
+		}
+	}
 	plan := printed(t, "scenario", "show", write(t, "shown.yaml", strings.ReplaceAll(shown, "epp.yaml",
 		filepath.Join(filepath.Dir(file), "epp.yaml"))), "--resolved")
 	if !strings.Contains(plan, "queue-scorer") || strings.Contains(plan, "random-picker") {
