@@ -3,6 +3,7 @@ package scenario
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -72,6 +73,49 @@ func (IncidentKind) Values() []string {
 
 // OfServer reports whether the incident happens to one server, or to its sidecar.
 func (k IncidentKind) OfServer() bool { return plan.IncidentKind(k).OfServer() }
+
+// Takes reports whether incidents of this kind have a field.
+func (k IncidentKind) Takes(field string) bool {
+	switch field {
+	case "server":
+		return k.OfServer()
+	case "rank":
+		return k == LoseRank
+	case "replica":
+		return k == RestartEPP
+	case "factor":
+		return k == SlowDown
+	case "delay":
+		return k == SlowMetrics
+	case "count", "group":
+		return k == AddServer
+	case "grace":
+		return k == DrainServer
+	case "for":
+		return !slices.Contains([]IncidentKind{RestartSidecar, LoseIndex, AddServer, DrainServer}, k)
+	}
+	return true
+}
+
+// String returns the incident as YAML on one line, as in a scenario.
+func (x *Incident) String() string {
+	out := fmt.Sprintf("{at: %s, what: %s", x.At, x.What)
+	add := func(field string, value any, given bool) {
+		if given && x.What.Takes(field) {
+			out += fmt.Sprintf(", %s: %v", field, value)
+		}
+	}
+	add("server", x.Server, true)
+	add("rank", x.Rank, true)
+	add("replica", x.Replica, true)
+	add("factor", x.Factor, x.Factor > 0)
+	add("delay", x.Delay, x.Delay > 0)
+	add("count", x.Count, x.Count > 0)
+	add("group", strconv.Quote(x.Group), x.Group != "")
+	add("grace", x.Grace, x.Grace > 0)
+	add("for", x.For, x.For > 0)
+	return out + "}"
+}
 
 // CheckIncident returns an error if an incident cannot happen in a pool now, whatever its time.
 func (s *Scenario) CheckIncident(p *Pool, x *Incident) error {
@@ -145,15 +189,9 @@ func (s *checker) checkIncidents(p *Pool, path string) {
 		case x.What == LoseRank && x.Rank >= ranks:
 			add(".rank", fmt.Sprintf("found %d", x.Rank), fmt.Sprintf("0 to %d, a rank of the group", ranks-1))
 		}
-		for _, f := range []struct {
-			field string
-			wrong bool
-		}{{"rank", x.What != LoseRank}, {"replica", x.What != RestartEPP}, {"factor", x.What != SlowDown},
-			{"delay", x.What != SlowMetrics}, {"count", x.What != AddServer}, {"group", x.What != AddServer},
-			{"grace", x.What != DrainServer}, {"server", !x.What.OfServer()},
-			{"for", slices.Contains([]IncidentKind{RestartSidecar, LoseIndex, AddServer, DrainServer}, x.What)}} {
-			if s.written(at+"."+f.field) && f.wrong && x.What != "" {
-				add("."+f.field, "given with what: "+string(x.What),
+		for _, field := range []string{"rank", "replica", "factor", "delay", "count", "group", "grace", "server", "for"} {
+			if x.What != "" && s.written(at+"."+field) && !x.What.Takes(field) {
+				add("."+field, "given with what: "+string(x.What),
 					"nothing: only another what uses it")
 			}
 		}

@@ -91,7 +91,7 @@ func (p *Player) Sweep(ctx context.Context, c Sweep) (*Swept, error) {
 	if err != nil {
 		return nil, err
 	}
-	done := p.counter("combinations", len(out.points))
+	done := p.Counter("combinations", len(out.points))
 	err = Each(len(out.points), func(i int) error {
 		defer done()
 		if was := results.had[out.points[i].Key]; was != nil {

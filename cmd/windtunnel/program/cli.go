@@ -36,6 +36,7 @@ type cli struct {
 	Compare compareCmd `cmd:"" group:"decide" help:"Compare scenarios or recordings: what is better, what is worse."`
 
 	Capacity  capacityCmd  `cmd:"" group:"decide" help:"Find the highest rate, or fewest servers, for objectives."`
+	Chaos     chaosCmd     `cmd:"" group:"decide" help:"Play random faults, and check that nothing is lost or left."`
 	Sweep     sweepCmd     `cmd:"" group:"decide" help:"Play a scenario with each combination of values of its fields."`
 	Validate  validateCmd  `cmd:"" group:"decide" help:"Play a scenario live and in virtual time, and compare."`
 	Calibrate calibrateCmd `cmd:"" group:"decide" help:"Measure a real model server's step times for a scenario."`
