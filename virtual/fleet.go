@@ -111,6 +111,8 @@ func (f *replicaSet) happens(e deployment.Effect) {
 		}
 	case deployment.Stopped:
 		f.finishing(e.Pod)
+	case deployment.Ended:
+		sv.control(deployment.End) // the process ends with its KV cache
 	case deployment.Killed:
 		cut = sv.kill()
 	}
