@@ -22,7 +22,12 @@ type Incident struct {
 	// accelerator), restart-epp (a replica of the endpoint picker dies and starts again: its requests break off, and it
 	// loses its state), restart-frontend (the Dynamo frontend beside the picker dies and starts again with an empty
 	// router), add-server (servers join, and serve once they have started; see lifecycle), drain-server (a server
-	// leaves: it finishes its requests, and gets no new ones).
+	// leaves: it finishes its requests, and gets no new ones), kill-server (a server's process is killed), pause-server
+	// and pause-epp (a process stops, and continues), cut-server, cut-epp and cut-clients (connections to a server, from
+	// Envoy to a replica of the picker, or from clients to Envoy break, and new ones are refused during for),
+	// delay-server, delay-epp and delay-clients (each message on those connections takes delay longer), false-metrics (a
+	// server's metrics page is that of an idle server), lose-events (the KV events that a server publishes are lost),
+	// jump-clock (the clock of all parts jumps forward by delay; only in virtual time).
 	What IncidentKind `json:"what"`
 	// The number of the server or of its sidecar, from 0; servers that only prefill come last.
 	Server int `json:"server" min:"0" max:"16384"`
@@ -32,8 +37,8 @@ type Incident struct {
 	Replica int `json:"replica" min:"0" max:"63"`
 	// The factor by which slow-down makes steps longer; 2 is half as fast.
 	Factor float64 `json:"factor" min:"0.01" max:"100"`
-	// How long a page of metrics takes with slow-metrics. A page that takes longer than the picker waits (1s) never
-	// arrives.
+	// How long a page of metrics takes with slow-metrics, and a message with delay-server, delay-epp and delay-clients; a
+	// page that takes longer than the picker waits (1s) never arrives. How far jump-clock jumps.
 	Delay time.Duration `json:"delay" min:"1ms" max:"1h"`
 	// How many servers join with add-server.
 	Count int `json:"count" min:"1" max:"1024"`
@@ -43,14 +48,14 @@ type Incident struct {
 	Grace time.Duration `json:"grace" min:"1ms" max:"24h"`
 	// How long the incident lasts: until the engine is back, with an empty cache (left out: it stays dead), until the
 	// endpoint picker or the frontend is back (left out: it restarts at once), or until the earlier state returns (left
-	// out: never).
+	// out: never). A pause has an end.
 	For time.Duration `json:"for" min:"0s" max:"240h"`
 }
 
 // IncidentKind says what happens in an incident.
 type IncidentKind plan.IncidentKind
 
-// The kinds of incidents.
+// The kinds of incidents that the scenario treats differently.
 const (
 	LoseRank        = IncidentKind(plan.LoseRank)
 	Crash           = IncidentKind(plan.Crash)
@@ -63,12 +68,17 @@ const (
 	LoseTransfers   = IncidentKind(plan.LoseTransfers)
 	AddServer       = IncidentKind(plan.AddServer)
 	DrainServer     = IncidentKind(plan.DrainServer)
+	CutEPP          = IncidentKind(plan.CutEPP)
+	LoseEvents      = IncidentKind(plan.LoseEvents)
+	JumpClock       = IncidentKind(plan.JumpClock)
 )
 
-func (IncidentKind) Values() []string {
-	return []string{string(LoseRank), string(Crash), string(RestartSidecar), string(LoseIndex), string(RestartEPP),
-		string(RestartFrontend), string(SlowDown), string(SlowMetrics), string(LoseTransfers), string(AddServer),
-		string(DrainServer)}
+// Values returns all kinds, for the schema and for errors.
+func (IncidentKind) Values() (out []string) {
+	for _, k := range plan.IncidentKinds {
+		out = append(out, string(k))
+	}
+	return out
 }
 
 // OfServer reports whether the incident happens to one server, or to its sidecar.
@@ -82,17 +92,18 @@ func (k IncidentKind) Takes(field string) bool {
 	case "rank":
 		return k == LoseRank
 	case "replica":
-		return k == RestartEPP
+		return plan.IncidentKind(k).OfReplica()
 	case "factor":
 		return k == SlowDown
 	case "delay":
-		return k == SlowMetrics
+		return k == SlowMetrics || k == JumpClock || strings.HasPrefix(string(k), "delay-")
 	case "count", "group":
 		return k == AddServer
 	case "grace":
 		return k == DrainServer
 	case "for":
-		return !slices.Contains([]IncidentKind{RestartSidecar, LoseIndex, AddServer, DrainServer}, k)
+		return !slices.Contains([]IncidentKind{RestartSidecar, LoseIndex, AddServer, DrainServer, JumpClock,
+			IncidentKind(plan.CutClients)}, k)
 	}
 	return true
 }
@@ -147,8 +158,8 @@ func (s *checker) checkIncidents(p *Pool, path string) {
 				"simulated model servers (replicas): incidents do not happen to external ones")
 		case x.What == "":
 			add(".what", "missing", "one of "+strings.Join(x.What.Values(), ", "))
-		case x.What == LoseIndex && !p.ModelServer.KVEvents.Published():
-			add(".what", "lose-index where the model servers publish no KV events",
+		case (x.What == LoseIndex || x.What == LoseEvents) && !p.ModelServer.KVEvents.Published():
+			add(".what", string(x.What)+" where the model servers publish no KV events",
 				"modelServer.kvEvents with a format beside it")
 		case x.What == RestartFrontend && !p.Dynamo.Given():
 			add(".what", "restart-frontend where there is no frontend",
@@ -158,9 +169,9 @@ func (s *checker) checkIncidents(p *Pool, path string) {
 		case x.What == RestartSidecar && x.Server >= p.Decoders():
 			add(".server", fmt.Sprintf("found %d", x.Server),
 				fmt.Sprintf("0 to %d, a decode server of the pool", p.Decoders()-1))
-		case x.What == RestartEPP && !p.Picked():
-			add(".what", "restart-epp with epp.replicas 0", "another what: there is no picker")
-		case x.What == RestartEPP && x.Replica >= p.EPP.Replicas:
+		case x.What.Takes("replica") && !p.Picked():
+			add(".what", string(x.What)+" with epp.replicas 0", "another what: there is no picker")
+		case x.What.Takes("replica") && x.Replica >= p.EPP.Replicas:
 			add(".replica", fmt.Sprintf("found %d", x.Replica),
 				fmt.Sprintf("0 to %d, a replica of the pool's endpoint picker", p.EPP.Replicas-1))
 		case x.What.OfServer() && x.Server >= p.Servers():
@@ -179,8 +190,10 @@ func (s *checker) checkIncidents(p *Pool, path string) {
 		case x.What == SlowDown && p.ModelServer.Batching == Independent:
 			add(".what", "slow-down with batching independent, whose servers take no steps",
 				"batching: continuous, or another what")
-		case x.What == SlowMetrics && x.Delay == 0:
-			add(".delay", "missing", "how long a page of metrics takes, such as delay: 5s")
+		case x.What.Takes("delay") && x.Delay == 0:
+			add(".delay", "missing", "a duration, such as delay: 5s")
+		case plan.IncidentKind(x.What).Lasts() && x.For == 0:
+			add(".for", "missing", "how long the process stops, such as for: 5s")
 		case x.What == LoseTransfers && p.Sidecar == NoSidecar:
 			add(".what", "lose-transfers where no KV cache travels", "sidecar: routing and disaggregation beside it")
 		case x.What == LoseRank && ranks == 1:

@@ -41,7 +41,7 @@ func (r *request) attach(k *picking, number uint64) {
 // takes it.
 func (r *request) ask() bool {
 	k := r.pool.picker()
-	if k != nil && !k.down {
+	if k != nil && !k.down && !k.cut {
 		r.assign(k)
 		k.has[r] = struct{}{}
 		return true
@@ -73,27 +73,8 @@ func (r *request) serveWithout() {
 
 // kill ends a picker like a crash.
 func (k *picking) kill() {
-	streams := slices.SortedFunc(maps.Keys(k.has), func(a, b *request) int { return cmp.Compare(a.Index, b.Index) })
-	for _, r := range streams {
-		r.closed = true // its effects no longer arrive
-	}
-	for _, r := range streams {
-		if r.stream.Result() != stream.Running {
-			continue
-		}
-		answered := r.status != 0
-		r.toStream(stream.Message{Kind: stream.PeerGone, Reason: stream.Killed})
-		r.drop(&r.w.hops.server, "the client left") // a server sees a closed connection
-		if !answered {
-			r.refused(proxy.NoPicker())
-			continue
-		}
-		f := r.facts()
-		k.w.queue.Push(k.w.now.Add(k.w.closing), machine.ClassTimer, event{then, func() {
-			r.toClient(call(func() { r.finish(f.Broke("the answer was cut short")) }))
-		}})
-	}
-	clear(k.has)
+	k.paused, k.held = false, nil
+	k.breakOff(stream.Killed)
 	k.down = true
 	k.end()
 	if k.service != nil {
@@ -105,6 +86,31 @@ func (k *picking) kill() {
 		}
 	}
 	k.check()
+}
+
+// breakOff breaks Envoy's streams with a picker, which gets the reason.
+func (k *picking) breakOff(reason string) {
+	streams := slices.SortedFunc(maps.Keys(k.has), func(a, b *request) int { return cmp.Compare(a.Index, b.Index) })
+	for _, r := range streams {
+		r.closed = true // its effects no longer arrive
+	}
+	for _, r := range streams {
+		if r.stream.Result() != stream.Running {
+			continue
+		}
+		answered := r.status != 0
+		r.toStream(stream.Message{Kind: stream.PeerGone, Reason: reason})
+		r.drop(&r.w.hops.server, "the client left") // a server sees a closed connection
+		if !answered {
+			r.refused(proxy.NoPicker())
+			continue
+		}
+		f := r.facts()
+		k.w.queue.Push(k.w.now.Add(k.w.closing), machine.ClassTimer, event{then, func() {
+			r.toClient(call(func() { r.finish(f.Broke("the answer was cut short")) }))
+		}})
+	}
+	clear(k.has)
 }
 
 // revive restarts a picker that died.
@@ -120,6 +126,6 @@ func (k *picking) check() {
 	x := k.pool
 	if proxy.Checks(len(x.pickers), x.modes.failOpen) {
 		k.w.queue.Push(proxy.NextCheck(k.w.now), machine.ClassTimer,
-			event{then, func() { x.turns.Checked(k.replica, k.down) }})
+			event{then, func() { x.turns.Checked(k.replica, k.down || k.cut) }})
 	}
 }

@@ -34,6 +34,9 @@ type pool struct {
 	modes       modes
 	verbose     bool                                   // sidecars or conversations read the text of answers
 	direct      bool                                   // requests may be direct
+	breaks      bool                                   // incidents break connections to servers
+	open        map[*request]struct{}                  // the clients' requests, if incidents break their connections
+	late        machine.Time                           // further time of each message from or to a client
 	hops        *hops                                  // the world's, or hops without the picker
 	courses     *bounded.Store[course, *disagg.Course] // nil until the first one
 	pickers     []*picking
@@ -81,6 +84,12 @@ func (w *world) newPool(all *plan.Plan, p *plan.Pool) error {
 	x.cluster = newCluster(x)
 	// An incident is the last event at its time: a request that arrives at the same time reaches the server before.
 	for i := range p.Incidents {
+		switch p.Incidents[i].Kind {
+		case plan.KillServer, plan.CutServer:
+			x.breaks = true
+		case plan.CutClients:
+			x.open = map[*request]struct{}{}
+		}
 		w.queue.Push(machine.FromDuration(p.Incidents[i].At), machine.ClassTimer,
 			event{then, (&incident{&p.Incidents[i], x}).happen})
 	}

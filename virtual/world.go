@@ -22,6 +22,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/core/wire/header"
 	"github.com/windtunnel/windtunnel/core/wire/openai"
@@ -74,6 +75,7 @@ type world struct {
 	timeout    machine.Time
 	chunked    bool         // clients send bodies without content-length
 	several    bool         // there are several pools
+	troubled   bool         // some pool has incidents
 	closing    machine.Time // from the cut of an answer until the client notices
 	limit      int          // of conversations in flight
 	sent, done int          // numbers of requests that were sent, and that have ended
@@ -293,6 +295,7 @@ func newWorld(s *scenario.Scenario, rec record.Recorder, o Options) (*world, err
 		load:    p.Load.Requests,
 		timeout: machine.FromDuration(p.Load.Timeout),
 		limit:   p.Load.Concurrency, chunked: p.Load.Chunked, several: len(p.Pools) > 1}
+	w.troubled = slices.ContainsFunc(p.Pools, func(x *plan.Pool) bool { return len(x.Incidents) > 0 })
 	w.loop = workload.NewLoop(w.load, w.limit)
 	r, logs := rec.(recording)
 	if logs = logs && r.Inputs() != nil; logs {
