@@ -2,9 +2,12 @@ package virtual
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/epp/metric"
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/gateway/proxy"
@@ -119,6 +122,27 @@ func (k *picking) revive() error {
 	err := k.start()
 	k.check()
 	return err
+}
+
+// gauges are the picker's metrics that are 0 without requests.
+var gauges = []string{metric.QueueSize.Name, metric.Running.Name, metric.InflightRequests.Name,
+	metric.InflightTokens.Name}
+
+// leftover describes what a picker still has although all requests have ended; "" is nothing.
+func (k *picking) leftover() (left string) {
+	if k.down {
+		return ""
+	}
+	if n := len(k.has) + len(k.held); n > 0 {
+		return fmt.Sprintf("%d streams and messages", n)
+	}
+	k.m.Metrics(k.w.now, k.pool.Name, func(name string) bool { return slices.Contains(gauges, name) },
+		func(m epp.Metric) {
+			if m.Value != 0 && left == "" {
+				left = fmt.Sprintf("%s%v %g", m.Name, m.Labels, m.Value)
+			}
+		})
+	return left
 }
 
 // check updates Envoy's view of the picker at its next health check.

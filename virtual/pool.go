@@ -190,7 +190,18 @@ func (x *pool) settled() error {
 	if n := x.inFlowControl(); n > 0 {
 		return fault("flow control still has %d requests", n)
 	}
+	for _, k := range x.pickers {
+		if left := k.leftover(); left != "" {
+			return fault("%s still has %s", k.Name, left)
+		}
+	}
+	if len(x.open) > 0 {
+		return fault("%s still knows %d requests that have ended", x.Name, len(x.open))
+	}
 	for _, sv := range x.servers {
+		if n := len(sv.held) + len(sv.kv.pending.events) + len(sv.kv.sent); n > 0 {
+			return fault("%s still has %d messages that have not arrived", sv.Name, n)
+		}
 		st := sv.engine.Stats()
 		if n := sv.core.Busy() + st.Running + st.Waiting + len(sv.calls); n > 0 || sv.engine.KVBlocksUsed() > 0 {
 			return fault("%s still has %d requests and %d KV blocks, %d handles held", sv.Name, n,

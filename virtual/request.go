@@ -88,6 +88,7 @@ func (r *request) toStream(m stream.Message) {
 		if r.closed = true; r.attended { // the decision is not needed, but takes its time
 			r.picker.attended(r.stream.Request())
 		}
+		delete(r.picker.has, r) // a client may leave before its request reaches Envoy
 	}
 	r.w.msg = m // read before the next message is sent
 	r.slot.input(&r.w.msg)

@@ -40,7 +40,7 @@ func TestSeedsOverExamples(t *testing.T) {
 		}
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			b := base(t, file)
-			r, err := b.Run(context.Background(), 1, (n-i+len(list)-1)/len(list), nil)
+			r, err := b.Run(context.Background(), uint64(1+i*n), (n-i+len(list)-1)/len(list), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
