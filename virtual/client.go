@@ -41,8 +41,8 @@ func (r *request) record(step record.Step, details ...record.Detail) {
 // send sends the request: headers and body reach the EPP together.
 func (r *request) send() {
 	r.w.sent++
-	if r.pool.open != nil {
-		r.pool.open[r] = struct{}{}
+	if r.w.open != nil {
+		r.w.open[r] = struct{}{}
 	}
 	r.stream = &r.memory.stream
 	switch {
@@ -123,7 +123,7 @@ func (r *request) finish(o record.Outcome, details []record.Detail) {
 	if r.over = true; r.ref != nil {
 		r.ref.r = nil
 	}
-	delete(r.pool.open, r)
+	delete(r.w.open, r)
 	response.Finish(r.record, o, details)
 	if r.pool.Picker.Dies && r.picker != nil {
 		delete(r.picker.has, r)

@@ -164,7 +164,7 @@ func (x *pool) JumpClock(by time.Duration) error {
 
 func (x *pool) ServerConnections(server int) plan.Connections  { return x.servers[server] }
 func (x *pool) PickerConnections(replica int) plan.Connections { return x.pickers[replica] }
-func (x *pool) ClientConnections() plan.Connections            { return (*clientConnections)(x) }
+func (x *pool) ClientConnections() plan.Connections            { return clientConnections{x.w} }
 
 func (s *server) Cut(stay bool) error {
 	s.breakOff("the connection broke", true)
@@ -179,7 +179,10 @@ func (s *server) Mend() error {
 	return nil
 }
 
-func (s *server) Delay(by time.Duration) { s.late = machine.FromDuration(by) }
+func (s *server) Delay(by time.Duration) error {
+	s.late = machine.FromDuration(by)
+	return nil
+}
 
 func (k *picking) Cut(stay bool) error {
 	k.breakOff("")
@@ -194,13 +197,17 @@ func (k *picking) Mend() error {
 	return nil
 }
 
-func (k *picking) Delay(by time.Duration) { k.late = machine.FromDuration(by) }
+func (k *picking) Delay(by time.Duration) error {
+	k.late = machine.FromDuration(by)
+	return nil
+}
 
-// clientConnections are the pool's, with their connections to Envoy: a plan.Connections.
-type clientConnections pool
+// clientConnections are those of all clients to Envoy: a plan.Connections.
+type clientConnections struct{ w *world }
 
-func (x *clientConnections) Cut(bool) error {
-	for _, r := range slices.SortedFunc(maps.Keys(x.open), func(a, b *request) int { return cmp.Compare(a.Index, b.Index) }) {
+func (x clientConnections) Cut(bool) error {
+	open := slices.SortedFunc(maps.Keys(x.w.open), func(a, b *request) int { return cmp.Compare(a.Index, b.Index) })
+	for _, r := range open {
 		f := r.facts()
 		r.finish(f.Broke("the connection to Envoy broke"))
 		r.left()
@@ -208,6 +215,9 @@ func (x *clientConnections) Cut(bool) error {
 	return nil
 }
 
-func (x *clientConnections) Mend() error { return nil }
+func (x clientConnections) Mend() error { return nil }
 
-func (x *clientConnections) Delay(by time.Duration) { x.late = machine.FromDuration(by) }
+func (x clientConnections) Delay(by time.Duration) error {
+	x.w.late = machine.FromDuration(by)
+	return nil
+}

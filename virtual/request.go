@@ -171,7 +171,7 @@ func (r *request) late(on *way, m *message) (by machine.Time) {
 		by = r.picker.late
 	}
 	if on == &r.ways.up || on == &r.ways.down {
-		return by.Add(r.pool.late)
+		return by.Add(r.w.late)
 	}
 	to := r.server
 	if to == nil && r.exchange == nil { // only headers name the server, and messages stay in order

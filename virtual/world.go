@@ -73,13 +73,15 @@ type world struct {
 	front      *front    // the Gateway of manifests; nil without manifests
 	routes     bbr.Table // the pools of models
 	timeout    machine.Time
-	chunked    bool         // clients send bodies without content-length
-	several    bool         // there are several pools
-	troubled   bool         // some pool has incidents
-	closing    machine.Time // from the cut of an answer until the client notices
-	limit      int          // of conversations in flight
-	sent, done int          // numbers of requests that were sent, and that have ended
-	over       machine.Time // of the last end of a request
+	chunked    bool                  // clients send bodies without content-length
+	several    bool                  // there are several pools
+	troubled   bool                  // some pool has incidents
+	late       machine.Time          // further time of each message from or to a client
+	open       map[*request]struct{} // requests of clients, if incidents break their connections
+	closing    machine.Time          // from the cut of an answer until the client notices
+	limit      int                   // of conversations in flight
+	sent, done int                   // numbers of requests that were sent, and that have ended
+	over       machine.Time          // of the last end of a request
 	limits     limits
 	servers    uint32       // number of servers of all pools so far
 	ending     []*request   // requests that have ended in this event
@@ -221,6 +223,9 @@ func (w *world) settled() error {
 	}
 	if w.done != w.sent {
 		return fault("%d requests were sent and %d ended", w.sent, w.done)
+	}
+	if len(w.open) > 0 {
+		return fault("%d requests that have ended still have a connection", len(w.open))
 	}
 	for _, p := range w.pools {
 		if err := p.settled(); err != nil {

@@ -69,6 +69,12 @@ func (k IncidentKind) OfServer() bool {
 	return !k.OfReplica()
 }
 
+// BreaksServers, BreaksPickers and BreaksClients report whether it breaks or delays connections to servers, to pickers,
+// or of clients.
+func (k IncidentKind) BreaksServers() bool { return k == CutServer || k == DelayServer }
+func (k IncidentKind) BreaksPickers() bool { return k == CutEPP || k == DelayEPP }
+func (k IncidentKind) BreaksClients() bool { return k == CutClients || k == DelayClients }
+
 // OfReplica reports whether it happens to one replica of the endpoint picker.
 func (k IncidentKind) OfReplica() bool {
 	return k == RestartEPP || k == PauseEPP || k == CutEPP || k == DelayEPP
@@ -124,20 +130,18 @@ type Connections interface {
 	Cut(stay bool) error
 	Mend() error
 	// Delay makes each message take so much longer; 0 is as before.
-	Delay(by time.Duration)
+	Delay(by time.Duration) error
 }
 
-// connections returns those that the incident is about; nil for other kinds.
+// connections returns those that the incident is about.
 func (x *Incident) connections(v Victim) Connections {
-	switch x.Kind {
-	case CutServer, DelayServer:
+	switch {
+	case x.Kind.BreaksServers():
 		return v.ServerConnections(x.Server)
-	case CutEPP, DelayEPP:
+	case x.Kind.BreaksPickers():
 		return v.PickerConnections(x.Replica)
-	case CutClients, DelayClients:
-		return v.ClientConnections()
 	}
-	return nil
+	return v.ClientConnections()
 }
 
 // toggle begins or ends an incident that is under way or not.
@@ -164,7 +168,7 @@ func (x *Incident) Begin(p *Pool, v Victim) error {
 	case CutServer, CutEPP, CutClients:
 		return x.connections(v).Cut(x.For > 0)
 	case DelayServer, DelayEPP, DelayClients:
-		x.connections(v).Delay(x.Delay)
+		return x.connections(v).Delay(x.Delay)
 	case KillServer:
 		return v.KillServer(x.Server)
 	case JumpClock:
@@ -204,7 +208,7 @@ func (x *Incident) End(v Victim) error {
 	case CutServer, CutEPP, CutClients:
 		return x.connections(v).Mend()
 	case DelayServer, DelayEPP, DelayClients:
-		x.connections(v).Delay(0)
+		return x.connections(v).Delay(0)
 	case KillServer:
 		return v.StartServer(x.Server)
 	case SlowMetrics:
