@@ -74,6 +74,8 @@ var Layers = []Layer{
 	{"internal/search", []string{"core", "virtual", "scenario", "report", "internal/exit", "internal/files",
 		"internal/gc", "internal/silicon", "internal/version"}, false,
 		"commands that decide play scenarios many times: this package is those commands without a command line"},
+	{"internal/chaos/wall", []string{"core", "live", "internal/chaos", "internal/pause"}, false,
+		"plays chaos in wall time: the only package that knows chaos and the stack"},
 	{"internal/chaos", []string{"core", "virtual", "scenario", "internal/exit", "internal/search"}, false,
 		"plays scenarios with random faults, as the commands that decide play them without"},
 	{"internal/silicon", []string{"core"}, false,

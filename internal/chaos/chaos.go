@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -223,8 +224,23 @@ func (b *Base) Drawn(ctx context.Context, seed uint64) ([]Fault, Outcome, error)
 			return faults, o, nil
 		}
 	}
-	return nil, Outcome{}, errors.New("chaos: every list of faults that was drawn is refused; this is a fault of " +
-		"windtunnel")
+	return nil, Outcome{}, errDraws
+}
+
+var errDraws = errors.New("chaos: every list of faults that was drawn is refused; this is a fault of windtunnel")
+
+// DrawLive returns the faults of a seed that can happen in wall time, and the scenario with them.
+func (b *Base) DrawLive(seed uint64) ([]Fault, search.Variant, error) {
+	for try := range uint64(mostDraws) {
+		faults := slices.DeleteFunc(b.draw(machine.NewDraw(seed, "chaos", "faults", try)), func(f Fault) bool {
+			return f.Incident != nil && f.Incident.What == scenario.JumpClock
+		})
+		v := b.With(faults)
+		if _, err := v.Scenario(0); err == nil {
+			return faults, v, nil
+		}
+	}
+	return nil, search.Variant{}, errDraws
 }
 
 // mostDraws bounds how often faults are drawn again because they cannot occur together.

@@ -83,17 +83,39 @@ func (b *Base) Run(ctx context.Context, first uint64, seeds int, progress func(w
 		if err != nil || ctx.Err() != nil {
 			return cmp.Or(err, ctx.Err())
 		}
-		*x = result{played: true, faults: faults, broken: o.Broken}
-		x.requests, x.completed = o.watch.counts()
-		for j := range faults {
-			if f := &faults[j]; f.Incident != nil {
-				if after, ok, sent := o.watch.recovered(f); sent {
-					x.recovered = append(x.recovered, recovered{f.Kind(), after.Seconds(), ok})
-				}
-			}
-		}
+		*x = resultOf(faults, o.watch, o.Broken)
 		return nil
 	})
+	r := b.report(first, results)
+	b.shrink(ctx, r, &p)
+	if ctx.Err() != nil {
+		return r, exit.Told(exit.Interrupted, ctx.Err())
+	}
+	return r, err
+}
+
+// Single returns the report of one seed that was played in another way. Nothing is shrunk.
+func (b *Base) Single(seed uint64, faults []Fault, w *Watch, broken string) *Report {
+	r := b.report(seed, []result{resultOf(faults, w, broken)})
+	b.settings(r)
+	return r
+}
+
+func resultOf(faults []Fault, w *Watch, broken string) result {
+	x := result{played: true, faults: faults, broken: broken}
+	x.requests, x.completed = w.counts()
+	for j := range faults {
+		if f := &faults[j]; f.Incident != nil {
+			if after, ok, sent := w.recovered(f); sent {
+				x.recovered = append(x.recovered, recovered{f.Kind(), after.Seconds(), ok})
+			}
+		}
+	}
+	return x
+}
+
+// report adds up the results of seeds.
+func (b *Base) report(first uint64, results []result) *Report {
 	r := &Report{Scenario: b.variant.Name, First: first, Failures: []Failure{}, Recovery: []Recovery{}}
 	times := map[string][]float64{}
 	never := map[string]int{}
@@ -117,11 +139,7 @@ func (b *Base) Run(ctx context.Context, first uint64, seeds int, progress func(w
 		}
 	}
 	r.recoveries(times, never)
-	b.shrink(ctx, r, &p)
-	if ctx.Err() != nil {
-		return r, exit.Told(exit.Interrupted, ctx.Err())
-	}
-	return r, err
+	return r
 }
 
 func (r *Report) recoveries(times map[string][]float64, never map[string]int) {
@@ -154,6 +172,11 @@ func (b *Base) shrink(ctx context.Context, r *Report, p *search.Player) {
 		}
 		return nil
 	})
+	b.settings(r)
+}
+
+// settings writes down the faults of failures.
+func (b *Base) settings(r *Report) {
 	for i := range r.Failures {
 		f := &r.Failures[i]
 		for _, s := range b.With(f.Faults).Settings[len(b.variant.Settings):] {
@@ -187,8 +210,8 @@ func (r *Report) Write(to io.Writer) error {
 			break
 		}
 		fmt.Fprintf(&b, "seed %d      %s\n", f.Seed, f.Broken)
-		if f.Shrunk {
-			fmt.Fprintf(&b, "            %d of %d faults are enough:\n", len(f.Faults), f.Drawn)
+		if f.Shrunk || len(r.Failures) == 1 {
+			fmt.Fprintf(&b, "            with %d of %d faults:\n", len(f.Faults), f.Drawn)
 			for _, s := range f.Settings {
 				fmt.Fprintf(&b, "            --set '%s'\n", s)
 			}

@@ -75,6 +75,9 @@ func (s *Pool) start(ctx context.Context) error {
 // Name identifies the pool in the scenario.
 func (s *Pool) Name() string { return s.pool.Name }
 
+// Transfers reports whether servers keep KV caches for each other.
+func (s *Pool) Transfers() bool { return s.pool.Sidecars != nil }
+
 // place gives the pods their addresses: addresses of their own if their ports matter and the scenario has none.
 func (s *Pool) place(context.Context) error {
 	s.addresses = new(cluster.Addresses)

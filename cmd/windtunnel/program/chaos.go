@@ -2,6 +2,7 @@ package program
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,16 +11,20 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/internal/chaos"
+	"github.com/windtunnel/windtunnel/internal/chaos/wall"
 	"github.com/windtunnel/windtunnel/internal/exit"
 )
 
 type chaosCmd struct {
 	loadFlags
 	setFlag
-	For    time.Duration `placeholder:"10m" help:"How long the load of a run takes, about. Left out: the scenario's own, at most 100 requests."`
-	Seeds  int           `placeholder:"N" help:"How many lists of faults to play, 1000 if left out. With --seed, those from S on, 1 if left out."`
-	Save   string        `placeholder:"DIR" help:"Write the scenario of each failure, with its faults, to DIR/SEED.yaml."`
-	Output string        `short:"o" enum:"text,json" default:"text" help:"A table, or one JSON object."`
+	For   time.Duration `placeholder:"10m" help:"How long the load of a run takes, about. Left out: the scenario's own, at most 100 requests."`
+	Seeds int           `placeholder:"N" help:"How many lists of faults to play, 1000 if left out. With --seed, those from S on, 1 if left out."`
+	Save  string        `placeholder:"DIR" help:"Write the scenario of each failure, with its faults, to DIR/SEED.yaml."`
+	Live  bool          `help:"Play one seed against the real stack, with a real Envoy, in wall time."`
+	envoyFlag
+	verboseFlag
+	Output string `short:"o" enum:"text,json" default:"text" help:"A table, or one JSON object."`
 }
 
 func (c *chaosCmd) Help() string {
@@ -27,13 +32,15 @@ func (c *chaosCmd) Help() string {
 requests. A seed draws the faults of a run. At the end of each run everything must add up: one outcome per
 request, as many requests and tokens at every part, no block held, nothing left. A seed that breaks this
 shrinks to few faults, printed for --set of windtunnel sim. --seed S plays the faults of S again; the
-scenario's own seed stays. docs/chaos.md has the faults and what is checked.
+scenario's own seed stays. --live plays one seed with a real Envoy, and also counts goroutines, files,
+memory and series of metrics. docs/chaos.md has the faults and what is checked.
 
 Examples:
   windtunnel chaos mine.yaml                            # 1000 seeds
   windtunnel chaos mine.yaml --seeds 10000 --save found # and the scenarios of those that fail
   windtunnel chaos mine.yaml --seed 17                  # seed 17 again
   windtunnel chaos mine.yaml --for 10m --seeds 100      # ten minutes of load each
+  windtunnel chaos mine.yaml --live --for 10m --seed 3  # seed 3 against the real stack
   windtunnel chaos mine.yaml --output json              # for programs`
 }
 
@@ -48,6 +55,8 @@ func (c *chaosCmd) seeds() (first uint64, n int, err error) {
 	case n < 1 || n > chaos.MaxSeeds:
 		return 0, 0, exit.Errorf(exit.Usage, "--seeds: found %d; expected a whole number, from 1 to %d", n,
 			chaos.MaxSeeds)
+	case c.Live && c.Seeds > 1:
+		return 0, 0, exit.Errorf(exit.Usage, "--live: found --seeds %d; expected one seed, which --seed names", c.Seeds)
 	case c.For < 0 || c.For > chaos.MaxFor:
 		return 0, 0, exit.Errorf(exit.Usage, "--for: found %s; expected a duration up to %s, such as 10m", c.For,
 			chaos.MaxFor)
@@ -77,6 +86,9 @@ func (c *chaosCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
+	if c.Live {
+		return c.live(ctx, o, base, first)
+	}
 	p := player(o)
 	end := watch(o, p)
 	r, err := base.Run(ctx, first, n, p.Progress)
@@ -89,6 +101,35 @@ func (c *chaosCmd) Run(o *outside) error {
 	} else {
 		err = errors.Join(r.Write(o.Stdout), err)
 	}
+	return c.verdict(base, r, err)
+}
+
+// live plays one seed against the real stack.
+func (c *chaosCmd) live(ctx context.Context, o *outside, base *chaos.Base, seed uint64) error {
+	r, leaks, err := wall.Play(ctx, wall.Options{Base: base, Seed: seed, EnvoyPath: c.EnvoyPath, Log: c.log(o),
+		Start: startError})
+	switch {
+	case ctx.Err() != nil:
+		err = exit.Told(exit.Interrupted, ctx.Err())
+	case err != nil:
+		err = exit.ByCause(exit.Broken, err)
+	}
+	if r == nil {
+		return err
+	}
+	if c.Output == "json" {
+		err = errors.Join(json.NewEncoder(o.Stdout).Encode(struct {
+			*chaos.Report
+			Leaks *wall.Leaks `json:"leaks"`
+		}{r, leaks}), err)
+	} else {
+		err = errors.Join(r.Write(o.Stdout), leaks.Write(o.Stdout), err)
+	}
+	return c.verdict(base, r, err)
+}
+
+// verdict writes the failures' scenarios, and returns the command's error.
+func (c *chaosCmd) verdict(base *chaos.Base, r *chaos.Report, err error) error {
 	for i := range r.Failures {
 		if c.Save != "" {
 			err = errors.Join(err, c.save(base, &r.Failures[i]))
