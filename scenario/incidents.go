@@ -128,6 +128,23 @@ func (x *Incident) String() string {
 	return out + "}"
 }
 
+// CheckLive returns the mistakes of a scenario that is played in wall time.
+func (s *Scenario) CheckLive() error {
+	var out Problems
+	for i := range s.Pools {
+		for j := range s.Pools[i].Incidents {
+			if s.Pools[i].Incidents[j].What == JumpClock {
+				out = append(out, s.problem(fmt.Sprintf("pools[%d].incidents[%d].what", i, j), found(string(JumpClock)),
+					"another incident, or windtunnel sim: clocks jump in virtual time alone"))
+			}
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
 // CheckIncident returns an error if an incident cannot happen in a pool now, whatever its time.
 func (s *Scenario) CheckIncident(p *Pool, x *Incident) error {
 	if x.Server < 0 || x.Server >= max(1, p.Servers()) || x.Replica < 0 || x.Rank < 0 ||

@@ -22,6 +22,11 @@ func (b *Base) Shrink(ctx context.Context, faults []Fault, broken string) []Faul
 		o := b.Play(ctx, list)
 		return ctx.Err() == nil && class(o.Broken) == class(broken)
 	}
+	return shrink(faults, fails)
+}
+
+// shrink shrinks faults as long as fewer, or shorter ones, fail.
+func shrink(faults []Fault, fails func([]Fault) bool) []Fault {
 	for parts := 2; len(faults) > 1; {
 		size := (len(faults) + parts - 1) / parts
 		shorter := false

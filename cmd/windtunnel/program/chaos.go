@@ -1,7 +1,6 @@
 package program
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,7 +18,7 @@ type chaosCmd struct {
 	loadFlags
 	setFlag
 	For   time.Duration `placeholder:"10m" help:"How long the load of a run takes, about. Left out: the scenario's own, at most 100 requests."`
-	Seeds int           `placeholder:"N" help:"How many lists of faults to play, 1000 if left out. With --seed, those from S on, 1 if left out."`
+	Seeds *int          `placeholder:"N" help:"How many lists of faults to play, 1000 if left out. With --seed, those from S on, 1 if left out."`
 	Save  string        `placeholder:"DIR" help:"Write the scenario of each failure, with its faults, to DIR/SEED.yaml."`
 	Live  bool          `help:"Play one seed against the real stack, with a real Envoy, in wall time."`
 	envoyFlag
@@ -50,13 +49,15 @@ func (c *chaosCmd) seeds() (first uint64, n int, err error) {
 	if c.Seed != nil {
 		first, n = *c.Seed, 1
 	}
-	n = cmp.Or(c.Seeds, n)
+	if c.Seeds != nil {
+		n = *c.Seeds
+	}
 	switch {
 	case n < 1 || n > chaos.MaxSeeds:
 		return 0, 0, exit.Errorf(exit.Usage, "--seeds: found %d; expected a whole number, from 1 to %d", n,
 			chaos.MaxSeeds)
-	case c.Live && c.Seeds > 1:
-		return 0, 0, exit.Errorf(exit.Usage, "--live: found --seeds %d; expected one seed, which --seed names", c.Seeds)
+	case c.Live && c.Seeds != nil:
+		return 0, 0, exit.Errorf(exit.Usage, "--live: found --seeds %d; expected one seed, which --seed names", n)
 	case c.For < 0 || c.For > chaos.MaxFor:
 		return 0, 0, exit.Errorf(exit.Usage, "--for: found %s; expected a duration up to %s, such as 10m", c.For,
 			chaos.MaxFor)
