@@ -24,23 +24,6 @@ type ServerFault struct {
 	Servers []int `json:"servers" max:"16384"`
 }
 
-// String returns the fault as YAML on one line, as in a scenario.
-func (f *ServerFault) String() string {
-	out := "{fault: " + strconv.Quote(f.Fault)
-	if f.Rate > 0 {
-		out += fmt.Sprintf(", rate: %g", float64(f.Rate))
-	}
-	for _, list := range []struct {
-		field string
-		of    []int
-	}{{"requests", f.Requests}, {"servers", f.Servers}} {
-		if len(list.of) > 0 {
-			out += fmt.Sprintf(", %s: %s", list.field, strings.ReplaceAll(fmt.Sprint(list.of), " ", ", "))
-		}
-	}
-	return out + "}"
-}
-
 // Share is a part of a whole, above 0 and up to 1.
 type Share float64
 

@@ -3,7 +3,6 @@ package scenario
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,10 +22,10 @@ type Incident struct {
 	// loses its state), restart-frontend (the Dynamo frontend beside the picker dies and starts again with an empty
 	// router), add-server (servers join, and serve once they have started; see lifecycle), drain-server (a server
 	// leaves: it finishes its requests, and gets no new ones), kill-server (a server's process is killed), pause-server
-	// and pause-epp (a process stops, and continues), cut-server, cut-epp and cut-clients (connections to a server, from
-	// Envoy to a replica of the picker, or from clients to Envoy break, and new ones are refused during for),
-	// delay-server, delay-epp and delay-clients (each message on those connections takes delay longer), false-metrics (a
-	// server's metrics page is that of an idle server), lose-events (the KV events that a server publishes are lost),
+	// and pause-epp (a process stops, and continues), cut-server, cut-epp and cut-clients (connections to a server,
+	// from Envoy to a replica of the picker, or from clients to Envoy break, and new ones are refused during for),
+	// delay-server, delay-epp and delay-clients (each message on those connections takes delay longer), false-metrics
+	// (a server's metrics page shows an idle server), lose-events (the KV events that a server publishes are lost),
 	// jump-clock (the clock of all parts jumps forward by delay; only in virtual time).
 	What IncidentKind `json:"what"`
 	// The number of the server or of its sidecar, from 0; servers that only prefill come last.
@@ -37,8 +36,9 @@ type Incident struct {
 	Replica int `json:"replica" min:"0" max:"63"`
 	// The factor by which slow-down makes steps longer; 2 is half as fast.
 	Factor float64 `json:"factor" min:"0.01" max:"100"`
-	// How long a page of metrics takes with slow-metrics, and a message with delay-server, delay-epp and delay-clients; a
-	// page that takes longer than the picker waits (1s) never arrives. How far jump-clock jumps.
+	// How long a page of metrics takes with slow-metrics, and how much longer a message takes with delay-server,
+	// delay-epp and delay-clients; a page that takes longer than the picker waits (1s) never arrives. How far
+	// jump-clock jumps.
 	Delay time.Duration `json:"delay" min:"1ms" max:"1h"`
 	// How many servers join with add-server.
 	Count int `json:"count" min:"1" max:"1024"`
@@ -84,50 +84,6 @@ func (IncidentKind) Values() (out []string) {
 // OfServer reports whether the incident happens to one server, or to its sidecar.
 func (k IncidentKind) OfServer() bool { return plan.IncidentKind(k).OfServer() }
 
-// Takes reports whether incidents of this kind have a field.
-func (k IncidentKind) Takes(field string) bool {
-	switch field {
-	case "server":
-		return k.OfServer()
-	case "rank":
-		return k == LoseRank
-	case "replica":
-		return plan.IncidentKind(k).OfReplica()
-	case "factor":
-		return k == SlowDown
-	case "delay":
-		return k == SlowMetrics || k == JumpClock || strings.HasPrefix(string(k), "delay-")
-	case "count", "group":
-		return k == AddServer
-	case "grace":
-		return k == DrainServer
-	case "for":
-		return !slices.Contains([]IncidentKind{RestartSidecar, LoseIndex, AddServer, DrainServer, JumpClock,
-			IncidentKind(plan.CutClients)}, k)
-	}
-	return true
-}
-
-// String returns the incident as YAML on one line, as in a scenario.
-func (x *Incident) String() string {
-	out := fmt.Sprintf("{at: %s, what: %s", x.At, x.What)
-	add := func(field string, value any, given bool) {
-		if given && x.What.Takes(field) {
-			out += fmt.Sprintf(", %s: %v", field, value)
-		}
-	}
-	add("server", x.Server, true)
-	add("rank", x.Rank, true)
-	add("replica", x.Replica, true)
-	add("factor", x.Factor, x.Factor > 0)
-	add("delay", x.Delay, x.Delay > 0)
-	add("count", x.Count, x.Count > 0)
-	add("group", strconv.Quote(x.Group), x.Group != "")
-	add("grace", x.Grace, x.Grace > 0)
-	add("for", x.For, x.For > 0)
-	return out + "}"
-}
-
 // CheckLive returns the mistakes of a scenario that is played in wall time.
 func (s *Scenario) CheckLive() error {
 	var out Problems
@@ -169,6 +125,7 @@ func (s *checker) checkIncidents(p *Pool, path string) {
 	for i := range p.Incidents {
 		x, at := &p.Incidents[i], fmt.Sprintf("%s[%d]", path, i)
 		add := func(field, found, expected string) { s.bad(at+field, found, expected) }
+		kind := plan.IncidentKind(x.What)
 		switch ranks := max(1, p.Server(x.Server).TensorParallelSize); {
 		case len(p.Endpoints) > 0:
 			add("", "given beside endpoints",
@@ -186,9 +143,9 @@ func (s *checker) checkIncidents(p *Pool, path string) {
 		case x.What == RestartSidecar && x.Server >= p.Decoders():
 			add(".server", fmt.Sprintf("found %d", x.Server),
 				fmt.Sprintf("0 to %d, a decode server of the pool", p.Decoders()-1))
-		case x.What.Takes("replica") && !p.Picked():
+		case kind.Takes("replica") && !p.Picked():
 			add(".what", string(x.What)+" with epp.replicas 0", "another what: there is no picker")
-		case x.What.Takes("replica") && x.Replica >= p.EPP.Replicas:
+		case kind.Takes("replica") && x.Replica >= p.EPP.Replicas:
 			add(".replica", fmt.Sprintf("found %d", x.Replica),
 				fmt.Sprintf("0 to %d, a replica of the pool's endpoint picker", p.EPP.Replicas-1))
 		case x.What.OfServer() && x.Server >= p.Servers():
@@ -207,9 +164,9 @@ func (s *checker) checkIncidents(p *Pool, path string) {
 		case x.What == SlowDown && p.ModelServer.Batching == Independent:
 			add(".what", "slow-down with batching independent, whose servers take no steps",
 				"batching: continuous, or another what")
-		case x.What.Takes("delay") && x.Delay == 0:
+		case kind.Takes("delay") && x.Delay == 0:
 			add(".delay", "missing", "a duration, such as delay: 5s")
-		case plan.IncidentKind(x.What).Lasts() && x.For == 0:
+		case kind.Lasts() && x.For == 0:
 			add(".for", "missing", "how long the process stops, such as for: 5s")
 		case x.What == LoseTransfers && p.Sidecar == NoSidecar:
 			add(".what", "lose-transfers where no KV cache travels", "sidecar: routing and disaggregation beside it")
@@ -219,8 +176,9 @@ func (s *checker) checkIncidents(p *Pool, path string) {
 		case x.What == LoseRank && x.Rank >= ranks:
 			add(".rank", fmt.Sprintf("found %d", x.Rank), fmt.Sprintf("0 to %d, a rank of the group", ranks-1))
 		}
-		for _, field := range []string{"rank", "replica", "factor", "delay", "count", "group", "grace", "server", "for"} {
-			if x.What != "" && s.written(at+"."+field) && !x.What.Takes(field) {
+		for _, field := range []string{"rank", "replica", "factor", "delay", "count", "group", "grace", "server",
+			"for"} {
+			if x.What != "" && s.written(at+"."+field) && !kind.Takes(field) {
 				add("."+field, "given with what: "+string(x.What),
 					"nothing: only another what uses it")
 			}

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -17,7 +19,8 @@ type Incident struct {
 	Server, Replica, Deployment int
 	// Count is how many servers join.
 	Count int
-	// Delay is how long a page of metrics or a message takes, or how far the clock jumps; Grace is how long a server has to finish, 0 for its usual time.
+	// Delay is how long a page of metrics or a message takes, or how far the clock jumps. Grace is how long a server
+	// has to finish, 0 for its usual time.
 	Delay, Grace time.Duration
 	// Factor is how many times as long steps take.
 	Factor float64
@@ -57,8 +60,8 @@ const (
 
 // IncidentKinds lists all kinds.
 var IncidentKinds = []IncidentKind{LoseRank, Crash, RestartSidecar, LoseIndex, RestartEPP, RestartFrontend, SlowDown,
-	SlowMetrics, LoseTransfers, AddServer, DrainServer, KillServer, PauseServer, CutServer, DelayServer, PauseEPP, CutEPP,
-	DelayEPP, CutClients, DelayClients, FalseMetrics, LoseEvents, JumpClock}
+	SlowMetrics, LoseTransfers, AddServer, DrainServer, KillServer, PauseServer, CutServer, DelayServer, PauseEPP,
+	CutEPP, DelayEPP, CutClients, DelayClients, FalseMetrics, LoseEvents, JumpClock}
 
 // OfServer reports whether it happens to one server, or to its sidecar.
 func (k IncidentKind) OfServer() bool {
@@ -82,6 +85,30 @@ func (k IncidentKind) OfReplica() bool {
 
 // Lasts reports whether it cannot last for ever: requests would wait without an end.
 func (k IncidentKind) Lasts() bool { return k == PauseServer || k == PauseEPP }
+
+// Takes reports whether incidents of this kind have a field.
+func (k IncidentKind) Takes(field string) bool {
+	switch field {
+	case "server":
+		return k.OfServer()
+	case "rank":
+		return k == LoseRank
+	case "replica":
+		return k.OfReplica()
+	case "factor":
+		return k == SlowDown
+	case "delay":
+		return k == SlowMetrics || k == JumpClock || strings.HasPrefix(string(k), "delay-")
+	case "count", "group":
+		return k == AddServer
+	case "grace":
+		return k == DrainServer
+	case "for":
+		return !slices.Contains([]IncidentKind{RestartSidecar, LoseIndex, AddServer, DrainServer, JumpClock,
+			CutClients}, k)
+	}
+	return true
+}
 
 // Victim is the pool that incidents happen to, in its executor. Indexes are the plan's.
 type Victim interface {
@@ -111,8 +138,8 @@ type Victim interface {
 	// PauseServer and PausePicker stop a process, and let it continue.
 	PauseServer(server int, stopped bool)
 	PausePicker(replica int, stopped bool)
-	// ServerConnections are those of requests and metrics to a server, PickerConnections those of Envoy to a picker, and
-	// ClientConnections those of clients to Envoy.
+	// ServerConnections are the connections for requests and metrics to a server, PickerConnections those of Envoy to
+	// a picker, and ClientConnections those of clients to Envoy.
 	ServerConnections(server int) Connections
 	PickerConnections(replica int) Connections
 	ClientConnections() Connections

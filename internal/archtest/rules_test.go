@@ -25,7 +25,8 @@ type Layer struct {
 // it.
 var Layers = []Layer{
 	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/cachedir", "internal/exit",
-		"internal/chaos", "internal/files", "internal/gc", "internal/pause", "internal/rundir", "internal/search", "internal/silicon",
+		"internal/chaos",
+		"internal/files", "internal/gc", "internal/pause", "internal/rundir", "internal/search", "internal/silicon",
 		"internal/version"}, true,
 		"the command is the top layer: it assembles the parts, and only a user's own main imports it"},
 	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses only public packages"},

@@ -50,8 +50,8 @@ func NewBase(ctx context.Context, v search.Variant, long time.Duration) (*Base, 
 		return nil, err
 	}
 	if b.pools = b.targets(s); len(b.pools) == 0 {
-		return nil, exit.Errorf(exit.Input, "%s: pools: found no pool of simulated model servers in the file; expected "+
-			"one (replicas, or the name of a pool of the manifests), which faults happen to", v.Name)
+		return nil, exit.Errorf(exit.Input, "%s: pools: found no pool of simulated model servers in the file; "+
+			"expected one (replicas, or the name of a pool of the manifests), which faults happen to", v.Name)
 	}
 	if n := s.Workload.Requests; n == 0 || n > DefaultRequests {
 		b.limit(DefaultRequests)
@@ -104,17 +104,17 @@ func (b *Base) With(faults []Fault) search.Variant {
 			switch {
 			case f.Pool != i:
 			case f.Incident != nil:
-				incidents = append(incidents, f.Incident.String())
+				incidents = append(incidents, f.String())
 			default:
-				ofRequests = append(ofRequests, f.OfRequests.String())
+				ofRequests = append(ofRequests, f.String())
 			}
 		}
 		if len(incidents) > 0 {
-			settings = append(settings, setting(i, "incidents", append(texts(p.Incidents), incidents...)))
+			settings = append(settings, setting(i, "incidents", append(texts(p.Incidents, incidentText), incidents...)))
 		}
 		if len(ofRequests) > 0 {
 			settings = append(settings,
-				setting(i, "modelServer.faults", append(texts(p.ModelServer.Faults), ofRequests...)))
+				setting(i, "modelServer.faults", append(texts(p.ModelServer.Faults, faultText), ofRequests...)))
 		}
 	}
 	v := b.variant
@@ -134,12 +134,9 @@ func setting(pool int, field string, list []string) scenario.Setting {
 		Value: "[" + strings.Join(list, ", ") + "]"}
 }
 
-func texts[T any, P interface {
-	*T
-	String() string
-}](list []T) (out []string) {
+func texts[T any](list []T, text func(*T) string) (out []string) {
 	for i := range list {
-		out = append(out, P(&list[i]).String())
+		out = append(out, text(&list[i]))
 	}
 	return out
 }

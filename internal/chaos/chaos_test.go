@@ -133,7 +133,7 @@ func texted(faults []Fault) string {
 	return strings.Join(list, " ")
 }
 
-// Every kind of fault is drawn where the scenario can have it, and every list is read again as it was drawn.
+// Every kind of fault is drawn that a scenario allows, and every list is read again as it was drawn.
 func TestEveryKindIsDrawn(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
@@ -224,4 +224,3 @@ func TestWatch(t *testing.T) {
 		}
 	}
 }
-

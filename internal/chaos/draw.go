@@ -9,6 +9,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -25,9 +26,9 @@ type Fault struct {
 // String returns the fault as YAML on one line, as in a scenario.
 func (f Fault) String() string {
 	if f.Incident != nil {
-		return f.Incident.String()
+		return incidentText(f.Incident)
 	}
-	return f.OfRequests.String()
+	return faultText(f.OfRequests)
 }
 
 // Kind returns the incident's what, or the name of the fault of requests.
@@ -52,7 +53,7 @@ func (b *Base) draw(d machine.Draw) (out []Fault) {
 		p := &b.Scenario.Pools[f.Pool]
 		kind := kinds[d.Intn(len(kinds))]
 		if slices.Contains(scenario.IncidentKind("").Values(), kind) {
-			f.Incident = b.incident(&d, p, scenario.IncidentKind(kind))
+			f.Incident = b.incident(&d, p, plan.IncidentKind(kind))
 			if b.Scenario.CheckIncident(p, f.Incident) != nil {
 				continue
 			}
@@ -65,9 +66,10 @@ func (b *Base) draw(d machine.Draw) (out []Fault) {
 }
 
 // incident draws an incident, which may be impossible.
-func (b *Base) incident(d *machine.Draw, p *scenario.Pool, kind scenario.IncidentKind) *scenario.Incident {
+func (b *Base) incident(d *machine.Draw, p *scenario.Pool, kind plan.IncidentKind) *scenario.Incident {
 	span := max(b.Span, time.Second)
-	x := &scenario.Incident{What: kind, At: time.Duration(d.Float64() * float64(span)).Round(time.Millisecond)}
+	x := &scenario.Incident{What: scenario.IncidentKind(kind),
+		At: time.Duration(d.Float64() * float64(span)).Round(time.Millisecond)}
 	if kind.Takes("server") {
 		x.Server = d.Intn(p.Servers())
 	}

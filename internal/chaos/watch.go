@@ -23,7 +23,7 @@ type Watch struct {
 	order    []*life      // requests by the time of their end
 }
 
-// life is what the parts have reported of a request.
+// life holds what the parts have reported of a request.
 type life struct {
 	id         string
 	pool       int // -1: unknown

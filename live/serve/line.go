@@ -47,8 +47,8 @@ func (x *Line) Dial(dial func(context.Context, string, string) (net.Conn, error)
 }
 
 // errNoLine is the error of incidents that a run is not prepared for.
-var errNoLine = errors.New("the connections cannot be broken or delayed: only a scenario with such an incident prepares " +
-	"for it")
+var errNoLine = errors.New("the connections cannot be broken or delayed: only a scenario with such an incident " +
+	"prepares for it")
 
 // Cut resets all connections of the line, and with stay new ones until Mend.
 func (x *Line) Cut(stay bool) error {

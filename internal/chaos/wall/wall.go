@@ -33,7 +33,7 @@ type Options struct {
 	Start func(context.Context, error) error
 }
 
-// Count is what a process has at a time.
+// Count counts what a process has at a time.
 type Count struct {
 	Goroutines int `json:"goroutines"`
 	// Files are descriptors; 0 where the system does not show them.
@@ -42,7 +42,7 @@ type Count struct {
 	HeapKiB int `json:"heapKiB"`
 }
 
-// Leaks are what is there before the stack starts, and after it has stopped, and the series of all metrics pages after
+// Leaks holds the counts before the stack starts and after it has stopped, and the series of all metrics pages after
 // half of the run and at its end, when nothing is in flight.
 type Leaks struct {
 	Before Count `json:"before"`
@@ -62,7 +62,7 @@ const (
 // patience bounds the waits for requests, goroutines and descriptors to end.
 const patience = 30 * time.Second
 
-// Play plays a seed. The report is that of one seed, and Broken in it names what does not hold.
+// Play plays a seed. The report has one seed. Its failure, if there is one, names what does not hold.
 func Play(ctx context.Context, o Options) (*chaos.Report, *Leaks, error) {
 	faults, v, err := o.Base.DrawLive(o.Seed)
 	if err != nil {
