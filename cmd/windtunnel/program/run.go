@@ -98,6 +98,9 @@ func (c *runCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
+	if err := s.CheckLive(); err != nil {
+		return exit.With(exit.Input, err)
+	}
 	if err := c.check(o, s, append(c.inputs(s), c.EnvoyPath), [2]string{"--addresses-file", c.Addresses}); err != nil {
 		return err
 	}
