@@ -3,18 +3,7 @@
 // is a finding only where there is a symptom: an objective is missed, or requests fail. Begin with Of.
 package diagnose
 
-// Name is a figure's name.
-type Name string
-
-// Figure is a measured value.
-type Figure struct {
-	Name  Name    `json:"figure"`
-	Value float64 `json:"value"`
-	// Where is the part that was measured: servers, a pool, an endpoint. It is empty for all together.
-	Where string `json:"where,omitempty"`
-	// When is the moment or the stretch of the value in words, such as "at 12.5s"; empty for the whole run.
-	When string `json:"when,omitempty"`
-}
+import "fmt"
 
 // Complaint is what a part said: the reason of a refusal, of a failed transfer, or a mistake in a file.
 type Complaint struct {
@@ -25,13 +14,29 @@ type Complaint struct {
 	When  string `json:"when,omitempty"`
 }
 
+// String returns words such as "12 times: the connection was closed (from 1.2s to 9s)".
+func (c *Complaint) String() string {
+	text := "once: "
+	if c.Count != 1 {
+		text = fmt.Sprintf("%d times: ", c.Count)
+	}
+	if text += c.Text; c.When != "" {
+		text += " (" + c.When + ")"
+	}
+	return text
+}
+
 // Facts are all that is known of a run, a cluster or manifests. Missing figures are unknown.
 type Facts struct {
 	// Requests is how many requests the figures count.
 	Requests   int
 	Figures    []Figure
 	Complaints []Complaint
-	// Conversational says that requests continue earlier ones. Sidecars says that prefill and decode are apart.
+	// Symptoms are further symptoms in words, such as a missed expectation.
+	Symptoms []string
+	// Excused says that the run expects its failures, so that they are no symptom.
+	Excused bool
+	// Conversational says that requests continue earlier ones, Disaggregated that prefill and decode are apart.
 	Conversational, Disaggregated bool
 }
 
@@ -78,6 +83,8 @@ type Diagnosis struct {
 	// Walk are the checks of the tree of high latency, in its order.
 	Walk     []string  `json:"walk,omitempty"`
 	Findings []Finding `json:"findings"`
+	// Alternatives are further leaves of the tree of high latency whose conditions hold. The tree ends at the first.
+	Alternatives []Finding `json:"alternatives,omitempty"`
 	// Notes are thresholds that are crossed without a symptom, and figures that are missing.
 	Notes []string `json:"notes,omitempty"`
 }
