@@ -28,6 +28,8 @@ const (
 	matters = 0.25 // a part of the time to the first token that a remedy can shorten noticeably
 	most    = 0.5
 	full    = 0.9 // of a resource; random arrivals never use all of it on average
+	// The requests that a certain finding and a likely one need.
+	certainOf, likelyOf = 200, 50
 )
 
 // Of walks the trees.
@@ -117,9 +119,9 @@ func (w *walker) leaf(l Leaf, t *threshold, x *Figure, also ...*Figure) {
 	n, far := w.Requests, t.far(x)
 	sure, why := Possible, "near the threshold, or of few requests"
 	switch {
-	case far >= 1 && n >= 200:
+	case far >= 1 && n >= certainOf:
 		sure, why = Certain, "far beyond the threshold"
-	case far >= 0.1 && n >= 50:
+	case far >= 0.1 && n >= likelyOf:
 		sure, why = Likely, "beyond the threshold"
 	}
 	w.leaves = append(w.leaves, newFinding(l, evidence, sure, fmt.Sprintf("%s, over %d requests", why, n)))
