@@ -161,11 +161,10 @@ func (w *walker) latency() {
 		case x.Value < repeats:
 			w.note("%s: no prompt repeats the beginning of another, or no cache holds it", x)
 		case part(WorkShare, QueueShare) || tokens:
-			leaf := CacheWeight
 			if w.Conversational {
-				leaf = SessionAffinity
+				w.leaf(SessionAffinity, &fewHits, x, w.most(WorkShare))
 			}
-			w.leaf(leaf, &fewHits, x, w.most(WorkShare))
+			w.leaf(CacheWeight, &fewHits, x, w.most(WorkShare))
 		}
 	}
 	if x, beyond := w.at(&busyGPU); beyond && (part(WorkShare, QueueShare) || tokens) {
@@ -173,9 +172,8 @@ func (w *walker) latency() {
 		if prompts != nil && prompts.Value >= matters && w.value(MissedTPOT) > w.value(MissedTTFT) &&
 			!w.Disaggregated {
 			w.leaf(Disaggregate, &busyGPU, x, prompts, w.most(MissedTPOT))
-		} else {
-			w.leaf(MoreGPUs, &busyGPU, x, prompts)
 		}
+		w.leaf(MoreGPUs, &busyGPU, x, prompts)
 	}
 	if x, beyond := w.at(&slowPick); beyond && part(PickShare) {
 		w.leaf(EPPTime, &slowPick, x, w.most(PickShare))
@@ -188,11 +186,6 @@ func (w *walker) latency() {
 	}
 	// A part that takes most of the time comes before thresholds that are crossed beside it.
 	slices.SortStableFunc(w.leaves, func(a, b Finding) int { return w.weight(b.Leaf) - w.weight(a.Leaf) })
-	if len(w.leaves) > 1 {
-		for i := range w.leaves[1:] {
-			w.note("also crossed: %s", w.leaves[i+1].Evidence[0])
-		}
-	}
 }
 
 // weight is 1 for a leaf whose own part takes most of the time to the first token.
@@ -212,7 +205,6 @@ func (w *walker) overloaded(t *threshold, x *Figure) {
 		w.leaf(ScorerWeights, t, x, least, w.most(Balance))
 	case batch != nil && batch.Value >= full && kv != nil && kv.Value < most && w.value(Preempted) == 0:
 		w.leaf(MaxNumSeqs, t, x, batch, kv)
-	default:
-		w.leaf(ScaleUp, t, x, batch, kv, w.most(GPUUse))
 	}
+	w.leaf(ScaleUp, t, x, batch, kv, w.most(GPUUse))
 }

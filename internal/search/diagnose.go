@@ -3,7 +3,6 @@ package search
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/diagnose"
@@ -102,14 +101,17 @@ func remedies(s *scenario.Scenario, l diagnose.Leaf) (out [][]scenario.Setting) 
 	const defaults = "null"
 	switch l {
 	case diagnose.ScaleUp, diagnose.MoreGPUs:
-		one(servers(s)...)
+		one(servers(s, 2)...)
+		one(servers(s, 4)...)
 	case diagnose.MaxNumSeqs:
 		one(times(8, func(p *scenario.Pool) int { return p.ModelServer.MaxNumSeqs }, "modelServer.maxNumSeqs")...)
-	case diagnose.CacheWeight, diagnose.ScorerWeights:
+	case diagnose.ScorerWeights:
+		one(all("epp.config", defaults))
+	case diagnose.CacheWeight:
+		one(all("epp.config", scoredBy("prefix-cache-scorer")))
 		one(all("epp.config", defaults))
 	case diagnose.SessionAffinity:
-		one(all("epp.config", sticky))
-		one(all("epp.config", defaults))
+		one(all("epp.config", scoredBy("session-sticky-scorer")))
 	case diagnose.Disaggregate:
 		for _, part := range []int{2, 4} {
 			prefill := func(p *scenario.Pool) int { return p.Replicas / part }
@@ -131,7 +133,7 @@ func remedies(s *scenario.Scenario, l diagnose.Leaf) (out [][]scenario.Setting) 
 		one(scenario.Setting{Path: "hops", Value: defaults})
 	case diagnose.EPPTime:
 		one(times(8, func(p *scenario.Pool) int { return max(1, p.EPP.Workers) }, "epp.workers")...)
-		one(all("epp.serviceTime", defaults))
+		one(all("epp.serviceTime", defaults), all("epp.workers", defaults))
 	case diagnose.ModelTooLarge, diagnose.KVTooSmall:
 		if l == diagnose.KVTooSmall {
 			one(all("modelServer.maxModelLen", "auto"))
@@ -167,27 +169,28 @@ func remedies(s *scenario.Scenario, l diagnose.Leaf) (out [][]scenario.Setting) 
 	return kept
 }
 
-// sticky is a picker's configuration that keeps sessions at their servers.
-var sticky = strings.Join([]string{"{apiVersion: llm-d.ai/v1alpha1", "kind: EndpointPickerConfig",
-	"plugins: [{type: session-affinity-scorer}, {type: queue-scorer}]",
-	"schedulingProfiles: [{name: default", "plugins: [{pluginRef: session-affinity-scorer, weight: 10}",
-	"{pluginRef: queue-scorer, weight: 1}]}]}"}, ", ")
+// scoredBy returns a picker's configuration in which a scorer counts ten times as much as the queue.
+func scoredBy(scorer string) string {
+	return fmt.Sprintf("{apiVersion: llm-d.ai/v1alpha1, kind: EndpointPickerConfig, "+
+		"plugins: [{type: %[1]s}, {type: queue-scorer}], schedulingProfiles: [{name: default, "+
+		"plugins: [{pluginRef: %[1]s, weight: 10}, {pluginRef: queue-scorer, weight: 1}]}]}", scorer)
+}
 
-// servers returns settings that double the servers of all pools.
-func servers(s *scenario.Scenario) (set []scenario.Setting) {
+// servers returns settings that multiply the servers of all pools.
+func servers(s *scenario.Scenario, factor int) (set []scenario.Setting) {
 	for i := range s.Pools {
 		p := &s.Pools[i]
-		double := func(field string, n int) {
+		more := func(field string, n int) {
 			if n > 0 {
-				set = append(set, scenario.Setting{Path: fmt.Sprintf("pools[%d].%s", i, field), Value: fmt.Sprint(2 * n)})
+				set = append(set, scenario.Setting{Path: fmt.Sprintf("pools[%d].%s", i, field), Value: fmt.Sprint(factor * n)})
 			}
 		}
 		for j := range p.Groups {
-			double(fmt.Sprintf("groups[%d].replicas", j), p.Groups[j].Replicas)
+			more(fmt.Sprintf("groups[%d].replicas", j), p.Groups[j].Replicas)
 		}
 		if len(p.Groups) == 0 && len(p.Endpoints) == 0 {
-			double("replicas", p.Replicas)
-			double("disaggregation.prefillReplicas", p.Disaggregation.PrefillReplicas)
+			more("replicas", p.Replicas)
+			more("disaggregation.prefillReplicas", p.Disaggregation.PrefillReplicas)
 		}
 	}
 	return set
