@@ -64,7 +64,10 @@ func (d *Diagnosis) complaints(f *Facts, failed bool) {
 			evidence = c.String()
 		}
 		if was := d.Leaf(leaf); was != nil {
-			if was.Evidence = append(was.Evidence, evidence); c.Count == 0 {
+			if len(was.Evidence) < mostEvidence {
+				was.Evidence = append(was.Evidence, evidence)
+			}
+			if c.Count == 0 {
 				was.Sure, was.Why = Certain, byFile
 			}
 			return
@@ -72,7 +75,9 @@ func (d *Diagnosis) complaints(f *Facts, failed bool) {
 		sure, why := Certain, byFile
 		if c.Count > 0 {
 			sure, why = Likely, "the part's own words"
-			if c.Count >= 20 && float64(c.Count) >= most*float64(f.Requests)*f.value(Failures) {
+			if cause, _ := CauseOf(leaf); cause.Branch == Memory {
+				sure, why = Certain, "the server's own arithmetic"
+			} else if c.Count >= 20 && float64(c.Count) >= most*float64(f.Requests)*f.value(Failures) {
 				sure, why = Certain, "the part's own words, for most of the failures"
 			}
 		}
@@ -92,11 +97,14 @@ func (d *Diagnosis) complaints(f *Facts, failed bool) {
 		}
 	}
 	for i := range f.Complaints {
-		if leaf, known := means(weak, f.Complaints[i].Text); known && quiet && failed {
+		if leaf, known := means(weak, f.Complaints[i].Text); known && failed && (quiet || d.Leaf(leaf) != nil) {
 			add(&f.Complaints[i], leaf)
 		}
 	}
 }
+
+// mostEvidence bounds the complaints that a finding repeats.
+const mostEvidence = 4
 
 const byFile = "the files themselves"
 

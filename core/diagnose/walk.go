@@ -42,6 +42,9 @@ func Of(f *Facts) *Diagnosis {
 	w.latency()
 	switch {
 	case !late && !failed:
+		if len(w.crossed) > 0 && f.most(Attainment) == nil {
+			d.note("nothing says what a good answer is (slo): thresholds alone are no findings")
+		}
 		for _, text := range w.crossed {
 			d.note("%s, without a symptom", text)
 		}
@@ -72,8 +75,6 @@ func (d *Diagnosis) symptoms(f *Facts) (late, failed bool) {
 	if x, beyond := t.find(f); beyond {
 		late = true
 		d.Symptoms = append(d.Symptoms, x.String())
-	} else if x == nil && !late {
-		d.note("nothing says what a good answer is (slo): thresholds alone are no findings")
 	}
 	if x := f.most(Failures); x != nil && x.Value > 0 && (x.Value >= failing || f.Requests < 100) {
 		if f.Excused {
