@@ -25,11 +25,14 @@ var said = []struct {
 	{[]string{"EndpointPickerConfig"}, EPPConfig},
 
 	{[]string{"no such InferencePool"}, PoolName},
+	{[]string{"prefiller_blocked", "as every prefiller"}, PoolName},
 	{[]string{"prefiller_blocked"}, OutsidePool},
 
-	{[]string{"could not be fetched", "has not answered in time"}, TransferTimeout},
-	{[]string{"could not be fetched", "no longer"}, PrefillerForgot},
+	{[]string{"could not be fetched", "in time"}, TransferTimeout},
+	{[]string{"could not be fetched", "not held here"}, PrefillerForgot},
 	{[]string{"could not be fetched", "refused"}, SideChannel},
+	{[]string{"could not be fetched", "no such host"}, SideChannel},
+	{[]string{"could not be fetched", "this is engine"}, SideChannel},
 	{[]string{"could not be fetched"}, Transport},
 	{[]string{"prefill_leg_failed", "in time"}, TransferTimeout},
 	{[]string{"prefill_leg_failed"}, Transport},

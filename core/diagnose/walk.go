@@ -118,14 +118,16 @@ func (w *walker) leaf(l Leaf, t *threshold, x *Figure, also ...*Figure) {
 		}
 	}
 	n, far := w.Requests, t.far(x)
-	sure, why := Possible, "near the threshold, or of few requests"
+	sure, why := Likely, "beyond the threshold"
 	switch {
+	case n < likelyOf:
+		sure, why = Possible, "too few to be sure"
 	case far >= 1 && n >= certainOf:
 		sure, why = Certain, "far beyond the threshold"
-	case far >= 0.1 && n >= likelyOf:
-		sure, why = Likely, "beyond the threshold"
+	case far < 0.1:
+		sure, why = Possible, "near the threshold"
 	}
-	w.leaves = append(w.leaves, newFinding(l, evidence, sure, fmt.Sprintf("%s, over %d requests", why, n)))
+	w.leaves = append(w.leaves, newFinding(l, evidence, sure, fmt.Sprintf("%s (%d requests)", why, n)))
 }
 
 func newFinding(l Leaf, evidence []string, sure Certainty, why string) Finding {

@@ -31,6 +31,9 @@ type complaint struct {
 	first, last machine.Time
 }
 
+// blocked begins the complaint about a prefiller that a sidecar blocks.
+const blocked = string(record.PrefillerBlocked) + ": "
+
 // maxSaid bounds the complaints that are counted separately, and longest the length of each in bytes.
 const maxSaid, longest = 64, 400
 
@@ -72,7 +75,7 @@ func (r *Reader) Record(e record.Event) {
 		url, _ := e.Details.Get("url").(string)
 		reason = strings.Join(strings.Fields(fmt.Sprint(e.Step, ": ", plugin, " ", url, " ", reason)), " ")
 	case record.PrefillerBlocked:
-		reason = string(e.Step) + ": the sidecar allows no such prefiller: " + e.Endpoint
+		reason = blocked + e.Endpoint
 	case record.Logged:
 		if from, _ := e.Details.Get("from").(string); strings.HasPrefix(from, "ext_proc_error") {
 			reason = "Envoy: " + from
@@ -96,7 +99,7 @@ func (r *Reader) Record(e record.Event) {
 	c.last = e.Time
 }
 
-// complaints returns what was said, the most frequent first. Hops that say the same count once.
+// complaints returns what was said, the most frequent first. Hops that say the same, or the beginning of it, count once.
 func (r *Reader) complaints() (out []diagnose.Complaint) {
 	for _, key := range slices.Sorted(maps.Keys(r.said)) {
 		c := r.said[key]
@@ -114,6 +117,12 @@ func (r *Reader) complaints() (out []diagnose.Complaint) {
 		}
 		out = append(out, x)
 	}
+	all := slices.Clone(out)
+	out = slices.DeleteFunc(out, func(c diagnose.Complaint) bool {
+		return slices.ContainsFunc(all, func(o diagnose.Complaint) bool {
+			return len(o.Text) > len(c.Text) && strings.HasPrefix(o.Text, c.Text)
+		})
+	})
 	slices.SortStableFunc(out, func(a, b diagnose.Complaint) int { return b.Count - a.Count })
 	return out
 }
@@ -126,6 +135,13 @@ func (r *Reader) Facts(interrupted bool) (*diagnose.Facts, report.Summary, error
 	}
 	f := &collector{Facts: diagnose.Facts{Requests: sum.Requests, Complaints: r.complaints(),
 		Excused: len(sum.Expectations) > 0 && sum.Missed() == 0, Disaggregated: len(sum.PrefillServers) > 0}}
+	if sum.Hops[record.Sidecar][record.PrefillLegSent] == 0 {
+		for i := range f.Complaints {
+			if c := &f.Complaints[i]; strings.HasPrefix(c.Text, blocked) {
+				c.Text += ", as every prefiller"
+			}
+		}
+	}
 	for _, e := range sum.Expectations {
 		if !e.OK {
 			f.Symptoms = append(f.Symptoms, fmt.Sprintf("%s: expected %s, found %s", e.What, e.Expected, e.Found))

@@ -40,6 +40,10 @@ func Write(to io.Writer, d *diagnose.Diagnosis, columns int) error {
 			add(map[bool]string{true: "played"}[j == 0], fmt.Sprintf("%s %s: %s", t.Remedy, effect, t.Effect))
 		}
 	}
+	for i := range d.Alternatives {
+		x := &d.Alternatives[i]
+		add(map[bool]string{true: "or"}[i == 0], fmt.Sprintf("%s (%s): %s", x.Leaf, x.Sure, x.Evidence[0]))
+	}
 	if len(d.Walk)+len(d.Notes) > 0 {
 		b.WriteString("\n")
 	}
