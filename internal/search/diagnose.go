@@ -7,6 +7,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/diagnose"
 	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/diagnosis"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -67,11 +68,38 @@ func (p *Player) facts(ctx context.Context, v *Variant) (*diagnose.Facts, *scena
 	if err := p.Record(ctx, s, r, r, nil); err != nil {
 		return nil, nil, err
 	}
-	f, _, err := r.Facts(false)
-	if err == nil {
-		f.Conversational = s.Workload.Conversations.Turns.Quantile(1) > 1
+	f, sum, err := r.Facts(false)
+	if err != nil {
+		return nil, nil, err
+	}
+	f.Conversational = s.Workload.Conversations.Turns.Quantile(1) > 1
+	if sum.Failed() > 0 {
+		err = memory(v, f)
 	}
 	return f, s, err
+}
+
+// memory adds the arithmetic of servers that do not fit into their memory.
+func memory(v *Variant, f *diagnose.Facts) error {
+	s, err := v.Scenario(0)
+	if err != nil {
+		return err
+	}
+	p, err := s.Plan()
+	if err != nil {
+		return exit.With(exit.Input, err)
+	}
+	said := map[string]bool{}
+	for i := range p.Pools {
+		for j := range p.Pools[i].Servers {
+			if oom := p.Pools[i].Servers[j].OutOfMemory; oom != nil && !said[oom.Error()] {
+				said[oom.Error()] = true
+				f.Complaints = append(f.Complaints, diagnose.Complaint{Text: "pool " + p.Pools[i].Name + ": " +
+					oom.Error()})
+			}
+		}
+	}
+	return nil
 }
 
 // remedies returns the changes of a scenario that may remove a leaf's cause, the first choice first.
@@ -103,6 +131,7 @@ func remedies(s *scenario.Scenario, l diagnose.Leaf) (out [][]scenario.Setting) 
 	case diagnose.ScaleUp, diagnose.MoreGPUs:
 		one(servers(s, 2)...)
 		one(servers(s, 4)...)
+		one(servers(s, 8)...)
 	case diagnose.MaxNumSeqs:
 		one(times(8, func(p *scenario.Pool) int { return p.ModelServer.MaxNumSeqs }, "modelServer.maxNumSeqs")...)
 	case diagnose.ScorerWeights:
