@@ -1,11 +1,11 @@
 // Package diagnose walks the decision trees of document 003's troubleshooting guide. Figures of a run, of a cluster or
-// of manifests go in, and findings come out: a leaf of a tree with its evidence, its remedies and how sure it is. A leaf
-// is a finding only where there is a symptom: an objective is missed, or requests fail. Begin with Of.
+// of manifests go in, and findings come out: a leaf of a tree with its evidence, its remedies and how sure it is. A
+// leaf is a finding only where there is a symptom: an objective is missed, or requests fail. Begin with Of.
 package diagnose
 
 import "fmt"
 
-// Complaint is what a part said: the reason of a refusal, of a failed transfer, or a mistake in a file.
+// Complaint is a part's own report: the reason of a refusal, of a failed transfer, or a mistake in a file.
 type Complaint struct {
 	// Text is the part's own words, or a step of core/record with its hop.
 	Text string `json:"text"`
@@ -26,7 +26,7 @@ func (c *Complaint) String() string {
 	return text
 }
 
-// Facts are all that is known of a run, a cluster or manifests. Missing figures are unknown.
+// Facts are the figures and complaints of a run, a cluster or manifests. Missing figures are unknown.
 type Facts struct {
 	// Requests is how many requests the figures count.
 	Requests   int

@@ -109,7 +109,8 @@ func (f *Figure) String() string {
 	return text
 }
 
-// most returns the figure with the greatest value, least the one with the smallest. They return nil where it is unknown.
+// most returns the figure with the greatest value, least the one with the smallest. They return nil where the figure is
+// unknown.
 func (f *Facts) most(n Name) *Figure  { return f.extreme(n, func(a, b float64) bool { return a > b }) }
 func (f *Facts) least(n Name) *Figure { return f.extreme(n, func(a, b float64) bool { return a < b }) }
 

@@ -22,9 +22,13 @@ var said = []struct {
 	{[]string{"scrape_failed", "health-data-source", "refused"}, WrongPort},
 	{[]string{"scrape_failed", "metrics"}, Scraper},
 	{[]string{"ext_proc_error"}, ExtProc},
-	{[]string{"EndpointPickerConfig"}, EPPConfig},
+	{[]string{"(ext_proc)"}, ExtProc},
+	{[]string{"targetPorts are"}, WrongPort},
+	{[]string{"mistake: ", "plugin"}, EPPConfig},
+	{[]string{"mistake: ", "rofiles["}, EPPConfig},
 
 	{[]string{"no such InferencePool"}, PoolName},
+	{[]string{"label of a prefill pod"}, PrefillLabels},
 	{[]string{"prefiller_blocked", "as every prefiller"}, PoolName},
 	{[]string{"prefiller_blocked"}, OutsidePool},
 
@@ -34,8 +38,13 @@ var said = []struct {
 	{[]string{"could not be fetched", "no such host"}, SideChannel},
 	{[]string{"could not be fetched", "this is engine"}, SideChannel},
 	{[]string{"could not be fetched"}, Transport},
+	{[]string{"VLLM_NIXL_SIDE_CHANNEL_PORT is", "sideChannelPortRange"}, SideChannel},
+	{[]string{"have side channels at ports"}, SideChannel},
 	{[]string{"prefill_leg_failed", "in time"}, TransferTimeout},
 	{[]string{"prefill_leg_failed"}, Transport},
+
+	{[]string{"no model server sends KV events"}, NoKVEvents},
+	{[]string{"nobody receives the events"}, NoKVEvents},
 }
 
 // weak are complaints that follow from other causes as well. They count where nothing else is said.

@@ -14,8 +14,8 @@ func (f *Facts) bad() float64 {
 	return out + float64(len(f.Symptoms))
 }
 
-// Compare returns what a change of a scenario does, from the facts before and after it. The change helps if it removes at
-// least half of what is bad.
+// Compare returns the effect of a change of a scenario, from the facts before and after it. The change helps if it
+// removes at least half of what is bad.
 func Compare(change string, before, after *Facts) Trial {
 	t := Trial{Remedy: change, Helps: after.bad() <= before.bad()/2}
 	var parts []string
@@ -31,8 +31,8 @@ func Compare(change string, before, after *Facts) Trial {
 }
 
 // Try plays remedies by a function that returns its trials for a leaf. A remedy that helps makes its finding surer, and
-// one that does not makes it no more than possible. In the tree of high latency, the first leaf with a remedy that helps
-// takes the place of the tree's own.
+// one that does not makes it only possible. In the tree of high latency, the first leaf with a remedy that helps takes
+// the place of the tree's own.
 func (d *Diagnosis) Try(f *Facts, play func(Leaf) ([]Trial, error)) error {
 	try := func(x *Finding) (helps bool, err error) {
 		if x.Tried, err = play(x.Leaf); err != nil || len(x.Tried) == 0 {

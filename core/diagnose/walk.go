@@ -20,6 +20,7 @@ var (
 	slowPick  = threshold{Pick90, 0.010, false, line(3768)}
 	slowMove  = threshold{Transfer90, 0.100, false, line(3771)}
 	longWay   = threshold{WayShare, 0.5, false, ""}
+	indexFull = threshold{IndexUse, 0.9, false, ""}
 	slow      = threshold{Latency90, 1, false, line(3495)}
 )
 
@@ -38,8 +39,11 @@ func Of(f *Facts) *Diagnosis {
 	late, failed := d.symptoms(f)
 	d.complaints(f, failed)
 	d.held(f, failed)
+	d.index(f, late || failed)
 	w := walker{Facts: f, Diagnosis: d}
-	w.latency()
+	if len(f.Figures) > 0 { // manifests have none
+		w.latency()
+	}
 	switch {
 	case !late && !failed:
 		if len(w.crossed) > 0 && f.most(Attainment) == nil {
@@ -65,6 +69,25 @@ func Of(f *Facts) *Diagnosis {
 func (d *Diagnosis) note(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(d.Notes, text) {
 		d.Notes = append(d.Notes, text)
+	}
+}
+
+// index finds out whether the index of KV blocks gets events, and has the memory for them.
+func (d *Diagnosis) index(f *Facts, symptom bool) {
+	lacks := f.most(IndexLacks)
+	if x := f.least(IndexGot); x != nil && x.Value == 0 && symptom && (lacks == nil || lacks.Value >= most) {
+		evidence := []string{x.String()}
+		if lacks != nil {
+			evidence = append(evidence, lacks.String())
+		}
+		d.Findings = append(d.Findings, newFinding(NoKVEvents, evidence, Likely, "an index without events is empty"))
+	}
+	switch x, beyond := indexFull.find(f); {
+	case beyond && symptom:
+		d.Findings = append(d.Findings, newFinding(IndexMemory, []string{indexFull.text(x, true)}, Likely,
+			"beyond the threshold"))
+	case beyond:
+		d.note("%s, without a symptom", indexFull.text(x, true))
 	}
 }
 
@@ -109,7 +132,7 @@ func (w *walker) at(t *threshold) (x *Figure, beyond bool) {
 	return x, beyond
 }
 
-// leaf adds a leaf with the figures that led to it. Only the first counts; the others are alternatives.
+// leaf adds a leaf with the figures that led to it.
 func (w *walker) leaf(l Leaf, t *threshold, x *Figure, also ...*Figure) {
 	evidence := []string{t.text(x, true)}
 	for _, a := range also {
@@ -136,8 +159,8 @@ func newFinding(l Leaf, evidence []string, sure Certainty, why string) Finding {
 		Remedies: slices.Clone(c.Remedies), Sure: sure, Why: why}
 }
 
-// latency walks the tree: queue, cache, GPU, picker, network. Each check also asks whether its part of the time is worth
-// shortening. Leaves after the first are alternatives, should the first not hold.
+// latency walks the tree: queue, cache, GPU, picker, network. Each check also asks whether its part of the time is
+// worth shortening. Leaves after the first are alternatives, should the first not hold.
 func (w *walker) latency() {
 	w.at(&slow)
 	// Without a time to the first token, the shares are unknown, and the checks count alone.

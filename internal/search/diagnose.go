@@ -211,7 +211,8 @@ func servers(s *scenario.Scenario, factor int) (set []scenario.Setting) {
 		p := &s.Pools[i]
 		more := func(field string, n int) {
 			if n > 0 {
-				set = append(set, scenario.Setting{Path: fmt.Sprintf("pools[%d].%s", i, field), Value: fmt.Sprint(factor * n)})
+				set = append(set, scenario.Setting{Path: fmt.Sprintf("pools[%d].%s", i, field),
+					Value: fmt.Sprint(factor * n)})
 			}
 		}
 		for j := range p.Groups {

@@ -162,8 +162,8 @@ func (p *Player) Play(ctx context.Context, s *scenario.Scenario, ended func(*rep
 	return x, nil
 }
 
-// Record plays a scenario and records its events. The counter receives data that is not in events. Record calls used, if
-// not nil, with the use of resources other than model servers.
+// Record plays a scenario and records its events. The counter receives data that is not in events. Record calls used,
+// if not nil, with the use of resources other than model servers.
 func (p *Player) Record(ctx context.Context, s *scenario.Scenario, to record.Recorder, t Counter,
 	used func([]constraint.Use)) error {
 	o := virtual.Options{Gaps: t.Gaps(), Served: t.SetLoads, Used: used,

@@ -74,6 +74,8 @@ func (r *Reader) Record(e record.Event) {
 		plugin, _ := e.Details.Get("plugin").(string)
 		url, _ := e.Details.Get("url").(string)
 		reason = strings.Join(strings.Fields(fmt.Sprint(e.Step, ": ", plugin, " ", url, " ", reason)), " ")
+	case record.ConfigRefused:
+		reason = "mistake: " + reason
 	case record.PrefillerBlocked:
 		reason = blocked + e.Endpoint
 	case record.Logged:
@@ -99,7 +101,8 @@ func (r *Reader) Record(e record.Event) {
 	c.last = e.Time
 }
 
-// complaints returns what was said, the most frequent first. Hops that say the same, or the beginning of it, count once.
+// complaints returns what was said, the most frequent first. Hops that say the same, or the beginning of it, count
+// once.
 func (r *Reader) complaints() (out []diagnose.Complaint) {
 	for _, key := range slices.Sorted(maps.Keys(r.said)) {
 		c := r.said[key]
