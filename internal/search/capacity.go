@@ -476,7 +476,7 @@ func (k *seeker) play(v *Variant, at Load, seeds []int) (l load, runs []Run, err
 	runs, uses := make([]Run, len(seeds)), make([][]constraint.Use, len(seeds))
 	steps := make([]report.StepError, len(seeds))
 	var once sync.Once
-	done := k.player.counter(fmt.Sprintf("runs at %v requests/s", at.Rate), len(seeds))
+	done := k.player.Counter(fmt.Sprintf("runs at %v requests/s", at.Rate), len(seeds))
 	err = Each(len(seeds), func(i int) error {
 		s, err := v.Scenario(seeds[i])
 		if err != nil {

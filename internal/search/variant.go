@@ -124,8 +124,8 @@ type Player struct {
 	Row      func(text string)
 }
 
-// counter returns a function that counts one of so many, for Progress. It is safe for concurrent use.
-func (p *Player) counter(what string, of int) func() {
+// Counter returns a function that counts one of so many, for Progress. It is safe for concurrent use.
+func (p *Player) Counter(what string, of int) func() {
 	if p.Progress != nil {
 		p.Progress(what, 0, of)
 	}
