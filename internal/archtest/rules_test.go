@@ -26,7 +26,7 @@ type Layer struct {
 var Layers = []Layer{
 	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/cachedir", "internal/exit",
 		"internal/chaos", "internal/experiment", "internal/files", "internal/gc", "internal/pause", "internal/rundir",
-		"internal/search", "internal/silicon", "internal/version"}, true,
+		"internal/search", "internal/silicon", "internal/tune", "internal/version"}, true,
 		"the command is the top layer: it assembles the parts, and only a user's own main imports it"},
 	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses only public packages"},
 	{"live/stack", []string{"core", "live", "scenario", "report", "internal/cachedir", "internal/child",
@@ -74,6 +74,8 @@ var Layers = []Layer{
 	{"internal/search", []string{"core", "virtual", "scenario", "report", "internal/exit", "internal/files",
 		"internal/gc", "internal/silicon", "internal/version"}, false,
 		"commands that decide play scenarios many times: this package is those commands without a command line"},
+	{"internal/tune", []string{"core", "scenario", "report", "internal/exit", "internal/search"}, false,
+		"a search over configurations, with the runs of the commands that decide"},
 	{"internal/experiment", []string{"internal/search"}, false, "plays on all cores, as searches do"},
 	{"internal/chaos/wall", []string{"core", "live", "internal/chaos", "internal/pause"}, false,
 		"plays chaos in wall time: the only package that knows chaos and the stack"},
