@@ -82,15 +82,14 @@ func acting(t *testing.T, servers int) *web.Server {
 				{Name: "load", What: "Sends more of the scenario's requests.", Number: "requests a second",
 					For: true},
 				{Name: "crash", What: "The engine of a model server dies.", Servers: true, For: true, Breaks: true},
-				{Name: "slow-down", What: "The steps of a model server take this many times as long.", Servers: true,
-					For: true, Number: "factor", Breaks: true},
-				{Name: "restart-epp", What: "The endpoint picker stops, and starts again: at once, or after a time.",
-					For: true, Breaks: true}}}})
+				{Name: "slow-down", What: "The steps of a model server take this many times as long.",
+					Servers: true, For: true, Number: "factor", Breaks: true},
+				{Name: "restart-epp", What: "The endpoint picker stops, and starts again.", For: true, Breaks: true}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	server.Parts(func(context.Context, string) (web.Part, error) {
-		return web.Part{Facts: [][2]string{{"pool chat", "127.0.0.1:9002"}}, Config: "kind: EndpointPickerConfig\n"}, nil
+		return web.Part{Facts: [][2]string{{"pool chat", "127.0.0.1:9002"}}, Config: "kind: EndpointPickerConfig"}, nil
 	})
 	t.Cleanup(func() { _ = server.Stop(context.Background()) })
 	return server
