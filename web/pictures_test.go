@@ -44,7 +44,7 @@ workload:
   outputTokens: 20..160
   prompt: {characters: 400..8000}
   classes: [{name: chat, share: 60%%}, {name: code, share: 40%%, model: Qwen/Qwen2.5-7B}]
-`, decode, weighed, apart, servers-decode-apart, servers*10, servers*3)
+`, decode, weighed, apart, servers-decode-apart, servers*6, servers*3)
 }
 
 // drawn has an expression for each view that holds once the view is complete.
