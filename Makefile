@@ -146,6 +146,10 @@ silicon: build ## Fit the parameters of step times to the measured GPUs of inter
 	WINDTUNNEL_SILICON=write $(GO) test ./internal/silicon -run TestPage -v -count 1 -timeout 30m
 	$(GO) test ./internal/silicon -count 1
 
+.PHONY: docs
+docs: ## Build the documentation as a site, bin/docs/index.html, and fail on a link that leads nowhere
+	@cd scripts/site && $(GO) vet . && $(GO) test . && $(GO) run . ../.. ../../bin/docs
+
 .PHONY: size
 size: ## Count the production lines: those with code, of Go files that are neither tests nor generated (DIR=core for a part)
 	@$(GO) run scripts/size.go $(DIR)

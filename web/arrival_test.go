@@ -148,6 +148,27 @@ expectations: {outcomes: {completed: 100%}, spans: {ttft: {p50: 10ms}}}
 		`e.innerText.startsWith("Good requests")) || {}).innerText)`))
 }
 
+// Each class of traffic has a verdict of its own, the worst first.
+func TestVerdictOfClasses(t *testing.T) {
+	server, sum := played(t, `
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+name: classes
+pools:
+  - {name: chat, replicas: 3, modelServer: {prefill: 200ms}}
+workload:
+  requests: 40
+  concurrency: 6
+  classes: [{name: batch, share: 50%, slo: {ttft: 10s}}, {name: chat, share: 50%, slo: {ttft: 100ms}}]
+`)
+	ctx := tab(t, 1500, 1000)
+	do(t, ctx, "open", chromedp.Navigate(server.Link()))
+	all := sum.Classes[len(sum.Classes)-1]
+	do(t, ctx, "each", until(fmt.Sprintf(`document.querySelector(".verdict")?.innerText.replace(/\s+/g, " ") === %q`,
+		fmt.Sprintf("All classes %.1f %% good ttft missed by %d chat 0.0 %% good ttft missed by %[2]d batch 100.0 %% good",
+			100*all.Attainment, all.Missed["ttft"]))))
+}
+
 // The table of a decision and what if name pods by their addresses, as the record and the terminal do.
 func TestWhyNamesPodsByAddress(t *testing.T) {
 	pd, err := os.ReadFile("../examples/pd.yaml")

@@ -29,6 +29,8 @@ type Variant struct {
 	// File is the name of the scenario's file, for errors, and Text its content.
 	File string
 	Text []byte
+	// Assumed has the notes of scenario.Scenario.Assumed.
+	Assumed []string
 	// Settings are the fields with other values than in Text. Overrides are applied after them.
 	Settings  []scenario.Setting
 	Overrides scenario.Overrides
@@ -41,7 +43,10 @@ func ReadVariant(stdin io.Reader, file string, set []scenario.Setting, o scenari
 		return v, err
 	}
 	v.Name = v.File
-	_, err = v.Scenario(0)
+	s, err := v.Scenario(0)
+	if err == nil {
+		v.Assumed = s.Assumed()
+	}
 	return v, err
 }
 
@@ -119,13 +124,15 @@ type Player struct {
 	// one.
 	Fitter func(context.Context, *scenario.Scenario) (fit virtual.Fitter, stop func())
 	// Progress, if not nil, is called before runs and as they end, with what they are and how many of them have ended.
-	// Row, if not nil, gets a line for each load that was judged.
+	// Row, if not nil, gets a line for each load that was judged and each combination that was played. Several
+	// goroutines may call them.
 	Progress func(what string, done, of int)
 	Row      func(text string)
 }
 
-// counter returns a function that counts one of so many, for Progress. It is safe for concurrent use.
-func (p *Player) counter(what string, of int) func() {
+// Counter returns a function that counts one of so many, 0 if the number is unknown, for Progress. It is safe for
+// concurrent use.
+func (p *Player) Counter(what string, of int) func() {
 	if p.Progress != nil {
 		p.Progress(what, 0, of)
 	}
@@ -134,6 +141,12 @@ func (p *Player) counter(what string, of int) func() {
 		if n := done.Add(1); p.Progress != nil {
 			p.Progress(what, int(n), of)
 		}
+	}
+}
+
+func (p *Player) row(text string) {
+	if p.Row != nil {
+		p.Row(text)
 	}
 }
 

@@ -41,13 +41,14 @@ function Verdict() {
   if (!sum || !sum.measures) return null;
   const list = sum.expectations || [], missed = list.filter((x) => !x.ok);
   const classes = sum.classes || [], whole = sum.measures.find((m) => m.measure === "attainment");
-  const slos = classes.length ? classes : sum.slo ? [{ attainment: whole && whole.value, missed: sum.missed }] : [];
+  const worst = classes.slice(0, -1).sort((a, b) => a.attainment - b.attainment).slice(0, 3); // the last has all classes
+  const slos = classes.length ? [classes[classes.length - 1], ...worst] : sum.slo ? [{ attainment: whole && whole.value, missed: sum.missed }] : [];
   const bounds = Object.entries(sum.slo || {}).map(([k, v]) => k + " " + seconds(v)).join(", ");
   if (!list.length && !slos.length) return null;
   return html`<section class="verdict" aria-label="Verdict">
     ${list.length > 0 && html`<p class=${missed.length ? "bad" : "good"}><b>${missed.length ? "✕ " + thousands(missed.length) + " of " + plural(list.length, "expectation") + " missed" : "✓ " + (list.length === 1 ? "The expectation is met" : "All " + thousands(list.length) + " expectations are met")}</b>
       ${missed.slice(0, 3).map((x) => html` <span>${x.what} ${x.expected}, found ${x.found}</span>`)}</p>`}
-    ${slos.map((x) => html`<p><b>${x.name || "SLO"}${!x.name && bounds ? " (" + bounds + ")" : ""}</b> <span>${x.attainment == null ? "no request ended" : (100 * x.attainment).toFixed(1) + " % good"}</span>${Object.entries(x.missed || {}).map(([bound, n]) => html` <span>${bound} missed by ${thousands(n)}</span>`)}</p>`)}
+    ${slos.map((x) => html`<p><b>${x.name || (bounds ? "SLO (" + bounds + ")" : "All classes")}</b> <span>${x.attainment == null ? "no request ended" : (100 * x.attainment).toFixed(1) + " % good"}</span>${Object.entries(x.missed || {}).map(([bound, n]) => html` <span>${bound} missed by ${thousands(n)}</span>`)}</p>`)}
   </section>`;
 }
 

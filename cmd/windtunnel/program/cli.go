@@ -38,6 +38,7 @@ type cli struct {
 	Capacity   capacityCmd   `cmd:"" group:"decide" help:"Find the highest rate, or fewest servers, for objectives."`
 	Sweep      sweepCmd      `cmd:"" group:"decide" help:"Play a scenario with each combination of values of its fields."`
 	Validate   validateCmd   `cmd:"" group:"decide" help:"Play a scenario live and in virtual time, and compare."`
+	Chaos      chaosCmd      `cmd:"" group:"decide" help:"Play random faults, and check that nothing is lost or left."`
 	Experiment experimentCmd `cmd:"" group:"decide" help:"Measure again what documents claim, or under other conditions."`
 	Calibrate  calibrateCmd  `cmd:"" group:"decide" help:"Measure a real model server's step times for a scenario."`
 	Replay     replayCmd     `cmd:"" group:"play" help:"Show a recording again."`
