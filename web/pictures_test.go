@@ -118,6 +118,13 @@ func TestPictures(t *testing.T) {
 						do(t, ctx, "on", chromedp.Evaluate[any](`(() => { const e = document.querySelector(".speed select");
 							e.value = "0.1"; e.dispatchEvent(new Event("change", {bubbles: true})); })()`))
 					}
+					if name == "why" || name == "whatif" {
+						do(t, ctx, "a scorer off", chromedp.Evaluate[any](`(() => {
+							const all = [...document.querySelectorAll(".knob input[type=checkbox]")];
+							if (all.every((e) => e.checked)) all[0].click();
+						})()`))
+						do(t, ctx, "the answer", text(".moved", "gone elsewhere"))
+					}
 					do(t, ctx, "laid out", chromedp.Sleep(1200*time.Millisecond))
 					picture := do(t, ctx, name, chromedp.CaptureScreenshot())
 					file := fmt.Sprintf("%s-%d-%d-%s.png", name, servers, size[0], scheme)
