@@ -69,6 +69,16 @@ func show(t *testing.T, ctx context.Context, view string) {
 	do(t, ctx, "drawn", until(drawn[view]))
 }
 
+// switchOff switches a scorer off, once, and waits for the answer of what if.
+func switchOff(t *testing.T, ctx context.Context) {
+	t.Helper()
+	do(t, ctx, "a scorer off", chromedp.Evaluate[any](`(() => {
+		const all = [...document.querySelectorAll(".knob input[type=checkbox]")];
+		if (all.every((e) => e.checked)) all[0].click();
+	})()`))
+	do(t, ctx, "the answer", text(".moved", "gone elsewhere"))
+}
+
 // acting returns the page of a live run with servers and actions.
 func acting(t *testing.T, servers int) *web.Server {
 	t.Helper()
@@ -119,11 +129,7 @@ func TestPictures(t *testing.T) {
 							e.value = "0.1"; e.dispatchEvent(new Event("change", {bubbles: true})); })()`))
 					}
 					if name == "why" || name == "whatif" {
-						do(t, ctx, "a scorer off", chromedp.Evaluate[any](`(() => {
-							const all = [...document.querySelectorAll(".knob input[type=checkbox]")];
-							if (all.every((e) => e.checked)) all[0].click();
-						})()`))
-						do(t, ctx, "the answer", text(".moved", "gone elsewhere"))
+						switchOff(t, ctx)
 					}
 					do(t, ctx, "laid out", chromedp.Sleep(1200*time.Millisecond))
 					picture := do(t, ctx, name, chromedp.CaptureScreenshot())
