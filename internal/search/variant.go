@@ -18,6 +18,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/gc"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/constraint"
+	"github.com/windtunnel/windtunnel/report/gaps"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
 )
@@ -174,9 +175,9 @@ func (p *Player) Play(ctx context.Context, s *scenario.Scenario, ended func(*rep
 	return x, nil
 }
 
-// Record plays a scenario and records its events. The tally receives data that is not in events. Record calls used, if
-// not nil, with the use of resources other than model servers.
-func (p *Player) Record(ctx context.Context, s *scenario.Scenario, to record.Recorder, t *report.Tally,
+// Record plays a scenario and records its events. The counter receives data that is not in events. Record calls used,
+// if not nil, with the use of resources other than model servers.
+func (p *Player) Record(ctx context.Context, s *scenario.Scenario, to record.Recorder, t Counter,
 	used func([]constraint.Use)) error {
 	o := virtual.Options{Gaps: t.Gaps(), Served: t.SetLoads, Used: used,
 		Progress: func(int) bool { return ctx.Err() == nil }}
@@ -185,11 +186,20 @@ func (p *Player) Record(ctx context.Context, s *scenario.Scenario, to record.Rec
 		o.Fit, stop = p.Fitter(ctx, s)
 		defer stop()
 	}
-	_, err := virtual.Play(s, to, o)
+	indexes, err := virtual.Play(s, to, o)
+	if c, ok := t.(interface{ SetIndexes([]report.IndexSummary) }); ok {
+		c.SetIndexes(indexes)
+	}
 	if ctx.Err() != nil {
 		return exit.Told(exit.Interrupted, ctx.Err())
 	}
 	return exit.With(exit.Input, err)
+}
+
+// Counter receives the parts of a run that are not in its events: a report.Tally or a report.Session.
+type Counter interface {
+	Gaps() *gaps.Gaps
+	SetLoads(list []report.ServerLoad)
 }
 
 // Each calls do for 0 to n-1, on all cores, and stops at an error. It returns the error of the lowest number.

@@ -43,6 +43,7 @@ type cli struct {
 	Calibrate  calibrateCmd  `cmd:"" group:"decide" help:"Measure a real model server's step times for a scenario."`
 	Replay     replayCmd     `cmd:"" group:"play" help:"Show a recording again."`
 	StepTimes  stepTimesCmd  `cmd:"" name:"steptimes" group:"look" help:"Report how accurate tables of step times are."`
+	Diagnose   diagnoseCmd   `cmd:"" group:"look" help:"Find the cause of late and failing requests, by the troubleshooting guide."`
 	Trace      traceCmd      `cmd:"" group:"look" help:"Convert a recording for Perfetto, Chrome or Mermaid."`
 	Observe    observeCmd    `cmd:"" group:"look" help:"Write configuration for Prometheus and Grafana, and start them."`
 	Scenario   scenarioCmd   `cmd:"" group:"look" help:"Check, show and convert scenario files."`
