@@ -165,8 +165,8 @@ workload:
 	do(t, ctx, "open", chromedp.Navigate(server.Link()))
 	all := sum.Classes[len(sum.Classes)-1]
 	do(t, ctx, "each", until(fmt.Sprintf(`document.querySelector(".verdict")?.innerText.replace(/\s+/g, " ") === %q`,
-		fmt.Sprintf("All classes %.1f %% good ttft missed by %d chat 0.0 %% good ttft missed by %[2]d batch 100.0 %% good",
-			100*all.Attainment, all.Missed["ttft"]))))
+		fmt.Sprintf("All classes %.1f %% good ttft missed by %d chat 0.0 %% good ttft missed by %[2]d "+
+			"batch 100.0 %% good", 100*all.Attainment, all.Missed["ttft"]))))
 }
 
 // The table of a decision and what if name pods by their addresses, as the record and the terminal do.
