@@ -115,7 +115,7 @@ bench-ui: ## Measure the page in a real Chromium: first view, frames under 2,000
 	@./scripts/bench "$(GO)" -timeout 20m -benchtime 3x ./web
 
 PICTURED := topology=topology-3-1440-light fleet=topology-300-1440-dark phone=topology-30-390-light \
-	requests=requests-30-1440-dark request=request-30-1440-light why=why-3-1440-light time=time-3-1440-light \
+	requests=requests-30-1440-dark request=request-3-1440-light why=why-3-1440-light time=time-3-1440-light \
 	whatif=whatif-3-1440-dark
 
 .PHONY: pictures

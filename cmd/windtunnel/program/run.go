@@ -135,7 +135,8 @@ func (c *runCmd) Run(o *outside) error {
 	tokenGaps := gaps.New()
 	shown := c.options(o, s, runClock(origin))
 	shown.Gaps, shown.Also = tokenGaps, c.also
-	page, err := c.pageFlags.start(&shown, web.Meta{Mode: "live", File: c.file(), Envoy: true, BBR: len(s.Pools) > 1})
+	page, err := c.pageFlags.start(&shown,
+		web.Meta{Mode: "live", File: c.file(), Own: true, Envoy: true, BBR: len(s.Pools) > 1})
 	if err != nil {
 		return err
 	}
