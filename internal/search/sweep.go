@@ -218,7 +218,8 @@ func (c *Sweep) combinations() (paths []string, out [][]scenario.Setting, err er
 		var next [][]scenario.Setting
 		for _, before := range out {
 			for _, v := range values {
-				next = append(next, append(slices.Clone(before), scenario.Setting{Path: s.Path, Value: v}))
+				next = append(next, append(slices.Clone(before), scenario.Setting{Path: s.Path, Value: v,
+					By: "--vary " + s.Path + "=" + v}))
 			}
 		}
 		out = next
