@@ -162,8 +162,8 @@ workload: {requests: 12, rate: 1, arrivals: constant}
 	}
 }
 
-// during counts the outcomes of requests that are sent before, during and after an incident from 2 s to 4 s, at a rate of
-// 10 to a pool with further lines, and returns the longest time of those that completed during it.
+// during counts the outcomes of requests that are sent before, during and after an incident from 2 s to 4 s, at a rate
+// of 10 to a pool with further lines, and returns the longest time of those that completed during it.
 func during(t *testing.T, incident string, pool ...string) (outcomes [3]map[string]int, longest machine.Time) {
 	t.Helper()
 	sent := map[string]machine.Time{}
