@@ -52,7 +52,7 @@ var Layers = []Layer{
 		"each live part can be replaced by a real one, so it must not know the others: they only share a wire format"},
 	{"virtual", []string{"core", "scenario", "report", "internal/exit"}, true,
 		"live and virtual drive the same core; one that imports the other would hide what the core lacks"},
-	{"web", []string{"core", "scenario", "report", "internal/exit"}, true,
+	{"web", []string{"core", "scenario", "report", "internal/exit", "internal/packed"}, true,
 		"the page reads the stream of events; it must show a recording as well as a run"},
 	{"bench", []string{"core", "live", "virtual", "scenario", "report", "internal/exit", "internal/gc"}, true,
 		"benchmarks measure the parts from outside, as the command does"},
@@ -85,7 +85,7 @@ var Layers = []Layer{
 		"holds predicted times against those that benchmarks measured, which are files of a user"},
 	{"scripts", nil, false, "programs for the Makefile, which do not depend on windtunnel"},
 	{"internal", nil, false, "small packages that any package may use"},
-	{".", nil, false, "embeds files of the repository"},
+	{".", []string{"internal/packed"}, false, "embeds files of the repository"},
 }
 
 // ImportExceptions allow single imports, each with a reason. The key is "importer imported", as directories.
