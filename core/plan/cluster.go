@@ -354,6 +354,15 @@ func (p PickerPod) Name() string {
 	return fmt.Sprintf("%s-epp-%d", p.Backend.Name, p.Replica)
 }
 
+// Place returns the namespace and the name of the picker's pod, and the name of its container. A supplied picker runs
+// in its pool's namespace.
+func (p PickerPod) Place() (namespace, pod, container string) {
+	if p.Workload == nil {
+		return p.Backend.Namespace, p.Name(), "epp"
+	}
+	return p.Workload.Namespace, p.Name(), p.Container.Name
+}
+
 // ClientLimits are the parameters of the picker's client-headers plug-in: the strictest limits of the routes to the
 // pool.
 func (p *PoolPicker) ClientLimits() string {

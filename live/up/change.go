@@ -125,7 +125,7 @@ func (c *change) start(ctx context.Context) error {
 	if err := c.startPods(ctx, c.diff(c.u.eventsOf), false); err != nil {
 		return err
 	}
-	if err := c.u.writeEndpoints(c.list()); err != nil {
+	if err := c.writeEndpoints(); err != nil {
 		return err
 	}
 	for _, p := range c.started.pods {
@@ -133,7 +133,7 @@ func (c *change) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := c.u.writeEndpoints(c.list()); err != nil {
+	if err := c.writeEndpoints(); err != nil {
 		return err
 	}
 	c.serve() // pickers may look these pods up from now on, so no address of theirs changes any more
@@ -217,7 +217,7 @@ func (c *change) undo(ctx context.Context) error {
 		}
 		old := u.inForce()
 		old.serve()
-		errs = append(errs, u.writeEndpoints(old.list()))
+		errs = append(errs, old.writeEndpoints())
 		old.tellPickers()
 		if c.wide {
 			errs = append(errs, u.Envoy.Back(ctx, old.configuration(old.list())))

@@ -30,6 +30,8 @@ type cli struct {
 	KVManager parts.KVManager `cmd:"" group:"parts" help:"Run the KV-cache manager alone: KV events in, scores out."`
 	Predictor parts.Predictor `cmd:"" group:"parts" help:"Run the latency predictor alone, with the real one's HTTP."`
 
+	Lab labCmd `cmd:"" group:"play" help:"Learn by repairing a stack with a planted fault."`
+
 	Explain explainCmd `cmd:"" group:"look" help:"Explain why a request went to its endpoint."`
 	Preview previewCmd `cmd:"" group:"look" help:"Show where a request would go, for a state of the pool."`
 	Pods    podsCmd    `cmd:"" group:"look" help:"List the pods of an endpoint picker, with labels and metrics."`

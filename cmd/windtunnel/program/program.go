@@ -23,7 +23,7 @@ type outside = console.Console
 // Main runs the process's command line and returns the exit code.
 func Main() int {
 	gc.Serve()
-	return run(os.Args[1:], console.New())
+	return run(shimmed(os.Args[0], os.Args[1:]), console.New())
 }
 
 // run runs a command line and returns the exit code.
