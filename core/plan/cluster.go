@@ -70,6 +70,8 @@ type PoolPicker struct {
 	File   string
 	// Replicas are its processes. Envoy asks the first Asked of them.
 	Replicas, Asked int
+	// Cut means that Envoy reaches none of them.
+	Cut bool
 }
 
 // PickerPod is a replica of a pool's endpoint picker.
@@ -152,6 +154,9 @@ func (c *Cluster) pool(b *gateway.Backend) {
 	x.Config, x.File, note, err = c.Objects.PickerConfig(b)
 	if note != "" {
 		c.Program.Notes = append(c.Program.Notes, note)
+	}
+	if cut := c.Objects.PickerCut(b); cut != "" {
+		x.Cut, c.Program.Notes = true, append(c.Program.Notes, cut)
 	}
 	c.mistake(err)
 	c.Pools = append(c.Pools, x)

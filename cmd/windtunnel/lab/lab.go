@@ -25,7 +25,9 @@ var Areas = []string{"high latency", "routing", "ssrf", "kv transfer", "out of m
 type Lab struct {
 	Name string `json:"-"`
 	// Area is the section of document 003's guide, one of Areas.
-	Area  string `json:"area"`
+	Area string `json:"area"`
+	// Leaf is the cause in the decision trees, by its name in windtunnel diagnose.
+	Leaf  string `json:"leaf"`
 	Title string `json:"title"`
 	// Base is the directory of the healthy stack's manifests, below base/.
 	Base string `json:"base"`
