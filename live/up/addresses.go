@@ -1,6 +1,8 @@
 package up
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 )
 
@@ -53,6 +55,8 @@ type PodAddress struct {
 	Role     string            `json:"role"`
 	Model    string            `json:"model,omitempty"`
 	Ports    map[string]string `json:"ports"`
+	// Metrics is the address of its metrics page, "" without one.
+	Metrics string `json:"metrics,omitempty"`
 	// OOMKilled means that its model server does not fit into its memory.
 	OOMKilled bool `json:"oomKilled,omitempty"`
 	// Sidecar is the one of the ports where the routing sidecar listens, if there is one.
@@ -102,6 +106,16 @@ func (u *Up) Addresses() *Addresses {
 			IP: p.IP.String(), Role: string(p.Role), Model: p.model, Ports: ports, OOMKilled: p.killed}
 		if p.Sidecar != nil {
 			x.Sidecar = p.Sidecar.Addr()
+		}
+		switch {
+		case p.Manager != nil:
+			x.Metrics = p.Manager.HTTPAddress()
+		case p.model != "":
+			for _, n := range slices.Sorted(maps.Keys(p.At)) {
+				if at := p.At[n]; at != x.Sidecar && x.Metrics == "" {
+					x.Metrics = at
+				}
+			}
 		}
 		a.Pods = append(a.Pods, x)
 	}

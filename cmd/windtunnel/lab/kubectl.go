@@ -171,15 +171,10 @@ type pod struct {
 
 func podsOf(a *up.Addresses, set *gateway.Set) (out []pod) {
 	for _, x := range a.Pods {
-		p := pod{namespace: x.Namespace, name: x.Name, ip: x.IP, labels: x.Labels, ports: x.Ports, status: "Running",
+		p := pod{namespace: x.Namespace, name: x.Name, ip: x.IP, labels: x.Labels, ports: x.Ports, status: "Running", metrics: x.Metrics,
 			workload: workload(set, x.Namespace, x.Workload)}
 		if x.OOMKilled {
 			p.status = "OOMKilled"
-		}
-		for _, number := range slices.Sorted(maps.Keys(x.Ports)) {
-			if x.Ports[number] != x.Sidecar && p.metrics == "" {
-				p.metrics = x.Ports[number]
-			}
 		}
 		out = append(out, p)
 	}
