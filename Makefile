@@ -114,11 +114,14 @@ bench-large: ## Play 10,000,000 requests in virtual time, and look what memory t
 bench-ui: ## Measure the page in a real Chromium: first view, frames under 2,000 events/s, scrolling 100,000 rows, what it costs a run
 	@./scripts/bench "$(GO)" -timeout 20m -benchtime 3x ./web
 
+PICTURED := topology=topology-3-1440-light fleet=topology-300-1440-dark phone=topology-30-390-light \
+	requests=requests-30-1440-dark request=request-30-1440-light why=why-3-1440-light time=time-3-1440-light \
+	whatif=whatif-3-1440-dark
+
 .PHONY: pictures
-pictures: ## Renew docs/page-*.png by what the page's tests see in a real Chromium
-	@dir=$$(mktemp -d) && WINDTUNNEL_SHOTS=$$dir $(GO) test ./web -count 1 -run '^(TestTopology|TestRequestsAndWaterfall|TestWhyAndWhatIf|TestTime)$$' && \
-	cp $$dir/TestTopology.png docs/page-topology.png && cp $$dir/TestRequestsAndWaterfall.png docs/page-request.png && \
-	cp $$dir/TestWhyAndWhatIf.png docs/page-why.png && cp $$dir/TestTime.png docs/page-time.png && rm -r $$dir && ls docs/page-*.png
+pictures: ## Write pictures of each view of the page into bin/pictures, hold axe against them, and renew docs/page-*.png
+	@mkdir -p bin/pictures && WINDTUNNEL_PICTURES=$(CURDIR)/bin/pictures $(GO) test ./web -count 1 -run '^TestPictures$$' -timeout 30m
+	@for x in $(PICTURED); do cp bin/pictures/$${x#*=}.png docs/page-$${x%%=*}.png; done; ls docs/page-*.png
 
 .PHONY: soak-ui
 soak-ui: ## Keep the page open on a run that never ends, and look whether it grows (SOAK=1h for more)
@@ -142,6 +145,10 @@ silicon: build ## Fit the parameters of step times to the measured GPUs of inter
 	$(BIN) calibrate --results internal/silicon/data/silicon.csv --guesses --force --file core/modelserver/latency/data/calibration.json
 	WINDTUNNEL_SILICON=write $(GO) test ./internal/silicon -run TestPage -v -count 1 -timeout 30m
 	$(GO) test ./internal/silicon -count 1
+
+.PHONY: docs
+docs: ## Build the documentation as a site, bin/docs/index.html, and fail on a link that leads nowhere
+	@cd scripts/site && $(GO) vet . && $(GO) test . && $(GO) run . ../.. ../../bin/docs
 
 .PHONY: size
 size: ## Count the production lines: those with code, of Go files that are neither tests nor generated (DIR=core for a part)
@@ -171,6 +178,10 @@ check-lint: # .golangci.yml says why for each linter; the first time it is built
 	@$(GO) run $(GOLANGCI) run
 	@echo "ok    golangci-lint"
 
+.PHONY: check-page
+check-page: ## Check the types of the page's modules with tsc, which npm fetches once (needs Node with npm)
+	@WINDTUNNEL_TYPES=1 $(GO) test ./web -run '^TestTypes$$' -count 1 -v
+
 # The list of known vulnerabilities is on the network; a machine that cannot
 # reach it says so and goes on.
 .PHONY: check-vuln
@@ -189,6 +200,7 @@ format: ## Format the source
 golden: ## Rewrite what tests compare with: docs, scripts' expected output (look at the diff before you commit it)
 	$(GO) test ./scenario ./report -rewrite
 	$(GO) test ./scenario/schema ./cmd/windtunnel/program -update
+	$(GO) test ./web -run TestDeclarations -update
 
 .PHONY: clean
 clean: ## Remove what was built

@@ -136,7 +136,7 @@ func (g *goodput) summary(sent, last machine.Time) []ClassSummary {
 // write adds a line for the class.
 func (c *ClassSummary) write(l *lines) {
 	text := fmt.Sprintf("%s: %s of %s good (%.1f%%), %.4g a second", cmp.Or(c.Name, "all"),
-		terminal.Thousands(c.Good), counted(c.Requests, "request"), 100*c.Attainment, c.Goodput)
+		terminal.Thousands(c.Good), terminal.Counted(c.Requests, "request"), 100*c.Attainment, c.Goodput)
 	l.list("goodput", append([]string{text}, missedWords(c.Missed)...))
 }
 

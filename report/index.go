@@ -68,11 +68,12 @@ func (x IndexSummary) write(l *lines) {
 	if !x.OK() {
 		verdict = l.paint.Red(verdict)
 	}
-	l.add("kv index", fmt.Sprintf("%s: %s on %s, %s", x.Index, counted(x.Blocks, "block"), counted(x.Pods, "pod"),
+	l.add("kv index", fmt.Sprintf("%s: %s on %s, %s", x.Index, terminal.Counted(x.Blocks, "block"),
+		terminal.Counted(x.Pods, "pod"),
 		verdict))
 	if x.Events > 0 {
 		l.add("  lag", fmt.Sprintf("%s from made to indexed: p50 %s, p90 %s, p99 %s, max %s",
-			counted(x.Events, "event"), terminal.Span(x.P50), terminal.Span(x.P90), terminal.Span(x.P99),
+			terminal.Counted(x.Events, "event"), terminal.Span(x.P50), terminal.Span(x.P90), terminal.Span(x.P99),
 			terminal.Span(x.Max)))
 	}
 }

@@ -50,6 +50,8 @@ func (t *Tally) Lived(l *record.Life) {
 		t.addLifeRow(l, e)
 	}
 	t.keep(e)
+	t.series.sent(l.Sent)
+	t.series.ended(&e, l.Outcome(), l.LastGot)
 	t.output += float64(e.Tokens)
 }
 

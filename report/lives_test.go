@@ -18,6 +18,10 @@ import (
 func TestLivesCountAsTheirEvents(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		whole, events := NewTally(), NewTally()
+		for _, x := range []*Tally{whole, events} {
+			x.series = NewSeries()
+			x.series.slo = record.SLO{TTFT: 5}
+		}
 		n := rapid.IntRange(1, 20).Draw(t, "requests")
 		for i := range n {
 			number := n - i
@@ -53,6 +57,14 @@ func TestLivesCountAsTheirEvents(t *testing.T) {
 			t.Fatalf("expected %d and %d, got %d and %d", s, f, sent, finished)
 		}
 		if d := cmp.Diff(events.Summary(), whole.Summary()); d != "" {
+			t.Fatal(d)
+		}
+		windows, width := events.series.Windows()
+		others, same := whole.series.Windows()
+		if d := cmp.Diff(windows, others); d != "" || width != same {
+			t.Fatal(d, width, same)
+		}
+		if d := cmp.Diff(events.series.misses(), whole.series.misses()); d != "" {
 			t.Fatal(d)
 		}
 		if d := cmp.Diff(events.Sample(), whole.Sample(), cmp.AllowUnexported(gaps.Gaps{}, Sample{}),

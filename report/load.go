@@ -272,7 +272,7 @@ func (s Summary) writeLoad(l *lines) {
 			terminal.Thousands(x.Servers), share(x.Busy.Mean), share(x.Busy.Least), share(x.Busy.Most),
 			batch, x.Queue.Mean, x.Queue.Peak, share(x.KV.Mean), share(x.KV.Peak)))
 		if x.Preemptions > 0 {
-			l.add("", counted(int(min(x.Preemptions, math.MaxInt32)), "preemption"))
+			l.add("", terminal.Counted(int(min(x.Preemptions, math.MaxInt32)), "preemption"))
 		}
 		for j := range x.StepTimes {
 			if text := string(name) + ": " + x.StepTimes[j].String(); !slices.Contains(steps, text) {

@@ -209,7 +209,7 @@ func (s *PredictionSummary) write(l *lines) {
 	l.add("predicted", "ttft "+s.TTFT.text())
 	l.add("", "tpot "+s.TPOT.text())
 	if s.Unpredicted > 0 {
-		l.add("", counted(s.Unpredicted, "request")+" without a prediction")
+		l.add("", terminal.Counted(s.Unpredicted, "request")+" without a prediction")
 	}
 	median := func(name string, ttft, tpot PredictionError) string {
 		return fmt.Sprintf("%s %.1f%% %.1f%%", name, 100*ttft.Median, 100*tpot.Median)

@@ -318,15 +318,15 @@ func (s Summary) writeServers(l *lines) {
 			words = append(words, x.Deployment)
 		}
 		if x.Least == x.Most {
-			words = append(words, counted(x.Most, "server"))
+			words = append(words, terminal.Counted(x.Most, "server"))
 		} else {
 			words = append(words, fmt.Sprintf("%.3g on average, %d to %d", x.Mean, x.Least, x.Most))
 		}
 		if x.Decisions > 0 {
-			words = append(words, counted(x.Decisions, "decision"))
+			words = append(words, terminal.Counted(x.Decisions, "decision"))
 		}
 		if x.Cut > 0 {
-			words = append(words, l.paint.Red(counted(x.Cut, "request")+" cut at the end of the grace period"))
+			words = append(words, l.paint.Red(terminal.Counted(x.Cut, "request")+" cut at the end of the grace period"))
 		}
 		words = append(words, fmt.Sprintf("%.3g GPU-hours of %s", x.GPUHours, x.Accelerator))
 		if p := x.Price; p != nil {

@@ -101,7 +101,8 @@ func (s *status) line(now machine.Time, sum brief) string {
 	if s.virtual { // now is wall time
 		words[0] = terminal.Thousands(sum.finished) + " ended"
 		if s.requests > 0 {
-			words[0] = fmt.Sprintf("%s of %s ended", terminal.Thousands(sum.finished), counted(s.requests, "request"))
+			words[0] = fmt.Sprintf("%s of %s ended", terminal.Thousands(sum.finished),
+				terminal.Counted(s.requests, "request"))
 		}
 		words = append(words, terminal.Span(sum.last.Seconds())+" of virtual time")
 	} else if over > 0 {

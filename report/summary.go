@@ -146,7 +146,7 @@ func (s Summary) Write(w io.Writer, color bool, columns int) error {
 	if s.Interrupted {
 		how += ", interrupted"
 	}
-	l.add("summary", fmt.Sprintf("%s %s, seed %d", counted(s.Requests, "request"), how, s.Seed))
+	l.add("summary", fmt.Sprintf("%s %s, seed %d", terminal.Counted(s.Requests, "request"), how, s.Seed))
 	l.list("outcomes", s.outcomeWords(l.paint))
 	if s.Dropped > 0 {
 		l.add("dropped", terminal.Thousands(s.Dropped)+
@@ -165,7 +165,7 @@ func (s Summary) Write(w io.Writer, color bool, columns int) error {
 	s.writeLoad(&l)
 	if c := s.PrefixCache; c != nil {
 		l.add("kv cache", fmt.Sprintf("%.1f%% of %s were cached where they went", 100*c.HitRate,
-			counted(c.PromptTokens, "prompt token")))
+			terminal.Counted(c.PromptTokens, "prompt token")))
 	}
 	s.Transfers.write(&l)
 	s.Predictions.write(&l)
@@ -352,7 +352,7 @@ func (x *ByHand) write(l *lines) {
 	if x == nil {
 		return
 	}
-	words := []string{counted(x.Requests, "request") + " besides"}
+	words := []string{terminal.Counted(x.Requests, "request") + " besides"}
 	for _, status := range slices.Sorted(maps.Keys(x.Statuses)) {
 		words = append(words, fmt.Sprintf("status %s %s", status, terminal.Thousands(x.Statuses[status])))
 	}
@@ -431,12 +431,4 @@ func byAddress(a, b string) int {
 		return strings.Compare(a, b)
 	}
 	return x.Compare(y)
-}
-
-// counted returns a count with its noun: 1 request, 2,000 requests.
-func counted(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return terminal.Thousands(n) + " " + what
 }

@@ -50,7 +50,7 @@ func (t *transferTally) summary() *TransferSummary {
 func (s *TransferSummary) write(l *lines) {
 	if s != nil {
 		l.add("kv moved", fmt.Sprintf("%s of %s in all, each in p50 %s, p90 %s, p99 %s, max %s",
-			counted(s.Count, "transfer"), bytesText(s.Bytes), terminal.Span(s.P50), terminal.Span(s.P90),
+			terminal.Counted(s.Count, "transfer"), bytesText(s.Bytes), terminal.Span(s.P50), terminal.Span(s.P90),
 			terminal.Span(s.P99), terminal.Span(s.Max)))
 	}
 }

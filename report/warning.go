@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // Warning is a part of the picker whose calls failed, so that decisions were made without the part.
@@ -43,6 +44,6 @@ func (t *Tally) noteWarning(e *record.Event) {
 }
 
 func (x Warning) write(l *lines) {
-	l.add("warning", fmt.Sprintf("%s got no answer from %s, %s: %s", x.Plugin, x.URL, counted(x.Count, "time"),
+	l.add("warning", fmt.Sprintf("%s got no answer from %s, %s: %s", x.Plugin, x.URL, terminal.Counted(x.Count, "time"),
 		x.Reason))
 }

@@ -21,7 +21,12 @@ type Incident struct {
 	// accelerator), restart-epp (a replica of the endpoint picker dies and starts again: its requests break off, and it
 	// loses its state), restart-frontend (the Dynamo frontend beside the picker dies and starts again with an empty
 	// router), add-server (servers join, and serve once they have started; see lifecycle), drain-server (a server
-	// leaves: it finishes its requests, and gets no new ones).
+	// leaves: it finishes its requests, and gets no new ones), kill-server (a server's process is killed), pause-server
+	// and pause-epp (a process stops, and continues), cut-server, cut-epp and cut-clients (connections to a server,
+	// from Envoy to a replica of the picker, or from clients to Envoy break, and new ones are refused during for),
+	// delay-server, delay-epp and delay-clients (each message on those connections takes delay longer), false-metrics
+	// (a server's metrics page shows an idle server), lose-events (the KV events that a server publishes are lost),
+	// jump-clock (the clock of all parts jumps forward by delay; only in virtual time).
 	What IncidentKind `json:"what"`
 	// The number of the server or of its sidecar, from 0; servers that only prefill come last.
 	Server int `json:"server" min:"0" max:"16384"`
@@ -31,8 +36,9 @@ type Incident struct {
 	Replica int `json:"replica" min:"0" max:"63"`
 	// The factor by which slow-down makes steps longer; 2 is half as fast.
 	Factor float64 `json:"factor" min:"0.01" max:"100"`
-	// How long a page of metrics takes with slow-metrics. A page that takes longer than the picker waits (1s) never
-	// arrives.
+	// How long a page of metrics takes with slow-metrics, and how much longer a message takes with delay-server,
+	// delay-epp and delay-clients; a page that takes longer than the picker waits (1s) never arrives. How far
+	// jump-clock jumps.
 	Delay time.Duration `json:"delay" min:"1ms" max:"1h"`
 	// How many servers join with add-server.
 	Count int `json:"count" min:"1" max:"1024"`
@@ -42,14 +48,14 @@ type Incident struct {
 	Grace time.Duration `json:"grace" min:"1ms" max:"24h"`
 	// How long the incident lasts: until the engine is back, with an empty cache (left out: it stays dead), until the
 	// endpoint picker or the frontend is back (left out: it restarts at once), or until the earlier state returns (left
-	// out: never).
+	// out: never). A pause has an end.
 	For time.Duration `json:"for" min:"0s" max:"240h"`
 }
 
 // IncidentKind says what happens in an incident.
 type IncidentKind plan.IncidentKind
 
-// The kinds of incidents.
+// The kinds of incidents that the scenario treats differently.
 const (
 	LoseRank        = IncidentKind(plan.LoseRank)
 	Crash           = IncidentKind(plan.Crash)
@@ -62,16 +68,38 @@ const (
 	LoseTransfers   = IncidentKind(plan.LoseTransfers)
 	AddServer       = IncidentKind(plan.AddServer)
 	DrainServer     = IncidentKind(plan.DrainServer)
+	CutEPP          = IncidentKind(plan.CutEPP)
+	LoseEvents      = IncidentKind(plan.LoseEvents)
+	JumpClock       = IncidentKind(plan.JumpClock)
 )
 
-func (IncidentKind) Values() []string {
-	return []string{string(LoseRank), string(Crash), string(RestartSidecar), string(LoseIndex), string(RestartEPP),
-		string(RestartFrontend), string(SlowDown), string(SlowMetrics), string(LoseTransfers), string(AddServer),
-		string(DrainServer)}
+// Values returns all kinds, for the schema and for errors.
+func (IncidentKind) Values() (out []string) {
+	for _, k := range plan.IncidentKinds {
+		out = append(out, string(k))
+	}
+	return out
 }
 
 // OfServer reports whether the incident happens to one server, or to its sidecar.
 func (k IncidentKind) OfServer() bool { return plan.IncidentKind(k).OfServer() }
+
+// CheckLive returns the mistakes of a scenario that is played in wall time.
+func (s *Scenario) CheckLive() error {
+	var out Problems
+	for i := range s.Pools {
+		for j := range s.Pools[i].Incidents {
+			if s.Pools[i].Incidents[j].What == JumpClock {
+				out = append(out, s.problem(fmt.Sprintf("pools[%d].incidents[%d].what", i, j), found(string(JumpClock)),
+					"another incident, or windtunnel sim: clocks jump in virtual time alone"))
+			}
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
 
 // CheckIncident returns an error if an incident cannot happen in a pool now, whatever its time.
 func (s *Scenario) CheckIncident(p *Pool, x *Incident) error {
@@ -97,14 +125,15 @@ func (s *checker) checkIncidents(p *Pool, path string) {
 	for i := range p.Incidents {
 		x, at := &p.Incidents[i], fmt.Sprintf("%s[%d]", path, i)
 		add := func(field, found, expected string) { s.bad(at+field, found, expected) }
+		kind := plan.IncidentKind(x.What)
 		switch ranks := max(1, p.Server(x.Server).TensorParallelSize); {
 		case len(p.Endpoints) > 0:
 			add("", "given beside endpoints",
 				"simulated model servers (replicas): incidents do not happen to external ones")
 		case x.What == "":
 			add(".what", "missing", "one of "+strings.Join(x.What.Values(), ", "))
-		case x.What == LoseIndex && !p.ModelServer.KVEvents.Published():
-			add(".what", "lose-index where the model servers publish no KV events",
+		case (x.What == LoseIndex || x.What == LoseEvents) && !p.ModelServer.KVEvents.Published():
+			add(".what", string(x.What)+" where the model servers publish no KV events",
 				"modelServer.kvEvents with a format beside it")
 		case x.What == RestartFrontend && !p.Dynamo.Given():
 			add(".what", "restart-frontend where there is no frontend",
@@ -114,9 +143,9 @@ func (s *checker) checkIncidents(p *Pool, path string) {
 		case x.What == RestartSidecar && x.Server >= p.Decoders():
 			add(".server", fmt.Sprintf("found %d", x.Server),
 				fmt.Sprintf("0 to %d, a decode server of the pool", p.Decoders()-1))
-		case x.What == RestartEPP && !p.Picked():
-			add(".what", "restart-epp with epp.replicas 0", "another what: there is no picker")
-		case x.What == RestartEPP && x.Replica >= p.EPP.Replicas:
+		case kind.Takes("replica") && !p.Picked():
+			add(".what", string(x.What)+" with epp.replicas 0", "another what: there is no picker")
+		case kind.Takes("replica") && x.Replica >= p.EPP.Replicas:
 			add(".replica", fmt.Sprintf("found %d", x.Replica),
 				fmt.Sprintf("0 to %d, a replica of the pool's endpoint picker", p.EPP.Replicas-1))
 		case x.What.OfServer() && x.Server >= p.Servers():
@@ -135,8 +164,10 @@ func (s *checker) checkIncidents(p *Pool, path string) {
 		case x.What == SlowDown && p.ModelServer.Batching == Independent:
 			add(".what", "slow-down with batching independent, whose servers take no steps",
 				"batching: continuous, or another what")
-		case x.What == SlowMetrics && x.Delay == 0:
-			add(".delay", "missing", "how long a page of metrics takes, such as delay: 5s")
+		case kind.Takes("delay") && x.Delay == 0:
+			add(".delay", "missing", "a duration, such as delay: 5s")
+		case kind.Lasts() && x.For == 0:
+			add(".for", "missing", "how long the process stops, such as for: 5s")
 		case x.What == LoseTransfers && p.Sidecar == NoSidecar:
 			add(".what", "lose-transfers where no KV cache travels", "sidecar: routing and disaggregation beside it")
 		case x.What == LoseRank && ranks == 1:
@@ -145,15 +176,10 @@ func (s *checker) checkIncidents(p *Pool, path string) {
 		case x.What == LoseRank && x.Rank >= ranks:
 			add(".rank", fmt.Sprintf("found %d", x.Rank), fmt.Sprintf("0 to %d, a rank of the group", ranks-1))
 		}
-		for _, f := range []struct {
-			field string
-			wrong bool
-		}{{"rank", x.What != LoseRank}, {"replica", x.What != RestartEPP}, {"factor", x.What != SlowDown},
-			{"delay", x.What != SlowMetrics}, {"count", x.What != AddServer}, {"group", x.What != AddServer},
-			{"grace", x.What != DrainServer}, {"server", !x.What.OfServer()},
-			{"for", slices.Contains([]IncidentKind{RestartSidecar, LoseIndex, AddServer, DrainServer}, x.What)}} {
-			if s.written(at+"."+f.field) && f.wrong && x.What != "" {
-				add("."+f.field, "given with what: "+string(x.What),
+		for _, field := range []string{"rank", "replica", "factor", "delay", "count", "group", "grace", "server",
+			"for"} {
+			if x.What != "" && s.written(at+"."+field) && !kind.Takes(field) {
+				add("."+field, "given with what: "+string(x.What),
 					"nothing: only another what uses it")
 			}
 		}

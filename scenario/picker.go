@@ -77,6 +77,21 @@ func (s *checker) checkPicker(p *Pool, path string) {
 		func(pl picker.Plugin) bool { return pl.Type() == dataproducer.TypeInflight })
 	s.checkParsed(k, path)
 	s.checkPrecise(p, k, path)
+	s.hintPrefill(p, cfg, path)
+}
+
+// hintPrefill notes that a configuration with a prefill profile finds no prefill servers, and what adds them.
+func (s *checker) hintPrefill(p *Pool, cfg *config.Config, path string) {
+	if p.Disaggregation.PrefillReplicas > 0 || len(p.Endpoints) > 0 || !slices.ContainsFunc(cfg.SchedulingProfiles,
+		func(f config.Profile) bool { return f.Name == dataproducer.PrefillProfile }) {
+		return
+	}
+	pool, sets := strings.TrimSuffix(path, ".epp.config"), ""
+	if p.Sidecar == NoSidecar {
+		sets = fmt.Sprintf("--set '%s.sidecar=routing' ", pool)
+	}
+	s.assume(fmt.Sprintf("%s has a prefill profile, and the pool has no prefill servers, so that each server prefills "+
+		"what it decodes; %s--set '%s.disaggregation.prefillReplicas=2' adds two", path, sets, pool))
 }
 
 // checkPrecise checks that a pool's model servers publish what its precise-prefix producers need.

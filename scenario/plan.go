@@ -111,7 +111,8 @@ func (s *Scenario) planPool(index int, before *planned) (*plan.Pool, error) {
 	}
 	for i := range p.Incidents {
 		out.Incidents = append(out.Incidents, p.incident(&p.Incidents[i]))
-		out.Picker.Dies = out.Picker.Dies || p.Incidents[i].What == RestartEPP
+		out.Picker.Dies = out.Picker.Dies || p.Incidents[i].What == RestartEPP ||
+			p.Incidents[i].What == CutEPP
 	}
 	return out, nil
 }

@@ -41,6 +41,9 @@ func (r *request) record(step record.Step, details ...record.Detail) {
 // send sends the request: headers and body reach the EPP together.
 func (r *request) send() {
 	r.w.sent++
+	if r.w.open != nil {
+		r.w.open[r] = struct{}{}
+	}
 	r.stream = &r.memory.stream
 	switch {
 	case len(r.pool.pickers) == 0:
@@ -72,7 +75,7 @@ func (r *request) send() {
 		r.w.queue.Push(r.w.now.Add(after), machine.ClassAbort, event{leave, r.ref})
 	}
 	head := r.w.clientHead(nil, &r.Request).Normalize()
-	r.w.pass(&r.ways.up, &r.pool.hops.first, message{r: r, do: (*message).begun, head: head})
+	r.pass(&r.ways.up, &r.pool.hops.first, message{do: (*message).begun, head: head})
 }
 
 // clientHead returns the headers that the client sends, in the memory of h.
@@ -109,7 +112,7 @@ func (r *request) leaves() {
 
 // left aborts the request at the EPP and at the servers: no client waits for the answer.
 func (r *request) left() {
-	r.w.pass(&r.ways.up, &r.pool.hops.client, message{r: r, do: (*message).left})
+	r.pass(&r.ways.up, &r.pool.hops.client, message{do: (*message).left})
 	r.drop(&r.pool.hops.past, "the client left")
 }
 
@@ -120,6 +123,7 @@ func (r *request) finish(o record.Outcome, details []record.Detail) {
 	if r.over = true; r.ref != nil {
 		r.ref.r = nil
 	}
+	delete(r.w.open, r)
 	response.Finish(r.record, o, details)
 	if r.pool.Picker.Dies && r.picker != nil {
 		delete(r.picker.has, r)

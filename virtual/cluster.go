@@ -174,11 +174,11 @@ func (x *exchange) attempt(n int, at *server) {
 	w := x.c.w
 	t := &try{exchange: x, attempt: n, ways: w.hops.open(x.r.ID, tries+n)}
 	t.sub = &request{Request: x.r.Request, w: w, pool: x.r.pool,
-		gatewaySide: gatewaySide{path: x.r.path, route: x.r.route, try: t}}
+		gatewaySide: gatewaySide{path: x.r.path, route: x.r.route, try: t}, serverSide: serverSide{server: at}}
 	x.try = t
 	head := append(x.head[:len(x.head):len(x.head)],
 		header.Header{Name: "x-envoy-attempt-count", Value: strconv.Itoa(n)})
-	w.pass(&t.ways.up, &w.hops.sent, call(func() {
+	t.carry(&t.ways.up, &w.hops.sent, call(func() {
 		if !t.sub.gone { // otherwise the client has left
 			t.sub.arrive(at, head)
 		}
@@ -191,16 +191,19 @@ func (x *exchange) attempt(n int, at *server) {
 // tries is above the numbers of a sidecar's legs, so that attempts have ways of their own.
 const tries = 1 << 20
 
+// carry sends a message between Envoy and the attempt's server.
+func (t *try) carry(on *way, by *route, m message) { t.c.w.passLate(on, by, t.sub.server.lateBy(), m) }
+
 func (t *try) send(p part) {
 	w := t.c.w
-	w.pass(&t.ways.up, &w.hops.sent,
+	t.carry(&t.ways.up, &w.hops.sent,
 		message{r: t.sub, do: (*message).serverBody, body: p.body, described: p.described, end: p.end})
 }
 
 // respond sends a piece of the answer to Envoy.
 func (t *try) respond(a answered) {
 	w := t.c.w
-	w.pass(&t.ways.down, &w.hops.answered, call(func() { t.responded(a) }))
+	t.carry(&t.ways.down, &w.hops.answered, call(func() { t.responded(a) }))
 }
 
 func (t *try) responded(a answered) {
@@ -249,7 +252,7 @@ func (t *try) deliver(a answered) {
 // broke reports to Envoy that the connection of the attempt broke or was refused.
 func (t *try) broke(refused bool) {
 	w := t.c.w
-	w.pass(&t.ways.down, &w.hops.answered, call(func() {
+	t.carry(&t.ways.down, &w.hops.answered, call(func() {
 		if !t.over {
 			t.over = true
 			t.c.input(upstream.Broken{Request: t.number, Attempt: t.attempt, Refused: refused})
@@ -266,7 +269,7 @@ func (t *try) drop() {
 		return
 	}
 	w := t.c.w
-	w.pass(&t.ways.up, &w.hops.sent, message{r: t.sub, do: (*message).dropped, reason: reason})
+	t.carry(&t.ways.up, &w.hops.sent, message{r: t.sub, do: (*message).dropped, reason: reason})
 }
 
 // says reports whether a server answers a health check at path.

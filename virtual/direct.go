@@ -52,7 +52,7 @@ type computed struct {
 // mayBeDirect reports whether every part of the pool supports direct requests.
 func (x *pool) mayBeDirect() bool {
 	unread := x.w.rec == nil || x.w.lives != nil // the recorder does not read steps
-	lasts := x.replicaSets == nil && len(x.Incidents) == 0
+	lasts := x.replicaSets == nil && !x.w.troubled
 	return unread && lasts && x.Picked() && !x.verbose && x.predicting == nil && x.modes.direct() &&
 		!x.Faults.Strike() && !slices.ContainsFunc(x.pickers, func(k *picking) bool { return !k.direct() }) &&
 		!slices.ContainsFunc(x.servers, func(sv *server) bool { return !sv.direct() })

@@ -259,7 +259,11 @@ func (l *leg) pass(on *way, m message) {
 		r.past.passesLeg(l, on, m)
 		return
 	}
-	r.w.pass(on, l.by, m)
+	late := l.sub.server.lateBy()
+	if l.sub.server == l.p.at { // on one pod
+		late = 0
+	}
+	r.w.passLate(on, l.by, late, m)
 }
 
 // drop ends the leg.

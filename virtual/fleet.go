@@ -111,6 +111,8 @@ func (f *replicaSet) happens(e deployment.Effect) {
 		}
 	case deployment.Stopped:
 		f.finishing(e.Pod)
+	case deployment.Ended:
+		sv.control(deployment.End) // the process ends with its KV cache
 	case deployment.Killed:
 		cut = sv.kill()
 	}
@@ -173,7 +175,7 @@ func (k *scaler) scrape() {
 		return
 	}
 	for _, sv := range x.servers {
-		s := autoscaler.Scraped{Target: sv.Name, Failed: sv.absent()}
+		s := autoscaler.Scraped{Target: sv.Name, Failed: sv.absent() || sv.paused}
 		if !s.Failed {
 			sv.advance()
 			look := sv.look(x.w.now)
@@ -186,6 +188,11 @@ func (k *scaler) scrape() {
 
 // absent reports whether the server refuses connections.
 func (s *server) absent() bool {
+	return s.cut || s.killed || s.gone()
+}
+
+// gone reports whether the server's Deployment runs no process of it.
+func (s *server) gone() bool {
 	return s.replicaSet != nil && (s.phase == deployment.Absent || s.phase == deployment.Starting)
 }
 
@@ -194,7 +201,8 @@ func (s *server) ready() bool { return s.replicaSet == nil || s.phase == deploym
 
 // restart starts a new process of the server.
 func (s *server) restart() {
-	s.lived = true
+	s.lived, s.killed = true, false
+	s.pause(false)
 	s.control(deployment.Begin)
 	if s.sidecar != nil {
 		if err := s.sidecar.forget(s.pool.Sidecars.Sessions); err != nil {
@@ -205,7 +213,7 @@ func (s *server) restart() {
 
 // serves notes a request at a server that may be killed.
 func (s *server) serves(a *answering) {
-	if s.replicaSet == nil {
+	if s.replicaSet == nil && !s.pool.breaks {
 		return
 	}
 	if len(s.has) == cap(s.has) {
@@ -226,27 +234,32 @@ func (s *server) idle() bool {
 	s.advance()
 	st := s.engine.Stats()
 	s.has = slices.DeleteFunc(s.has, func(a *answering) bool { return a.resp.Over() })
-	return len(s.has)+s.core.Busy()+s.core.Holds()+st.Running+st.Waiting+len(s.calls) == 0 &&
+	return !s.paused && len(s.has)+s.core.Busy()+s.core.Holds()+st.Running+st.Waiting+len(s.calls) == 0 &&
 		(s.sidecar == nil || len(s.sidecar.busy) == 0)
 }
 
 // kill ends a server like SIGKILL, and returns how many requests broke off.
 func (s *server) kill() (n int) {
+	n = s.breakOff("the server was killed", false)
+	s.pause(false)
+	s.control(deployment.End)
+	return n
+}
+
+// breakOff breaks the connections of all requests at a server and at its sidecar, and returns how many there were.
+func (s *server) breakOff(reason string, reset bool) (n int) {
 	if s.sidecar != nil {
 		n = len(s.sidecar.busy)
-		if err := s.pool.RestartSidecar(s.Index); err != nil {
-			panic(fmt.Sprintf("virtual: %v", err)) // the same number was taken before
-		}
+		s.sidecar.breakOff()
 	}
 	for _, a := range s.has {
 		if !a.resp.Over() {
 			n++
-			a.gone("the server was killed")
-			a.r.cut(false)
+			a.gone(reason)
+			a.r.cut(reset)
 		}
 	}
 	s.has = nil
-	s.control(deployment.End)
 	return n
 }
 
@@ -279,7 +292,7 @@ func (x *pool) tellPickers() {
 func (x *pool) healthy() {
 	x.modes.servers = nil
 	for _, sv := range x.servers[:x.Decoders] {
-		if sv.ready() && !sv.core.Dead() {
+		if sv.ready() && !sv.absent() && !sv.core.Dead() {
 			x.modes.servers = append(x.modes.servers, sv.endpoint)
 		}
 	}

@@ -108,8 +108,11 @@ func (h *hops) open(request string, leg int) ways {
 }
 
 // pass sends a message now. It arrives after the time of the route.
-func (w *world) pass(on *way, by *route, m message) {
-	took := by.takes(&on.draw)
+func (w *world) pass(on *way, by *route, m message) { w.passLate(on, by, 0, m) }
+
+// passLate is pass over connections on which an incident makes each message late.
+func (w *world) passLate(on *way, by *route, late machine.Time, m message) {
+	took := by.takes(&on.draw).Add(late)
 	under := takeFrom(&w.messages)
 	m.on = on
 	*under = m

@@ -1,7 +1,10 @@
 package virtual
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/epp"
@@ -104,9 +107,117 @@ func (x *pool) StartFrontend() error {
 // RestartSidecar breaks off a sidecar's requests, and restarts it without its sessions.
 func (x *pool) RestartSidecar(server int) error {
 	car := x.servers[server].sidecar
-	for _, p := range car.serves() {
+	car.breakOff()
+	return car.forget(x.Sidecars.Sessions)
+}
+
+// breakOff breaks off a sidecar's requests.
+func (x *sidecar) breakOff() {
+	for _, p := range x.serves() {
 		p.leave("the client left")
 		p.r.lost()
 	}
-	return car.forget(x.Sidecars.Sessions)
+}
+
+// KillServer ends a server's process. Sidecars and pickers find out by themselves, and Envoy by its health checks.
+func (x *pool) KillServer(server int) error {
+	sv := x.servers[server]
+	if sv.gone() {
+		return nil
+	}
+	sv.kill()
+	sv.killed = true
+	x.check()
+	return nil
+}
+
+// StartServer begins another process, unless a Deployment has done so.
+func (x *pool) StartServer(server int) error {
+	if sv := x.servers[server]; sv.killed && !sv.gone() {
+		sv.restart()
+	}
+	x.servers[server].killed = false
+	x.check()
+	return nil
+}
+
+func (x *pool) PauseServer(server int, stopped bool) { x.servers[server].pause(stopped) }
+
+func (x *pool) PausePicker(replica int, stopped bool) {
+	if k := x.pickers[replica]; !k.down {
+		k.pause(stopped)
+	}
+}
+
+func (x *pool) FalsifyMetrics(server int, yes bool) {
+	sv := x.servers[server]
+	sv.idleLook, sv.pages = yes, nil
+}
+
+func (x *pool) LoseEvents(server int, yes bool) { x.servers[server].mute = yes }
+
+// JumpClock makes everything that was due meanwhile late.
+func (x *pool) JumpClock(by time.Duration) error {
+	x.w.now = x.w.now.Add(machine.FromDuration(by))
+	return nil
+}
+
+func (x *pool) ServerConnections(server int) plan.Connections  { return x.servers[server] }
+func (x *pool) PickerConnections(replica int) plan.Connections { return x.pickers[replica] }
+func (x *pool) ClientConnections() plan.Connections            { return clientConnections{x.w} }
+
+func (s *server) Cut(stay bool) error {
+	s.breakOff("the connection broke", true)
+	s.cut = stay
+	s.pool.check()
+	return nil
+}
+
+func (s *server) Mend() error {
+	s.cut = false
+	s.pool.check()
+	return nil
+}
+
+func (s *server) Delay(by time.Duration) error {
+	s.late = machine.FromDuration(by)
+	return nil
+}
+
+func (k *picking) Cut(stay bool) error {
+	k.breakOff("")
+	k.cut = stay
+	k.check()
+	return nil
+}
+
+func (k *picking) Mend() error {
+	k.cut = false
+	k.check()
+	return nil
+}
+
+func (k *picking) Delay(by time.Duration) error {
+	k.late = machine.FromDuration(by)
+	return nil
+}
+
+// clientConnections are those of all clients to Envoy: a plan.Connections.
+type clientConnections struct{ w *world }
+
+func (x clientConnections) Cut(bool) error {
+	open := slices.SortedFunc(maps.Keys(x.w.open), func(a, b *request) int { return cmp.Compare(a.Index, b.Index) })
+	for _, r := range open {
+		f := r.facts()
+		r.finish(f.Broke("the connection to Envoy broke"))
+		r.left()
+	}
+	return nil
+}
+
+func (x clientConnections) Mend() error { return nil }
+
+func (x clientConnections) Delay(by time.Duration) error {
+	x.w.late = machine.FromDuration(by)
+	return nil
 }

@@ -17,6 +17,7 @@ type kvWire struct {
 	manager         *kvManager    // document 003's; nil without one
 	names           kvindex.Names // the meaning of engines' names of blocks, by each index's rule
 	replays         bool          // some index asks for earlier messages
+	deaf            bool          // some events were lost
 }
 
 // kvIndex is an index of a picker, by its number there.
@@ -105,6 +106,10 @@ func (s *server) topic() kv.Topic { return kv.Topic{Pod: s.endpoint, Model: s.po
 
 // sendKV ends an interval.
 func (s *server) sendKV() {
+	if s.mute {
+		s.kv.pending, s.pool.kv.deaf = kvMessage{}, true
+		return
+	}
 	s.kv.sent = append(s.kv.sent, s.kv.pending)
 	s.kv.pending = kvMessage{}
 	// The last event at its time: like a scrape, it does not affect decisions at the same time.

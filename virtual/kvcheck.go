@@ -26,7 +26,7 @@ func (x *kvWire) check() []report.IndexSummary {
 	}
 	var out []report.IndexSummary
 	add := func(name string, h kv.Hasher, kept kvindex.Kept, lag *report.Lag, held func(server int) []kv.Key) {
-		kept.EngineTokens = p.BlockTokens
+		kept.EngineTokens, kept.Deaf = p.BlockTokens, x.deaf
 		c, excuse := x.names.Compare(h, kept, engines, held)
 		out = append(out, report.Compared(name, c, excuse, lag))
 	}

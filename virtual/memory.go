@@ -82,7 +82,8 @@ func (w *world) recycle() {
 // isDone reports whether a request has ended with a whole answer, and no message or engine refers to it.
 func (r *request) isDone() bool {
 	a := &r.memory.answering
-	return r.whole && r.at == a && a.resp.Over() && !a.updated && a.p.Gone == "" && a.p.Kept == nil &&
+	return (r.picker == nil || !r.picker.paused) &&
+		r.whole && r.at == a && a.resp.Over() && !a.updated && a.p.Gone == "" && a.p.Kept == nil &&
 		len(a.p.Choices) == 1 && a.p.Choices[0].Finished && !a.p.Choices[0].Aborted &&
 		r.sidecar == nil && r.pool.kv == nil && r.modes().limit == 0 && r.stream.Result() != stream.Running &&
 		r.ways.up.busy+r.ways.upBehind.busy+r.ways.downBehind.busy+r.ways.down.busy == 0

@@ -44,5 +44,8 @@ func (s *server) look(now machine.Time) stats.Look {
 	if len(s.pool.adapters) > 0 {
 		x.UseAdapters(s.engine, s.core.Counted)
 	}
+	if s.idleLook {
+		stats.Idle.Pretend(&x, 0)
+	}
 	return x
 }

@@ -3,7 +3,6 @@ package virtual
 import (
 	"fmt"
 	"net/url"
-	"slices"
 
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/epp/picker"
@@ -11,7 +10,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
-	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
@@ -73,8 +71,7 @@ type reading struct {
 // scrape may fail or take longer than its interval.
 func newOnDemand(k *picking, endpoints []*picker.Endpoint) *onDemand {
 	of, w := k.pool, k.pool.w
-	slows := slices.ContainsFunc(of.Incidents, func(x plan.Incident) bool { return x.Kind == plan.SlowMetrics })
-	if w.eachPage || of.Picker.Dies || of.varies() || slows || k.m.FlowControl() != nil || of.kv != nil ||
+	if w.eachPage || w.troubled || of.varies() || k.m.FlowControl() != nil || of.kv != nil ||
 		w.rec != nil &&
 			of.servers[0].Server.Steps != lifecycle.NoSteps {
 		return nil

@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -92,6 +93,9 @@ func (x *outside) answer(r *request, n *picker.Need) picker.Answer {
 	return a
 }
 
+// errAbsent is the error of a page of a server that refuses connections.
+var errAbsent = errors.New("connection refused")
+
 // page returns a server's page for a data source.
 func (k *picking) page(t *epp.Target, source int) (metrics.Page, error) {
 	src := &k.m.Sources()[source]
@@ -101,6 +105,8 @@ func (k *picking) page(t *epp.Target, source int) (metrics.Page, error) {
 		return nil, err
 	case sv == nil:
 		return nil, epp.ErrNoPage
+	case sv.absent():
+		return nil, errAbsent
 	case src.Path == "/health" && sv.core.Dead():
 		return nil, epp.ErrDead
 	case src.Path == "/health":

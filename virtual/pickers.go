@@ -2,9 +2,12 @@ package virtual
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/epp/metric"
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/gateway/proxy"
@@ -41,7 +44,7 @@ func (r *request) attach(k *picking, number uint64) {
 // takes it.
 func (r *request) ask() bool {
 	k := r.pool.picker()
-	if k != nil && !k.down {
+	if k != nil && !k.down && !k.cut {
 		r.assign(k)
 		k.has[r] = struct{}{}
 		return true
@@ -73,27 +76,8 @@ func (r *request) serveWithout() {
 
 // kill ends a picker like a crash.
 func (k *picking) kill() {
-	streams := slices.SortedFunc(maps.Keys(k.has), func(a, b *request) int { return cmp.Compare(a.Index, b.Index) })
-	for _, r := range streams {
-		r.closed = true // its effects no longer arrive
-	}
-	for _, r := range streams {
-		if r.stream.Result() != stream.Running {
-			continue
-		}
-		answered := r.status != 0
-		r.toStream(stream.Message{Kind: stream.PeerGone, Reason: stream.Killed})
-		r.drop(&r.w.hops.server, "the client left") // a server sees a closed connection
-		if !answered {
-			r.refused(proxy.NoPicker())
-			continue
-		}
-		f := r.facts()
-		k.w.queue.Push(k.w.now.Add(k.w.closing), machine.ClassTimer, event{then, func() {
-			r.toClient(call(func() { r.finish(f.Broke("the answer was cut short")) }))
-		}})
-	}
-	clear(k.has)
+	k.paused, k.held = false, nil
+	k.breakOff(stream.Killed)
 	k.down = true
 	k.end()
 	if k.service != nil {
@@ -107,6 +91,31 @@ func (k *picking) kill() {
 	k.check()
 }
 
+// breakOff breaks Envoy's streams with a picker, which gets the reason.
+func (k *picking) breakOff(reason string) {
+	streams := slices.SortedFunc(maps.Keys(k.has), func(a, b *request) int { return cmp.Compare(a.Index, b.Index) })
+	for _, r := range streams {
+		r.closed = true // its effects no longer arrive
+	}
+	for _, r := range streams {
+		if r.stream.Result() != stream.Running {
+			continue
+		}
+		answered := r.status != 0
+		r.toStream(stream.Message{Kind: stream.PeerGone, Reason: reason})
+		r.drop(&r.w.hops.server, "the client left") // a server sees a closed connection
+		if !answered {
+			r.refused(proxy.NoPicker())
+			continue
+		}
+		f := r.facts()
+		k.w.queue.Push(k.w.now.Add(k.w.closing), machine.ClassTimer, event{then, func() {
+			r.toClient(call(func() { r.finish(f.Broke("the answer was cut short")) }))
+		}})
+	}
+	clear(k.has)
+}
+
 // revive restarts a picker that died.
 func (k *picking) revive() error {
 	k.down = false
@@ -115,11 +124,32 @@ func (k *picking) revive() error {
 	return err
 }
 
+// gauges are the picker's metrics that are 0 without requests.
+var gauges = []string{metric.QueueSize.Name, metric.Running.Name, metric.InflightRequests.Name,
+	metric.InflightTokens.Name}
+
+// leftover describes what a picker still has although all requests have ended; "" is nothing.
+func (k *picking) leftover() (left string) {
+	if k.down {
+		return ""
+	}
+	if n := len(k.has) + len(k.held); n > 0 {
+		return fmt.Sprintf("%d streams and messages", n)
+	}
+	k.m.Metrics(k.w.now, k.pool.Name, func(name string) bool { return slices.Contains(gauges, name) },
+		func(m epp.Metric) {
+			if m.Value != 0 && left == "" {
+				left = fmt.Sprintf("%s%v %g", m.Name, m.Labels, m.Value)
+			}
+		})
+	return left
+}
+
 // check updates Envoy's view of the picker at its next health check.
 func (k *picking) check() {
 	x := k.pool
 	if proxy.Checks(len(x.pickers), x.modes.failOpen) {
 		k.w.queue.Push(proxy.NextCheck(k.w.now), machine.ClassTimer,
-			event{then, func() { x.turns.Checked(k.replica, k.down) }})
+			event{then, func() { x.turns.Checked(k.replica, k.down || k.cut) }})
 	}
 }

@@ -26,6 +26,8 @@ type picking struct {
 	pool    *pool
 	replica int                   // its index among the pool's pickers
 	down    bool                  // it has died
+	cut     bool                  // Envoy does not reach it
+	late    machine.Time          // further time of each message between it and Envoy
 	has     map[*request]struct{} // its streams, if it may die
 
 	m  *epp.Machine
@@ -131,7 +133,7 @@ func (k *picking) start() error {
 // settled reports whether a data source only checks whether endpoints answer, and all of them answer in the whole run.
 func (k *picking) settled(source int, endpoints []*picker.Endpoint) bool {
 	src := &k.m.Sources()[source]
-	if len(src.Extractors) > 0 || src.Path == "/metrics" || k.w.eachPage || len(k.pool.Incidents) > 0 ||
+	if len(src.Extractors) > 0 || src.Path == "/metrics" || k.w.eachPage || k.w.troubled ||
 		k.pool.varies() {
 		return false
 	}
@@ -200,10 +202,12 @@ func (k *picking) scrape(t *epp.Target, source int) {
 		took = k.w.hops.scrapes(source, place, len(k.pool.servers), *n)
 	}
 	late := false
-	if sv := k.pool.byAddr[t.HostPort()]; sv != nil && sv.delay > 0 {
+	if sv := k.pool.byAddr[t.HostPort()]; sv != nil && (sv.delay+sv.late > 0 || sv.paused) {
 		limit := k.m.Sources()[source].Timeout
-		took += sv.delay
-		late, took = took > limit, min(took, limit)
+		took += sv.delay + 2*sv.late
+		if late = took > limit || sv.paused; late {
+			took = limit
+		}
 	}
 	asked := k.m
 	k.look(k.w.now.Add(took/2), func() {

@@ -34,6 +34,7 @@ type pool struct {
 	modes       modes
 	verbose     bool                                   // sidecars or conversations read the text of answers
 	direct      bool                                   // requests may be direct
+	breaks      bool                                   // incidents break connections to servers
 	hops        *hops                                  // the world's, or hops without the picker
 	courses     *bounded.Store[course, *disagg.Course] // nil until the first one
 	pickers     []*picking
@@ -81,6 +82,12 @@ func (w *world) newPool(all *plan.Plan, p *plan.Pool) error {
 	x.cluster = newCluster(x)
 	// An incident is the last event at its time: a request that arrives at the same time reaches the server before.
 	for i := range p.Incidents {
+		switch p.Incidents[i].Kind {
+		case plan.KillServer, plan.CutServer:
+			x.breaks = true
+		case plan.CutClients:
+			w.open = map[*request]struct{}{}
+		}
 		w.queue.Push(machine.FromDuration(p.Incidents[i].At), machine.ClassTimer,
 			event{then, (&incident{&p.Incidents[i], x}).happen})
 	}
@@ -181,7 +188,15 @@ func (x *pool) settled() error {
 	if n := x.inFlowControl(); n > 0 {
 		return fault("flow control still has %d requests", n)
 	}
+	for _, k := range x.pickers {
+		if left := k.leftover(); left != "" {
+			return fault("%s still has %s", k.Name, left)
+		}
+	}
 	for _, sv := range x.servers {
+		if n := len(sv.held) + len(sv.kv.pending.events) + len(sv.kv.sent); n > 0 {
+			return fault("%s still has %d messages that have not arrived", sv.Name, n)
+		}
 		st := sv.engine.Stats()
 		if n := sv.core.Busy() + st.Running + st.Waiting + len(sv.calls); n > 0 || sv.engine.KVBlocksUsed() > 0 {
 			return fault("%s still has %d requests and %d KV blocks, %d handles held", sv.Name, n,

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/load/workload"
@@ -87,6 +88,7 @@ func (r *request) toStream(m stream.Message) {
 		if r.closed = true; r.attended { // the decision is not needed, but takes its time
 			r.picker.attended(r.stream.Request())
 		}
+		delete(r.picker.has, r) // a client may leave before its request reaches Envoy
 	}
 	r.w.msg = m // read before the next message is sent
 	r.slot.input(&r.w.msg)
@@ -157,12 +159,31 @@ func (r *request) pass(on *way, by *route, m message) {
 		r.past.passes(on, m)
 		return
 	}
-	r.w.pass(on, by, m)
+	r.w.passLate(on, by, r.late(on, &m), m)
+}
+
+// late returns how much longer a message takes, because of incidents.
+func (r *request) late(on *way, m *message) (by machine.Time) {
+	if !r.w.troubled {
+		return 0
+	}
+	if r.picker != nil && !r.seen.past {
+		by = r.picker.late
+	}
+	if on == &r.ways.up || on == &r.ways.down {
+		return by.Add(r.w.late)
+	}
+	to := r.server
+	if to == nil && r.exchange == nil { // only headers name the server, and messages stay in order
+		first, _, _ := strings.Cut(m.head.Get(picker.HeaderDestination), ",")
+		to = r.pool.byAddr[first]
+	}
+	return by.Add(to.lateBy())
 }
 
 // drop aborts the request at the servers.
 func (r *request) drop(by *route, reason string) {
-	r.w.pass(&r.ways.upBehind, by, message{r: r, do: (*message).dropped, reason: reason})
+	r.w.passLate(&r.ways.upBehind, by, r.server.lateBy(), message{r: r, do: (*message).dropped, reason: reason})
 }
 
 // promptTokens returns the prompt's tokens at the model server, or nil.

@@ -27,6 +27,11 @@ type server struct {
 	core       *enginecore.Core
 	reader     modelserver.Reader
 	delay      machine.Time     // further time of a page of its metrics
+	late       machine.Time     // further time of each message to or from it
+	killed     bool             // an incident has killed its process
+	cut        bool             // it is unreachable
+	idleLook   bool             // its metrics are those of an idle server
+	mute       bool             // its KV events are lost
 	updated    []engineListener // of whom the engine has reported something, until notify
 	engine     *engine.Engine   // the core's
 	spare      []engineListener // memory for updated
@@ -61,6 +66,14 @@ func (s *server) host() string {
 
 // behind returns the server's address behind its sidecar.
 func (s *server) behind() string { return strings.TrimSuffix(s.endpoint, ":8000") + ":8001" }
+
+// lateBy returns how much longer each message to or from the server takes; nil is a server that is not known yet.
+func (s *server) lateBy() machine.Time {
+	if s == nil {
+		return 0
+	}
+	return s.late
+}
 
 func (s *server) effect(e enginecore.Effect) {
 	if e.Do != nil {

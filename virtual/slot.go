@@ -24,6 +24,8 @@ type slot[M any, F machine.Buffer] struct {
 	// while, if not nil, ends the wake-ups of a periodic machine when it returns false.
 	while func() bool
 
+	paused  bool // the machine's process has stopped
+	held    []M  // messages to it meanwhile
 	playing bool
 	wakeAt  machine.Time // Never: no wake-up
 	place   *place       // nil before the first wake-up
@@ -46,6 +48,10 @@ func (s *slot[M, F]) open(w *world, m machine.Machine[M, F], fx F, carry func(i 
 
 // input passes a message to the machine now.
 func (s *slot[M, F]) input(m M) {
+	if s.paused {
+		s.held = append(s.held, m)
+		return
+	}
 	if s.changes != nil {
 		s.changes()
 	}
@@ -61,6 +67,9 @@ func (s *slot[M, F]) wake() {
 
 // advance advances the machine to now.
 func (s *slot[M, F]) advance() {
+	if s.paused {
+		return
+	}
 	if s.changes != nil {
 		s.changes()
 	}
@@ -98,6 +107,19 @@ func (s *slot[M, F]) play() {
 			s.w.queue.Put(&s.place.at, at, s.class, e)
 		}
 	}
+}
+
+// pause stops the machine's process, or lets it continue: it then gets the messages that came meanwhile.
+func (s *slot[M, F]) pause(stopped bool) {
+	if s.paused = stopped; stopped {
+		return
+	}
+	held := s.held
+	s.held = nil
+	for _, m := range held {
+		s.input(m)
+	}
+	s.advance()
 }
 
 // end takes the machine out of the queue.

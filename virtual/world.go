@@ -22,6 +22,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/core/wire/header"
 	"github.com/windtunnel/windtunnel/core/wire/openai"
@@ -72,12 +73,15 @@ type world struct {
 	front      *front    // the Gateway of manifests; nil without manifests
 	routes     bbr.Table // the pools of models
 	timeout    machine.Time
-	chunked    bool         // clients send bodies without content-length
-	several    bool         // there are several pools
-	closing    machine.Time // from the cut of an answer until the client notices
-	limit      int          // of conversations in flight
-	sent, done int          // numbers of requests that were sent, and that have ended
-	over       machine.Time // of the last end of a request
+	chunked    bool                  // clients send bodies without content-length
+	several    bool                  // there are several pools
+	troubled   bool                  // some pool has incidents
+	late       machine.Time          // further time of each message from or to a client
+	open       map[*request]struct{} // requests of clients, if incidents break their connections
+	closing    machine.Time          // from the cut of an answer until the client notices
+	limit      int                   // of conversations in flight
+	sent, done int                   // numbers of requests that were sent, and that have ended
+	over       machine.Time          // of the last end of a request
 	limits     limits
 	servers    uint32       // number of servers of all pools so far
 	ending     []*request   // requests that have ended in this event
@@ -220,6 +224,9 @@ func (w *world) settled() error {
 	if w.done != w.sent {
 		return fault("%d requests were sent and %d ended", w.sent, w.done)
 	}
+	if len(w.open) > 0 {
+		return fault("%d requests that have ended still have a connection", len(w.open))
+	}
 	for _, p := range w.pools {
 		if err := p.settled(); err != nil {
 			return err
@@ -293,6 +300,7 @@ func newWorld(s *scenario.Scenario, rec record.Recorder, o Options) (*world, err
 		load:    p.Load.Requests,
 		timeout: machine.FromDuration(p.Load.Timeout),
 		limit:   p.Load.Concurrency, chunked: p.Load.Chunked, several: len(p.Pools) > 1}
+	w.troubled = slices.ContainsFunc(p.Pools, func(x *plan.Pool) bool { return len(x.Incidents) > 0 })
 	w.loop = workload.NewLoop(w.load, w.limit)
 	r, logs := rec.(recording)
 	if logs = logs && r.Inputs() != nil; logs {

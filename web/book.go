@@ -1,11 +1,13 @@
 package web
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report"
@@ -84,6 +86,10 @@ type row struct {
 	model, class, outcome  int32
 	prompt, cached, tokens int32
 	fetched                int // bytes of KV cache that came from another server or a store
+	pool                   int32
+	// The priority of a request that its picker has not decided is the one that the picker last gave to a request of
+	// its class.
+	priority int32
 	// With asked, a server has the prompt and has not started its prefill. With prefilled, a prefill server has
 	// started, so blocks that the decode server starts with are no hits in its own cache.
 	asked, prefilled    bool
@@ -116,8 +122,9 @@ type Book struct {
 	index   map[string]int // from a request's id to its number, counted from the run's first request
 	names   []string       // names[0] is ""
 	named   map[string]int32
-	changes []int  // numbers of rows, by version
-	version uint64 // of the latest change
+	given   map[int32]int32 // priorities, by class
+	changes []int           // numbers of rows, by version
+	version uint64          // of the latest change
 	bytes   int
 	kept    int // the first row that has its steps
 	level   report.Level
@@ -125,6 +132,7 @@ type Book struct {
 	gauges  []gauge
 	gone    int // number of dropped gauges
 	newest  map[int32]gauge
+	pods    [][2]string // the names of pods as pickers know them, namespace/name, with their addresses
 	notices []notice
 	noticed int // number of notices so far
 	ended   bool
@@ -137,8 +145,9 @@ type gauge struct {
 	pod int32
 }
 
-// Gauge holds a pod's metrics as a picker scraped them.
+// Gauge holds a pod's metrics as a picker scraped them. Name is the picker's name of the pod, namespace/name.
 type Gauge struct {
+	Name             string
 	Waiting, Running int
 	KV               float64 // used fraction of the KV cache
 	Ready            bool
@@ -146,7 +155,7 @@ type Gauge struct {
 }
 
 func (g Gauge) same(o Gauge) bool {
-	return g.Waiting == o.Waiting && g.Running == o.Running && g.KV == o.KV && g.Ready == o.Ready &&
+	return g.Name == o.Name && g.Waiting == o.Waiting && g.Running == o.Running && g.KV == o.KV && g.Ready == o.Ready &&
 		slices.Equal(g.Adapters, o.Adapters)
 }
 
@@ -161,7 +170,7 @@ func NewBook() *Book { return newBook(usual) }
 
 func newBook(l limits) *Book {
 	return &Book{limits: l, index: map[string]int{}, names: []string{""}, named: map[string]int32{"": 0},
-		changes: make([]int, l.changes), newest: map[int32]gauge{}}
+		given: map[int32]int32{}, changes: make([]int, l.changes), newest: map[int32]gauge{}}
 }
 
 // Measure sets the source of the measurements that the book's frames contain.
@@ -304,9 +313,14 @@ func (b *Book) note(r *row, e *record.Event) {
 	switch at {
 	case record.At{Hop: record.Client, Step: record.RequestSent}:
 		text("class", &r.class)
+	case record.At{Hop: record.EPP, Step: record.RequestReceived}:
+		text("pool", &r.pool)
+		r.priority = b.given[r.class]
 	case record.At{Hop: record.EPP, Step: record.EndpointPicked}:
 		text("model", &r.model)
 		r.endpoint = b.name(e.Endpoint)
+		r.priority = priority(e.Details.Get(record.Explanation), r.priority)
+		b.given[r.class] = r.priority
 	case record.At{Hop: record.EPP, Step: record.Part1Sent}:
 		r.held = true
 	case record.At{Hop: record.Sidecar, Step: record.PrefillLegSent}:
@@ -357,6 +371,19 @@ func (b *Book) note(r *row, e *record.Event) {
 		b.end(r)
 	}
 	b.series().Level(e.Time, b.level)
+}
+
+// priority returns the priority in a decision's explanation: of a live run, or from a recording's JSON. It returns
+// without if there is no explanation.
+func priority(explanation any, without int32) int32 {
+	switch x := explanation.(type) {
+	case *picker.Explanation:
+		return int32(max(min(x.Priority, math.MaxInt32), math.MinInt32))
+	case map[string]any:
+		p, _ := x["priority"].(float64) // 0 is left out
+		return int32(max(min(p, math.MaxInt32), math.MinInt32))
+	}
+	return without
 }
 
 // whole converts a detail that is a count: an int of a live run, or a float64 from a recording's JSON. It returns
@@ -411,6 +438,9 @@ func (b *Book) Gauge(at machine.Time, pod string, g Gauge) {
 	if was, ok := b.newest[n]; ok && was.same(g) {
 		return
 	}
+	if b.newest[n].Name != g.Name && len(b.pods) < b.limits.names {
+		b.pods = append(b.pods, [2]string{g.Name, pod})
+	}
 	x := gauge{at, g, n}
 	b.newest[n] = x
 	b.gauges = append(b.gauges, x)
@@ -447,41 +477,69 @@ func (b *Book) Steps(request string) (steps []byte, missing, ok bool) {
 	return slices.Concat([]byte("["), r.steps, []byte("]")), r.dropped, true
 }
 
+// momentNames are the page's names for the columns of moments.
+var momentNames = [momentCount]string{sent: "SENT", atPicker: "AT_PICKER", picked: "PICKED", passed: "PASSED",
+	atSidecar: "AT_SIDECAR", legSent: "LEG_SENT", legEnded: "LEG_ENDED", atServer: "AT_SERVER", started: "STARTED",
+	firstSent: "FIRST_SENT", part2Sent: "PART2", firstGot: "FIRST_GOT", lastSent: "LAST_SENT", over: "OVER"}
+
+// columns are the columns of a row after its moments, with the page's names for them.
+var columns = [...]struct {
+	name string
+	of   func(r *row) int
+}{
+	{"TTFT", func(r *row) int { return micros(r.ttft) }},
+	{"TOTAL", func(r *row) int { return micros(r.total) }},
+	{"ENDPOINT", func(r *row) int { return int(r.endpoint) }},
+	{"PREFILLER", func(r *row) int { return int(r.prefiller) }},
+	{"MODEL", func(r *row) int { return int(r.model) }},
+	{"CLASS", func(r *row) int { return int(r.class) }},
+	{"OUTCOME", func(r *row) int { return int(r.outcome) }},
+	{"PROMPT", func(r *row) int { return int(r.prompt) }},
+	{"CACHED", func(r *row) int { return int(r.cached) }},
+	{"TOKENS", func(r *row) int { return int(r.tokens) }},
+	{"STATUS", func(r *row) int { return int(r.status) }},
+	{"ATTEMPTS", func(r *row) int { return int(r.attempts) }},
+	{"FLAGS", func(r *row) (flags int) {
+		if r.held {
+			flags |= flagHeld
+		}
+		if r.byHand {
+			flags |= flagByHand
+		}
+		return flags
+	}},
+	{"FETCHED", func(r *row) int { return r.fetched }},
+	{"POOL", func(r *row) int { return int(r.pool) }},
+	{"PRIORITY", func(r *row) int { return int(r.priority) }},
+}
+
+// Bits of the column FLAGS.
+const flagHeld, flagByHand = 1, 2
+
+// micros returns a time in microseconds, or -1 if it has not come.
+func micros(t machine.Time) int {
+	if t == none {
+		return -1
+	}
+	return int(max(t, 0) / machine.Microsecond)
+}
+
 // appendRow appends a row as a JSON list, which a page parses fastest: its number, id, the moments (the first in
-// microseconds since the start of the run, the others since the first; -1 means not yet), and the rest.
+// microseconds since the start of the run, the others since the first; -1 means not yet), and the columns.
 func appendRow(out []byte, n int, r *row) []byte {
 	out = append(out, '[')
 	out = strconv.AppendInt(out, int64(n), 10)
-	out = append(out, ',')
-	out = appendText(out, r.id)
-	since := func(t machine.Time) {
-		out = append(out, ',')
-		if t == none {
-			out = append(out, "-1"...)
-			return
-		}
-		out = strconv.AppendInt(out, int64(max(t, 0)/machine.Microsecond), 10)
-	}
-	since(r.at[sent])
+	out = appendText(append(out, ','), r.id)
+	add := func(v int) { out = strconv.AppendInt(append(out, ','), int64(v), 10) }
+	add(micros(r.at[sent]))
 	for _, t := range r.at[sent+1:] {
 		if t != none {
 			t = max(0, t-r.at[sent])
 		}
-		since(t)
+		add(micros(t))
 	}
-	since(r.ttft)
-	since(r.total)
-	held := int32(0)
-	if r.held {
-		held = 1
+	for i := range columns {
+		add(columns[i].of(r))
 	}
-	if r.byHand {
-		held |= 2
-	}
-	for _, v := range []int32{r.endpoint, r.prefiller, r.model, r.class, r.outcome, r.prompt, r.cached, r.tokens,
-		r.status, r.attempts, held} {
-		out = append(out, ',')
-		out = strconv.AppendInt(out, int64(v), 10)
-	}
-	return append(strconv.AppendInt(append(out, ','), int64(r.fetched), 10), ']')
+	return append(out, ']')
 }

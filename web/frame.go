@@ -18,6 +18,7 @@ type cursor struct {
 	version uint64 // of the changes sent
 	snap    int    // the next row of a snapshot; -1 means no snapshot
 	names   int
+	pods    int
 	gauges  int
 	notices int
 	first   int
@@ -26,6 +27,14 @@ type cursor struct {
 
 // begin returns the cursor of a browser that has received nothing.
 func begin() cursor { return cursor{snap: 0} }
+
+// measurements are the report's measurements so far. Width is the length of a window, in seconds.
+type measurements struct {
+	Summary report.Summary  `json:"summary"`
+	Windows []report.Window `json:"windows"`
+	Width   float64         `json:"width"`
+	Level   report.Level    `json:"level"`
+}
 
 // measured returns the report's measurements as JSON, or nil if there are none.
 func (b *Book) measured() []byte {
@@ -36,12 +45,7 @@ func (b *Book) measured() []byte {
 		return nil
 	}
 	list, width := f.Series().Windows()
-	text, err := json.Marshal(struct {
-		Summary report.Summary  `json:"summary"`
-		Windows []report.Window `json:"windows"`
-		Width   float64         `json:"width"` // of a window, in seconds
-		Level   report.Level    `json:"level"`
-	}{f.Summary(), list, width, level})
+	text, err := json.Marshal(measurements{f.Summary(), list, width, level})
 	if err != nil {
 		return nil // an infinite number, which recordings do not have either
 	}
@@ -101,6 +105,10 @@ func (b *Book) frame(c *cursor, metrics []byte) []byte {
 	if count > 0 {
 		out = append(append(out, rows...), ']')
 	}
+	if c.pods < len(b.pods) {
+		out = list(out, "pods", b.pods[c.pods:], appendPod)
+		c.pods = len(b.pods)
+	}
 	if from := max(0, c.gauges-b.gone); from < len(b.gauges) {
 		to := min(len(b.gauges), from+frameRows)
 		out = list(out, "gauges", b.gauges[from:to], func(out []byte, g *gauge) []byte { return g.append(out) })
@@ -139,6 +147,10 @@ func list[T any](out []byte, name string, of []T, each func(out []byte, x *T) []
 		out = each(out, &of[i])
 	}
 	return append(out, ']')
+}
+
+func appendPod(out []byte, pod *[2]string) []byte {
+	return append(appendText(append(appendText(append(out, '['), pod[0]), ','), pod[1]), ']')
 }
 
 func (g *gauge) append(out []byte) []byte {

@@ -11,7 +11,7 @@ import (
 
 // GaugeOf returns the Gauge of an endpoint's state.
 func GaugeOf(s *picker.State) Gauge {
-	g := Gauge{Waiting: int(s.Waiting), Running: int(s.Running), KV: s.KVUsage,
+	g := Gauge{Name: s.Namespace + "/" + s.Name, Waiting: int(s.Waiting), Running: int(s.Running), KV: s.KVUsage,
 		Ready: s.Scraped && (s.Announced == nil || s.Announced.Ready)}
 	if s.LoRA != nil {
 		g.Adapters = append(g.Adapters, s.LoRA.Running...)

@@ -104,7 +104,7 @@ func TestKeyboardReachesAll(t *testing.T) {
 	for _, v := range []struct{ hash, drawn string }{
 		{"flow", `!!document.querySelector(".pod")`},
 		{"requests", `!!document.querySelector(".all .line")`},
-		{"time", `document.querySelectorAll(".plot canvas").length === 6`},
+		{"time", `document.querySelectorAll(".plot canvas").length === 7`},
 		{"whatif", `!!document.querySelector(".moved") && document.querySelectorAll(".knob").length === 3`},
 		{"request/req-1-000050", `!!document.querySelector(".steps button")`},
 	} {
@@ -149,7 +149,7 @@ func TestKeyboardAlone(t *testing.T) {
 	focus(t, ctx, `nav a[href="#requests"]`)
 	press(t, ctx, kb.Enter)
 	do(t, ctx, "all requests", text("#shown", "200 requests"))
-	do(t, ctx, "the view's name", until(`document.title.startsWith("Requests")`))
+	do(t, ctx, "the view's name", until(`document.title.endsWith("Requests")`))
 	focus(t, ctx, "input[type=search]")
 	press(t, ctx, "t", "o", "k", "e", "n", "s", ">", "0")
 	do(t, ctx, "said aloud",
@@ -187,7 +187,7 @@ func TestKeyboardAlone(t *testing.T) {
 	do(t, ctx, "from the top", chromedp.Evaluate[any](`document.activeElement.blur()`))
 	focus(t, ctx, `nav a[href="#time"]`)
 	press(t, ctx, kb.Enter)
-	do(t, ctx, "plots", until(`document.querySelectorAll(".plot canvas").length === 6`))
+	do(t, ctx, "plots", until(`document.querySelectorAll(".plot canvas").length === 7`))
 	focus(t, ctx, ".plot [role=slider]")
 	press(t, ctx, kb.Home, kb.ArrowRight)
 	do(t, ctx, "what was then",
@@ -248,7 +248,7 @@ func TestWidths(t *testing.T) {
 		}
 		look(server.Link(), "flow", `!!document.querySelector(".pod")`)
 		look(server.Link(), "requests", `!!document.querySelector(".all .line")`)
-		look(server.Link(), "time", `document.querySelectorAll(".plot canvas").length === 6`)
+		look(server.Link(), "time", `document.querySelectorAll(".plot canvas").length === 7`)
 		look(server.Link(), "whatif", `!!document.querySelector(".moved")`)
 		look(server.Link(), "request/req-1-000050", `!!document.querySelector(".waterfall .bar")`)
 		look(live.Link(), "do", `document.querySelectorAll("form.act").length === 2`)

@@ -14,7 +14,7 @@ type Part struct {
 }
 
 // Parts sets the function that returns a part's state. Ids are client, envoy, bbr, epp, sidecar, kv, or "pod " with an
-// address.
+// address. In a run of several pools, a pool's name follows epp and sidecar.
 func (s *Server) Parts(ask func(ctx context.Context, id string) (Part, error)) {
 	s.change(func(p *sources) { p.part = ask })
 }

@@ -26,8 +26,9 @@ import (
 
 // Meta describes the run that the page shows.
 type Meta struct {
-	// Mode is live, sim or replay.
+	// Mode is live, sim or replay. File is the name of the scenario's or recording's file.
 	Mode     string `json:"mode"`
+	File     string `json:"file,omitempty"`
 	Scenario string `json:"scenario,omitempty"`
 	Seed     uint64 `json:"seed"`
 	Version  string `json:"version"`
@@ -252,6 +253,17 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		return control.Flush() == nil
 	}
 	c := begin()
+	flush := func(metrics []byte) (sent, ok bool) { // a snapshot is sent at once, later frames at intervals
+		for f := s.book.frame(&c, metrics); f != nil; f = s.book.frame(&c, nil) {
+			if sent = true; !write([]byte("data: "), f, []byte("\n\n")) {
+				return true, false
+			}
+			if c.snap < 0 {
+				break
+			}
+		}
+		return sent, true
+	}
 	tick := time.NewTicker(frameEvery)
 	defer tick.Stop()
 	var measured time.Time
@@ -274,14 +286,10 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 				last = metrics
 			}
 		}
-		for f := s.book.frame(&c, metrics); f != nil; f = s.book.frame(&c, nil) {
-			if !write([]byte("data: "), f, []byte("\n\n")) {
-				return
-			}
+		if sent, ok := flush(metrics); !ok {
+			return
+		} else if sent {
 			spoke = time.Now()
-			if c.snap < 0 {
-				break // a snapshot is sent at once, later frames at intervals
-			}
 		}
 		if time.Since(spoke) >= heartbeat {
 			if !write([]byte(":\n\n")) {
@@ -293,7 +301,10 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		case <-tick.C:
 		case <-r.Context().Done():
 			return
-		case <-s.stop:
+		case <-s.stop: // the page shows the end of the run, not a lost connection
+			if _, ok := flush(s.book.measured()); ok {
+				write([]byte("data: {\"ended\":true}\n\n"))
+			}
 			return
 		}
 	}

@@ -41,6 +41,7 @@ type copied struct {
 	of        int // requests in the run
 	completed int32
 	names     []string
+	pods      [][2]string
 	gauges    []gauge
 	notices   []notice
 	now       machine.Time
@@ -65,7 +66,7 @@ func (b *Book) copy() (c copied) {
 		c.gauges = append(c.gauges, b.gauges[i])
 	}
 	c.completed, c.now = b.name("completed"), b.now
-	c.names, c.notices = slices.Clone(b.names), slices.Clone(b.notices)
+	c.names, c.pods, c.notices = slices.Clone(b.names), slices.Clone(b.pods), slices.Clone(b.notices)
 	return c
 }
 
@@ -110,7 +111,7 @@ func (b *Book) write(w io.Writer, m *Meta) error {
 	out = append(out, `,"frames":[{"now":`...)
 	out = appendMicros(out, c.now)
 	out = list(out, "names", c.names, func(out []byte, name *string) []byte { return appendText(out, *name) })
-	out = append(out, `,"namesFrom":0`...)
+	out = list(append(out, `,"namesFrom":0`...), "pods", c.pods, appendPod)
 	n := -1 // rows in a file are numbered without gaps
 	out = list(out, "rows", rows, func(out []byte, i *int) []byte {
 		n++

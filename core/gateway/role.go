@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -234,22 +233,19 @@ func (s *Set) PickerOf(b *Backend) (*Workload, *Container) {
 	return nil, nil
 }
 
-// PickerCut returns the reason why Envoy cannot reach a pool's endpoint picker, although the picker runs, or "".
-func (s *Set) PickerCut(b *Backend) string {
+// PickerCut reports whether Envoy cannot reach a pool's endpoint picker, although the picker runs: its Service has no
+// such port.
+func (s *Set) PickerCut(b *Backend) bool {
 	p := b.Picker
 	if p == nil || p.Port == 0 {
-		return ""
+		return false
 	}
 	service := s.Service(p.Namespace, p.Name)
 	if service == nil || len(service.Ports) == 0 {
-		return ""
+		return false
 	}
-	if _, found := service.Port(p.Port); found {
-		return ""
-	}
-	return fmt.Sprintf("%s:%d: Service %s/%s has no port %d, at which Envoy asks the endpoint picker of InferencePool %s; "+
-		"expected %d: Envoy reaches no picker", service.File, service.Line, p.Namespace, p.Name, p.Port, b.Name,
-		service.Ports[0].Number)
+	_, found := service.Port(p.Port)
+	return !found
 }
 
 // holds reports whether a pool's picker holds requests open (document 000).

@@ -87,6 +87,7 @@ type Progress struct {
 	Gone       string // the reason why the peer is gone, if it is
 
 	Kept *Kept // blocks that the server keeps for another server
+	Lost error // why a KV cache of another server did not arrive, where this ended the request
 
 	// Choices is the progress of each completion. The Response reads them until its next input.
 	Choices []Choice
@@ -115,6 +116,9 @@ func (p *Progress) Heard(q *Sequence, f *engine.Effect) (further bool) {
 		c.Tokens = int(f.First) + int(f.Count)
 	case engine.Finished:
 		c.Tokens, c.Finished, c.Reason = int(f.Count), true, f.Reason
+		if f.Reason == engine.ReasonKVFailed {
+			p.Lost = q.LostKV
+		}
 	case engine.Aborted:
 		c.Finished, c.Aborted = true, true
 	default:
@@ -492,7 +496,7 @@ func (r *Response) progress(now machine.Time, first bool, fx *Effects) {
 		return
 	case reason != engine.ReasonNone:
 		status, text := lifecycle.Failure(reason)
-		r.do(now, r.lifecycle.Failed(now, status, text), fx)
+		r.do(now, r.lifecycle.Failed(now, status, text, r.p.Lost), fx)
 		return
 	}
 	if d := r.reader.ImageTime; r.req.Image && d != nil && !r.painted {

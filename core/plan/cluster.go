@@ -155,9 +155,7 @@ func (c *Cluster) pool(b *gateway.Backend) {
 	if note != "" {
 		c.Program.Notes = append(c.Program.Notes, note)
 	}
-	if cut := c.Objects.PickerCut(b); cut != "" {
-		x.Cut, c.Program.Notes = true, append(c.Program.Notes, cut)
-	}
+	x.Cut = c.Objects.PickerCut(b)
 	c.mistake(err)
 	c.Pools = append(c.Pools, x)
 	for i := range x.Replicas {

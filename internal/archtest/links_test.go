@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "link the documents' numbers in docs, an
 // generatedPages are written from the program's help, which cannot have links.
 var generatedPages = map[string]bool{"docs/cli.md": true, "docs/flags.md": true}
 
-// page is one Markdown file: README.md, CONTRIBUTING.md or a page of docs.
+// page is one Markdown file of the root, docs or examples.
 type page struct {
 	path  string
 	lines []string
@@ -26,8 +26,7 @@ func pages(t *testing.T) (out []page) {
 	t.Helper()
 	err := walk(func(name string) error {
 		dir := path.Dir(name)
-		if !strings.HasSuffix(name, ".md") || name == "CHANGELOG.md" ||
-			dir != "." && dir != "docs" && dir != "examples" {
+		if !strings.HasSuffix(name, ".md") || dir != "." && dir != "docs" && dir != "examples" {
 			return nil
 		}
 		p, fenced := page{path: name, lines: strings.Split(read(t, name), "\n")}, false
@@ -61,7 +60,7 @@ func anchor(heading string) string {
 	return strings.ReplaceAll(notAnchor.ReplaceAllString(strings.ToLower(text), ""), " ", "-")
 }
 
-// Every link in the documentation leads to a file, and to a heading if it names one.
+// Every link in the documentation leads to a file, and to a heading if it names one. docs/README.md leads to each page.
 func TestLinksLead(t *testing.T) {
 	anchors := map[string]bool{}
 	for _, p := range pages(t) {
@@ -71,6 +70,7 @@ func TestLinksLead(t *testing.T) {
 			}
 		}
 	}
+	listed := map[string]bool{"docs/README.md": true}
 	for _, p := range pages(t) {
 		for i, line := range p.lines {
 			if p.code[i] {
@@ -85,12 +85,18 @@ func TestLinksLead(t *testing.T) {
 				if strings.HasPrefix(m[1], "#") {
 					file = p.path
 				}
+				listed[file] = listed[file] || p.path == "docs/README.md"
 				if _, err := os.Stat(filepath.Join(root, file)); err != nil {
 					t.Errorf("%s:%d: the link %s leads to no file", p.path, i+1, m[1])
 				} else if named && strings.HasSuffix(file, ".md") && !anchors[file+"#"+name] {
 					t.Errorf("%s:%d: the link %s leads to no heading of %s", p.path, i+1, m[1], file)
 				}
 			}
+		}
+	}
+	for _, p := range pages(t) {
+		if path.Dir(p.path) == "docs" && !listed[p.path] {
+			t.Errorf("%s: docs/README.md has no link to it; expected a line under Reference or Internals", p.path)
 		}
 	}
 }
@@ -121,7 +127,7 @@ func linked(line, to string) string {
 // "Document 003" means nothing to a newcomer unless it is a link to the document's description.
 func TestDocumentsAreLinked(t *testing.T) {
 	for _, p := range pages(t) {
-		if generatedPages[p.path] {
+		if generatedPages[p.path] || p.path == "CHANGELOG.md" {
 			continue
 		}
 		to := map[string]string{".": "docs/documents.md", "docs": "documents.md"}[path.Dir(p.path)]

@@ -25,8 +25,8 @@ type Layer struct {
 // it.
 var Layers = []Layer{
 	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/cachedir", "internal/exit",
-		"internal/files", "internal/gc", "internal/pause", "internal/rundir", "internal/search", "internal/silicon",
-		"internal/version", "internal/watch"}, true,
+		"internal/chaos", "internal/experiment", "internal/files", "internal/gc", "internal/pause", "internal/rundir",
+		"internal/search", "internal/silicon", "internal/version", "internal/watch"}, true,
 		"the command is the top layer: it assembles the parts, and only a user's own main imports it"},
 	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses only public packages"},
 	{"live/stack", []string{"core", "live", "scenario", "report", "internal/cachedir", "internal/child",
@@ -74,10 +74,16 @@ var Layers = []Layer{
 	{"internal/search", []string{"core", "virtual", "scenario", "report", "internal/exit", "internal/files",
 		"internal/gc", "internal/silicon", "internal/version"}, false,
 		"commands that decide play scenarios many times: this package is those commands without a command line"},
+	{"internal/experiment", []string{"internal/search"}, false, "plays on all cores, as searches do"},
+	{"internal/chaos/wall", []string{"core", "live", "internal/chaos", "internal/pause"}, false,
+		"plays chaos in wall time: the only package that knows chaos and the stack"},
+	{"internal/chaos", []string{"core", "virtual", "scenario", "internal/exit", "internal/search"}, false,
+		"plays scenarios with random faults, as the commands that decide play them without"},
 	{"internal/silicon", []string{"core"}, false,
 		"holds predicted times against those that benchmarks measured, which are files of a user"},
 	{"scripts", nil, false, "programs for the Makefile, which do not depend on windtunnel"},
 	{"internal", nil, false, "small packages that any package may use"},
+	{".", nil, false, "embeds files of the repository"},
 }
 
 // ImportExceptions allow single imports, each with a reason. The key is "importer imported", as directories.
@@ -202,7 +208,7 @@ const PackageLines = 6000
 var Skipped = []string{".git", ".cache", "bin", "node_modules"}
 
 // OtherModules are directories with a go.mod of their own.
-var OtherModules = []string{"test/conformance", "test/observe"}
+var OtherModules = []string{"scripts/site", "test/conformance", "test/observe"}
 
 // Drivers are the packages that act and do not decide.
 var Drivers = []string{"live", "virtual"}

@@ -89,8 +89,8 @@ func (x *Install) fetch(ctx context.Context, dir, requirements string) (string, 
 		cmd := exec.CommandContext(ctx, in.Program, in.Args...)
 		cmd.WaitDelay = 2 * time.Second
 		// The first value of a variable that is given twice counts less than the last: the user's own stand.
-		cmd.Env = append([]string{"PIP_RETRIES=0", "PIP_DEFAULT_TIMEOUT=5", "UV_HTTP_RETRIES=0",
-			"UV_HTTP_CONNECT_TIMEOUT=5"}, os.Environ()...)
+		cmd.Env = append([]string{"PIP_RETRIES=0", "PIP_DEFAULT_TIMEOUT=3", "UV_HTTP_RETRIES=0",
+			"UV_HTTP_CONNECT_TIMEOUT=3"}, os.Environ()...)
 		out, err := cmd.CombinedOutput()
 		if ctx.Err() != nil {
 			return "", fmt.Errorf("%s: %w", in.Name, ctx.Err())
@@ -112,15 +112,17 @@ func (x *Install) fetch(ctx context.Context, dir, requirements string) (string, 
 	return "", errors.Join(failures...)
 }
 
-// ErrOffline is the error of an installer that cannot reach the package index. Other installers cannot, either.
+// ErrOffline is the error of an installer that cannot reach the package index, or finds an index without the package.
+// Other installers cannot do better.
 var ErrOffline = errors.New("the package index cannot be reached: there is no network, or a proxy is missing " +
-	"(HTTPS_PROXY)")
+	"(HTTPS_PROXY), or pip's own index lacks the package")
 
-// offline reports whether the output of pip or uv says that the network is missing.
+// offline reports whether the output of pip or uv says that the network is missing. Without retries, pip does not say
+// why it found no versions.
 func offline(out []byte) bool {
 	return slices.ContainsFunc([]string{"Failed to establish a new connection", "NameResolutionError", "ConnectTimeout",
 		"Temporary failure in name resolution", "Network is unreachable", "dns error", "tcp connect error",
-		"Cannot connect to proxy"}, func(s string) bool { return strings.Contains(string(out), s) })
+		"Cannot connect to proxy", "(from versions: none)"}, func(s string) bool { return strings.Contains(string(out), s) })
 }
 
 // indented returns a program's output, indented for an error.

@@ -19,7 +19,7 @@ const (
 	// OK: everything that was asked for happened.
 	OK Code = 0
 	// Failed: the run came to its end, and an expectation of the scenario was missed or, where it has none, some
-	// request did not complete.
+	// request did not complete. Or random faults broke an invariant.
 	Failed Code = 1
 	// Usage: the command line was wrong.
 	Usage Code = 2
@@ -46,7 +46,7 @@ func Codes() []Described {
 	return []Described{
 		{OK, "ok", "everything that was asked for happened"},
 		{Failed, "failed", "the run came to its end, and an expectation of the scenario was missed or, where it has " +
-			"none, some request did not complete"},
+			"none, some request did not complete; or chaos found a broken invariant"},
 		{Usage, "usage", "the command line was wrong"},
 		{Input, "input", "a scenario, recording or other file that was given is wrong"},
 		{Environment, "environment",

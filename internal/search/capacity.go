@@ -168,10 +168,7 @@ func (p *Player) Capacity(ctx context.Context, c CapacityOptions) (*Capacity, er
 
 // soFar returns what the loads that were played before an interruption have shown.
 func (k *seeker) soFar() string {
-	text := fmt.Sprintf("none: interrupted after %d loads", len(k.loads))
-	if len(k.loads) == 1 {
-		text = "none: interrupted after 1 load"
-	}
+	text := "none: interrupted after " + terminal.Counted(len(k.loads), "load")
 	for _, v := range []Verdict{Keeps, Misses} {
 		var best *load
 		for i := range k.loads {
@@ -291,9 +288,7 @@ func (k *seeker) rule(of func(servers int) Variant) (*Rule, error) {
 	r.Looked = func(l Load, x Look) {
 		last.judged(x, k.objectives)
 		k.loads = append(k.loads, last)
-		if k.player.Row != nil {
-			k.player.Row(last.at() + ": " + last.words())
-		}
+		k.player.row(last.at() + ": " + last.words())
 	}
 	return r, nil
 }
@@ -383,7 +378,8 @@ func (k *seeker) replicas(out *Capacity, p *scenario.Pool, rate float64) error {
 	}
 	switch {
 	case found == 0:
-		out.Answer = fmt.Sprintf("%d replicas do not keep the objectives at %v requests/s", k.c.MaxReplicas, rate)
+		out.Answer = fmt.Sprintf("the objectives are missed at %v requests/s with %s", rate,
+			terminal.Counted(k.c.MaxReplicas, "replica"))
 		out.bound(at(k.c.MaxReplicas))
 		return nil
 	case found == 1:
@@ -476,7 +472,7 @@ func (k *seeker) play(v *Variant, at Load, seeds []int) (l load, runs []Run, err
 	runs, uses := make([]Run, len(seeds)), make([][]constraint.Use, len(seeds))
 	steps := make([]report.StepError, len(seeds))
 	var once sync.Once
-	done := k.player.counter(fmt.Sprintf("runs at %v requests/s", at.Rate), len(seeds))
+	done := k.player.Counter(fmt.Sprintf("runs at %v requests/s", at.Rate), len(seeds))
 	err = Each(len(seeds), func(i int) error {
 		s, err := v.Scenario(seeds[i])
 		if err != nil {
@@ -611,5 +607,5 @@ func (x *Capacity) verdict() []string {
 	if x.StepTimes != "" {
 		lines = append(lines, "steps    "+x.StepTimes)
 	}
-	return append(lines, fmt.Sprintf("played   %s requests in %d runs", terminal.Thousands(x.Requests), x.Runs))
+	return append(lines, "played   "+terminal.Counted(x.Requests, "request")+" in "+terminal.Counted(x.Runs, "run"))
 }

@@ -188,7 +188,7 @@ func TestStepErrorsTurnAnswers(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	if err := (&Swept{points: []*Point{{StepTimes: "X"}, {StepTimes: "X"}, {}}}).Write(&b, "text"); err != nil ||
+	if err := (&Swept{points: []*Point{{StepTimes: "X"}, {StepTimes: "X"}, {}}}).Write(&b, "text", 0); err != nil ||
 		!strings.HasSuffix(b.String(), "\nstep times of X\n") || strings.Count(b.String(), "step times of") != 1 {
 		t.Error(err, b.String())
 	}

@@ -17,13 +17,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"text/tabwriter"
 
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/version"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/terminal"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -56,6 +56,7 @@ type Swept struct {
 	paths        []string
 	points       []*Point
 	shown        []report.Measure
+	chosen       bool // the user has chosen the measures
 	replications int
 }
 
@@ -86,12 +87,12 @@ func (p *Player) Sweep(ctx context.Context, c Sweep) (*Swept, error) {
 	if c.shown, err = measuresNamed(c.Measures); err != nil {
 		return nil, err
 	}
-	out := &Swept{replications: c.Replications}
+	out := &Swept{replications: c.Replications, chosen: len(c.Measures) > 0}
 	variants, results, err := c.points(out)
 	if err != nil {
 		return nil, err
 	}
-	done := p.counter("combinations", len(out.points))
+	done := p.Counter("combinations", len(out.points))
 	err = Each(len(out.points), func(i int) error {
 		defer done()
 		if was := results.had[out.points[i].Key]; was != nil {
@@ -101,6 +102,7 @@ func (p *Player) Sweep(ctx context.Context, c Sweep) (*Swept, error) {
 		if err := out.points[i].play(ctx, p, variants[i], &c); err != nil {
 			return err
 		}
+		p.row(variants[i].Name + ": " + out.points[i].words(out.needed()))
 		return results.add(out.points[i])
 	})
 	err = errors.Join(err, results.close())
@@ -158,8 +160,8 @@ func (c *Sweep) points(out *Swept) (variants []Variant, file *results, err error
 	return variants, file, err
 }
 
-// Write prints the points as text, json or csv.
-func (x *Swept) Write(to io.Writer, form string) error {
+// Write prints the points as text, json or csv. Text has lines of at most so many columns; 0 columns are no limit.
+func (x *Swept) Write(to io.Writer, form string, columns int) error {
 	switch form {
 	case "json":
 		for _, p := range x.points {
@@ -171,7 +173,7 @@ func (x *Swept) Write(to io.Writer, form string) error {
 	case "csv":
 		return x.writeCSV(to)
 	}
-	return x.writeText(to)
+	return x.writeText(to, columns)
 }
 
 // measuresNamed returns the measures with these names, or the default ones.
@@ -409,76 +411,206 @@ func (x *Swept) verdict() string {
 			unsteady++
 		}
 	}
-	text := fmt.Sprintf("%d combinations", len(x.points))
-	if len(x.points) == 1 {
-		text = "1 combination"
-	}
+	text := terminal.Counted(len(x.points), "combination")
 	if x.Sound() {
 		return text + ": all requests completed, all runs steady"
 	}
 	return fmt.Sprintf("%s: %d with requests that did not complete, %d not steady", text, failed, unsteady)
 }
 
-func (x *Swept) writeText(to io.Writer) error {
-	if _, err := fmt.Fprintln(to, x.verdict()); err != nil {
-		return err
+// column is a column of the table: a field or a measure, and its value in each row.
+type column struct {
+	name  string
+	cells []string
+}
+
+// width returns the columns of a terminal that a column takes.
+func (c *column) width() int {
+	n := terminal.Columns(c.name)
+	for _, cell := range c.cells {
+		n = max(n, terminal.Columns(cell))
 	}
-	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
+	return n
+}
+
+// leftOut is the order in which the default measures leave a table that is too wide.
+var leftOut = []string{"hit rate", "output tokens/s", "e2e p50", "ttft p50", "requests/s", "tpot mean", "e2e p99",
+	"goodput", "attainment"}
+
+// needed returns the measures that stay longest in a table.
+func (x *Swept) needed() (out []report.Measure) {
+	for _, m := range x.shown {
+		if x.chosen || !slices.Contains(leftOut[:5], m.Name) {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// table returns the columns that fit, and lines about the others. A table that is too wide loses the columns with one
+// value in all rows, then the leading parts of fields, then measures.
+func (x *Swept) table(columns int) (fields, measures []column, about []string) {
 	for _, path := range x.paths {
-		fmt.Fprintf(w, "%s\t", path)
+		c := column{name: path}
+		for _, p := range x.points {
+			c.cells = append(c.cells, p.Set[path])
+		}
+		fields = append(fields, c)
 	}
 	for _, m := range x.shown {
-		fmt.Fprintf(w, "%s\t", m.Name)
+		c := column{name: m.Name}
+		for _, p := range x.points {
+			c.cells = append(c.cells, p.text(m))
+		}
+		measures = append(measures, c)
 	}
-	fmt.Fprintln(w)
-	unsure := false
-	var steps []string
+	notes := column{}
 	for _, p := range x.points {
-		if p.StepTimes != "" && !slices.Contains(steps, p.StepTimes) {
-			steps = append(steps, p.StepTimes)
-		}
-		for _, path := range x.paths {
-			fmt.Fprintf(w, "%s\t", p.Set[path])
-		}
-		for _, m := range x.shown {
-			fmt.Fprintf(w, "%s\t", p.text(m, &unsure))
-		}
-		note := ""
-		if p.Failed > 0 {
-			note = fmt.Sprintf("%d of %d did not complete", p.Failed, p.Requests)
-		}
-		if !p.Steady {
-			note = strings.TrimPrefix(note+", not steady", ", ")
-		}
-		fmt.Fprintln(w, note)
+		notes.cells = append(notes.cells, p.note())
 	}
-	if err := w.Flush(); err != nil {
-		return err
+	wide := func() bool {
+		n := notes.width()
+		for _, c := range slices.Concat(fields, measures) {
+			n += c.width() + 2
+		}
+		return columns > 0 && n > columns
 	}
-	why := "the run is too short for it, or not steady (--output csv or json have the reason); --replications 10 " +
+	if wide() && len(x.points) > 1 {
+		var same []string
+		lift := func(c column) bool {
+			if slices.ContainsFunc(c.cells, func(cell string) bool { return cell != c.cells[0] }) {
+				return false
+			}
+			same = append(same, c.name+" "+c.cells[0])
+			return true
+		}
+		fields, measures = slices.DeleteFunc(fields, lift), slices.DeleteFunc(measures, lift)
+		if same != nil {
+			about = append(about, "in all: "+strings.Join(same, ", "))
+		}
+	}
+	if wide() {
+		shorten(fields)
+	}
+	var gone []string
+	for next := 0; wide() && len(measures) > 1; next++ {
+		i := len(measures) - 1
+		if !x.chosen && next < len(leftOut) {
+			i = slices.IndexFunc(measures, func(c column) bool { return c.name == leftOut[next] })
+		}
+		if i >= 0 {
+			gone = append(gone, measures[i].name)
+			measures = slices.Delete(measures, i, i+1)
+		}
+	}
+	if gone != nil {
+		about = append(about, "left out: "+strings.Join(gone, ", ")+" (--measure chooses, --output csv has all)")
+	}
+	return fields, append(measures, notes), about
+}
+
+// shorten leaves the last parts of fields' paths, as many as distinguish them.
+func shorten(fields []column) {
+	for i := range fields {
+		parts := strings.Split(fields[i].name, ".")
+		for n := 1; n < len(parts); n++ {
+			short := strings.Join(parts[len(parts)-n:], ".")
+			if !slices.ContainsFunc(fields, func(c column) bool {
+				return c.name != fields[i].name && (c.name == short || strings.HasSuffix(c.name, "."+short))
+			}) {
+				fields[i].name = short
+				break
+			}
+		}
+	}
+}
+
+func (x *Swept) writeText(to io.Writer, columns int) error {
+	fields, measures, about := x.table(columns)
+	lines := append([]string{x.verdict()}, about...)
+	table := slices.Concat(fields, measures)
+	for row := range len(x.points) + 1 { // the names first
+		var b strings.Builder
+		for i, c := range table {
+			cell := c.name
+			if row > 0 {
+				cell = c.cells[row-1]
+			}
+			if i < len(table)-1 { // the last one is the notes
+				fmt.Fprintf(&b, "%*s%s  ", c.width()-terminal.Columns(cell), "", cell)
+				continue
+			}
+			b.WriteString(cell)
+		}
+		lines = append(lines, b.String())
+	}
+	why := "the run is too short or unsteady for it (--output csv or json have the reason); --replications 10 " +
 		"plays several"
 	if x.replications > 1 {
 		why = "the runs are too short for it (--output csv or json have the number of requests that each needs)"
 	}
-	var err error
-	if unsure {
-		_, err = fmt.Fprintln(to, "? has no interval: "+why)
+	if slices.ContainsFunc(x.points, func(p *Point) bool { return p.unsure(x.shown) }) {
+		lines = append(lines, "? has no interval: "+why)
 	}
-	for _, text := range steps {
-		_, err = fmt.Fprintln(to, "step times of "+text)
+	for _, p := range x.points {
+		if text := "step times of " + p.StepTimes; p.StepTimes != "" && !slices.Contains(lines, text) {
+			lines = append(lines, text)
+		}
 	}
-	return err
+	for _, line := range lines {
+		if terminal.Columns(line) > columns {
+			line = terminal.Wrap(line, 2, columns)
+		}
+		if _, err := fmt.Fprintln(to, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// note returns what a reader of the point has to know first, "" for nothing.
+func (p *Point) note() string {
+	var out []string
+	if p.Failed > 0 {
+		out = append(out, fmt.Sprintf("%d of %d did not complete", p.Failed, p.Requests))
+	}
+	if !p.Steady {
+		out = append(out, "not steady")
+	}
+	return strings.Join(out, ", ")
+}
+
+// words returns measures in one line.
+func (p *Point) words(shown []report.Measure) string {
+	var out []string
+	for _, m := range shown {
+		out = append(out, m.Name+" "+p.text(m))
+	}
+	if note := p.note(); note != "" {
+		out = append(out, note)
+	}
+	return strings.Join(out, ", ")
+}
+
+// of returns a measure of the point, nil without it.
+func (p *Point) of(m report.Measure) *report.Measured {
+	if i := slices.IndexFunc(p.Measures, func(v report.Measured) bool { return v.Measure == m.Name }); i >= 0 {
+		return &p.Measures[i]
+	}
+	return nil
 }
 
 // text returns a measure with half of its interval.
-func (p *Point) text(m report.Measure, unsure *bool) string {
-	for _, v := range p.Measures {
-		if v.Measure == m.Name {
-			*unsure = *unsure || v.Low == nil
-			return v.Interval()
-		}
+func (p *Point) text(m report.Measure) string {
+	if v := p.of(m); v != nil {
+		return v.Interval()
 	}
 	return "-"
+}
+
+// unsure reports whether one of these measures has no interval.
+func (p *Point) unsure(shown []report.Measure) bool {
+	return slices.ContainsFunc(shown, func(m report.Measure) bool { v := p.of(m); return v != nil && v.Low == nil })
 }
 
 func (x *Swept) writeCSV(to io.Writer) error {

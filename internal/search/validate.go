@@ -39,6 +39,7 @@ func (p *Player) Validate(ctx context.Context, v *Variant, live string, measured
 	if err != nil {
 		return nil, err
 	}
+	defer p.Counter("run in virtual time", 1)()
 	if err := p.Record(ctx, s, both[1].Watch(tallies[1]), tallies[1], nil); err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/gc"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/constraint"
+	"github.com/windtunnel/windtunnel/report/gaps"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
 )
@@ -29,6 +30,8 @@ type Variant struct {
 	// File is the name of the scenario's file, for errors, and Text its content.
 	File string
 	Text []byte
+	// Assumed has the notes of scenario.Scenario.Assumed.
+	Assumed []string
 	// Settings are the fields with other values than in Text. Overrides are applied after them.
 	Settings  []scenario.Setting
 	Overrides scenario.Overrides
@@ -41,7 +44,10 @@ func ReadVariant(stdin io.Reader, file string, set []scenario.Setting, o scenari
 		return v, err
 	}
 	v.Name = v.File
-	_, err = v.Scenario(0)
+	s, err := v.Scenario(0)
+	if err == nil {
+		v.Assumed = s.Assumed()
+	}
 	return v, err
 }
 
@@ -119,13 +125,15 @@ type Player struct {
 	// one.
 	Fitter func(context.Context, *scenario.Scenario) (fit virtual.Fitter, stop func())
 	// Progress, if not nil, is called before runs and as they end, with what they are and how many of them have ended.
-	// Row, if not nil, gets a line for each load that was judged.
+	// Row, if not nil, gets a line for each load that was judged and each combination that was played. Several
+	// goroutines may call them.
 	Progress func(what string, done, of int)
 	Row      func(text string)
 }
 
-// counter returns a function that counts one of so many, for Progress. It is safe for concurrent use.
-func (p *Player) counter(what string, of int) func() {
+// Counter returns a function that counts one of so many, 0 if the number is unknown, for Progress. It is safe for
+// concurrent use.
+func (p *Player) Counter(what string, of int) func() {
 	if p.Progress != nil {
 		p.Progress(what, 0, of)
 	}
@@ -134,6 +142,12 @@ func (p *Player) counter(what string, of int) func() {
 		if n := done.Add(1); p.Progress != nil {
 			p.Progress(what, int(n), of)
 		}
+	}
+}
+
+func (p *Player) row(text string) {
+	if p.Row != nil {
+		p.Row(text)
 	}
 }
 
@@ -161,9 +175,9 @@ func (p *Player) Play(ctx context.Context, s *scenario.Scenario, ended func(*rep
 	return x, nil
 }
 
-// Record plays a scenario and records its events. The tally receives data that is not in events. Record calls used, if
-// not nil, with the use of resources other than model servers.
-func (p *Player) Record(ctx context.Context, s *scenario.Scenario, to record.Recorder, t *report.Tally,
+// Record plays a scenario and records its events. The counter receives data that is not in events. Record calls used,
+// if not nil, with the use of resources other than model servers.
+func (p *Player) Record(ctx context.Context, s *scenario.Scenario, to record.Recorder, t Counter,
 	used func([]constraint.Use)) error {
 	o := virtual.Options{Gaps: t.Gaps(), Served: t.SetLoads, Used: used,
 		Progress: func(int) bool { return ctx.Err() == nil }}
@@ -172,11 +186,20 @@ func (p *Player) Record(ctx context.Context, s *scenario.Scenario, to record.Rec
 		o.Fit, stop = p.Fitter(ctx, s)
 		defer stop()
 	}
-	_, err := virtual.Play(s, to, o)
+	indexes, err := virtual.Play(s, to, o)
+	if c, ok := t.(interface{ SetIndexes([]report.IndexSummary) }); ok {
+		c.SetIndexes(indexes)
+	}
 	if ctx.Err() != nil {
 		return exit.Told(exit.Interrupted, ctx.Err())
 	}
 	return exit.With(exit.Input, err)
+}
+
+// Counter receives the parts of a run that are not in its events: a report.Tally or a report.Session.
+type Counter interface {
+	Gaps() *gaps.Gaps
+	SetLoads(list []report.ServerLoad)
 }
 
 // Each calls do for 0 to n-1, on all cores, and stops at an error. It returns the error of the lowest number.

@@ -25,6 +25,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/core/wire/tracing"
 	"github.com/windtunnel/windtunnel/internal/pause"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // Options configure a run.
@@ -47,6 +48,8 @@ type Options struct {
 	Metadata func(request string) (string, bool)
 	// Connections is the number of HTTP/2 connections to share the load; 0 means 1.
 	Connections int
+	// Line holds the connections to the gateway; nil: no incident breaks them.
+	Line *serve.Line
 	// Trace, if not nil, adds a traceparent with the client's span to each request.
 	Trace *tracing.IDs
 }
@@ -126,7 +129,7 @@ func (r *run) converse(ctx context.Context, v *workload.Conversation) {
 
 func transport(o Options) *http.Transport {
 	t := &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		DialContext:         o.Line.Dial((&net.Dialer{Timeout: 10 * time.Second}).DialContext),
 		MaxIdleConns:        0,
 		MaxIdleConnsPerHost: o.Concurrency,
 		DisableCompression:  true,

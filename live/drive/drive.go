@@ -114,6 +114,12 @@ func (d *Driver[M, F]) with(f func(now machine.Time, fx F)) bool {
 	return true
 }
 
+// Hold locks the machine until release is called, like a process that is stopped: messages and the timer wait.
+func (d *Driver[M, F]) Hold() (release func()) {
+	d.mu.Lock()
+	return d.mu.Unlock
+}
+
 // Stop ends the driving. Once it returns, no effect is being carried out, and none will be.
 func (d *Driver[M, F]) Stop() {
 	d.mu.Lock()

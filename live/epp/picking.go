@@ -130,6 +130,9 @@ func (k *Picking) With(f func(m *core.Machine, now machine.Time)) {
 	k.drive.With(func(now machine.Time, _ *core.Effects) { f(k.m, now) })
 }
 
+// Hold stops all decisions until release is called.
+func (k *Picking) Hold() (release func()) { return k.drive.Hold() }
+
 // SetEndpoints replaces the pool's endpoints.
 func (k *Picking) SetEndpoints(list []*picker.Endpoint) { k.Input(core.Endpoints{List: list}) }
 

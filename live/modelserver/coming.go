@@ -8,7 +8,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/internal/pause"
-	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // Leave ends the server's process as others see it. The server takes no new connection and no new request. Until ctx
@@ -40,13 +39,13 @@ func (s *Server) keeps() (yes bool) {
 // Join makes a server that left listen again at the same address, with an empty cache. After an error it listens
 // nowhere, and Join may be called again.
 func (s *Server) Join() (err error) {
-	l, err := serve.Listen("a model server", s.endpoint)
+	l, err := s.listenAt(s.endpoint)
 	if err != nil {
 		return err
 	}
 	also := s.also
 	if also != nil {
-		also, err = serve.Listen("a model server", also.Addr().String())
+		also, err = s.listenAt(also.Addr().String())
 	}
 	if err == nil {
 		err = s.Restart()

@@ -20,6 +20,9 @@ func (s *Server) Fail(c engine.Control) error {
 	return s.live(c)
 }
 
+// Hold stops the engine until release is called. Its requests, and readers of its metrics, wait.
+func (s *Server) Hold() (release func()) { return s.engine.Hold() }
+
 // Restart starts a dead engine again, with an empty cache.
 func (s *Server) Restart() error { return s.live(engine.Control{Op: engine.OpRestart}) }
 

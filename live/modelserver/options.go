@@ -95,6 +95,8 @@ type ServingOptions struct {
 	Listen string
 	// ListenAlso is a second address to listen on, without TLS; empty is none.
 	ListenAlso string
+	// Line holds the connections to Listen and ListenAlso; nil: no incident breaks them.
+	Line *serve.Line
 	// Advertise is the host that the server gives to others: in KV events, in answers for other servers, in headers and
 	// in the record. Empty is Listen's host, or the machine's first address if that host is a wildcard.
 	Advertise string

@@ -174,13 +174,13 @@ func (s *Server) URL() string {
 }
 
 func (s *Server) listen() error {
-	l, err := serve.Listen("a model server", s.opts.Listen)
+	l, err := s.listenAt(s.opts.Listen)
 	if err != nil {
 		return err
 	}
 	s.listener = l
 	if s.opts.ListenAlso != "" {
-		if s.also, err = serve.Listen("a model server", s.opts.ListenAlso); err != nil {
+		if s.also, err = s.listenAt(s.opts.ListenAlso); err != nil {
 			return err
 		}
 	}
@@ -199,6 +199,14 @@ func (s *Server) listen() error {
 		}
 	}
 	return nil
+}
+
+func (s *Server) listenAt(address string) (net.Listener, error) {
+	l, err := serve.Listen("a model server", address)
+	if err != nil {
+		return nil, err
+	}
+	return s.opts.Line.Listener(l), nil
 }
 
 // noEnvironment hides the environment from a reader, because the options already have its values.

@@ -32,6 +32,8 @@ type Options struct {
 	// Listen is the address to listen on, host:port; port 0 takes a free one. With Ranks, rank i listens on a port that
 	// is i higher.
 	Listen string
+	// Line holds the connections to Listen; nil: no incident breaks them.
+	Line *serve.Line
 	// Advertise is the host that the sidecar gives to others. Empty is Listen's host; if that is a wildcard, it is
 	// Disagg.PodIP or the machine's first address.
 	Advertise string

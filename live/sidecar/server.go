@@ -246,6 +246,7 @@ func (k *rank) listen(i int, secure *tls.Config) error {
 	if k.listener, err = serve.Listen("the sidecar", address); err != nil {
 		return err
 	}
+	k.listener = o.Line.Listener(k.listener)
 	host, port, _ := net.SplitHostPort(k.listener.Addr().String())
 	if host, err = serve.Advertised(host, o.Advertise,
 		func(string) (string, bool) { return o.Disagg.PodIP, o.Disagg.PodIP != "" }); err != nil {

@@ -1,13 +1,17 @@
 package stack
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver/stats"
 	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/core/scaling/deployment"
@@ -16,42 +20,54 @@ import (
 
 // incidents starts the scenario's incidents, whose times count from now. The function that it returns ends them.
 func (s *Pool) incidents(ctx context.Context) (stop func()) {
-	type moment struct {
-		at   time.Duration
-		x    *plan.Incident
-		step record.Step
-		what func() error
-	}
-	var moments []moment
+	var pauses, others []moment
 	for i := range s.pool.Incidents {
 		x := &s.pool.Incidents[i]
-		moments = append(moments, moment{x.At, x, record.IncidentBegan, func() error { return s.happen(x) }})
+		list := &others
+		if x.Kind.Lasts() { // what another incident does may have to wait until a pause is over
+			list = &pauses
+		}
+		*list = append(*list, moment{x.At, x, record.IncidentBegan, func() error { return s.happen(x) }})
 		if x.For > 0 {
-			moments = append(moments,
+			*list = append(*list,
 				moment{x.At + x.For, x, record.IncidentEnded, func() error { return s.recover(x) }})
 		}
 	}
-	if len(moments) == 0 {
-		return func() {}
-	}
-	slices.SortStableFunc(moments, func(a, b moment) int { return int(a.at - b.at) })
 	ctx, cancel := context.WithCancel(ctx)
-	began, done := time.Now(), make(chan struct{})
-	go func() {
-		defer close(done)
-		for _, m := range moments {
-			if s.o.moment != nil {
-				s.o.moment(ctx, m.step)
-			} else {
-				pause.For(ctx, time.Until(began.Add(m.at)))
-			}
-			if ctx.Err() != nil {
-				return
-			}
-			s.record(m.x, m.step, m.what())
+	began := time.Now()
+	var paused, done sync.WaitGroup
+	paused.Go(func() { s.play(ctx, began, pauses) })
+	done.Go(func() { s.play(ctx, began, others) })
+	return func() {
+		cancel()
+		paused.Wait()
+		s.releaseAll()
+		done.Wait()
+	}
+}
+
+// moment is when an incident begins or ends.
+type moment struct {
+	at   time.Duration
+	x    *plan.Incident
+	step record.Step
+	what func() error
+}
+
+// play plays moments at their times.
+func (s *Pool) play(ctx context.Context, began time.Time, moments []moment) {
+	slices.SortStableFunc(moments, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
+	for _, m := range moments {
+		if s.o.moment != nil {
+			s.o.moment(ctx, m.step)
+		} else {
+			pause.For(ctx, time.Until(began.Add(m.at)))
 		}
-	}()
-	return func() { cancel(); <-done }
+		if ctx.Err() != nil {
+			return
+		}
+		s.record(m.x, m.step, m.what())
+	}
 }
 
 // record records that an incident began or ended, or why it did not.
@@ -70,6 +86,104 @@ func (s *Pool) recover(x *plan.Incident) error { return x.End(victim{s}) }
 
 // victim lets incidents act on the pool: a plan.Victim.
 type victim struct{ s *Pool }
+
+// breaks reports whether an incident of the pool is of such a kind.
+func (s *Pool) breaks(of func(plan.IncidentKind) bool) bool {
+	return slices.ContainsFunc(s.pool.Incidents, func(x plan.Incident) bool { return of(x.Kind) })
+}
+
+// hold stops a part, or with nil lets it continue, if it has been stopped.
+func (s *Pool) hold(part any, stop func() (release func())) {
+	s.holding.Lock()
+	defer s.holding.Unlock()
+	release := s.held[part]
+	switch {
+	case stop != nil && release == nil:
+		s.held[part] = stop()
+	case stop == nil && release != nil:
+		release()
+		delete(s.held, part)
+	}
+}
+
+func (s *Pool) releaseAll() {
+	s.holding.Lock()
+	defer s.holding.Unlock()
+	for _, release := range s.held {
+		release()
+	}
+	clear(s.held)
+}
+
+// setKilled notes whether an incident has killed a server, and reports whether one had.
+func (s *Pool) setKilled(server int, yes bool) (was bool) {
+	s.holding.Lock()
+	defer s.holding.Unlock()
+	was, s.killed[server] = s.killed[server], yes
+	return was
+}
+
+func (v victim) KillServer(server int) error {
+	if v.s.isAbsent(server) {
+		return nil
+	}
+	v.s.hold(server, nil)
+	v.s.setKilled(server, true)
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	v.s.Fleet.Servers()[server].Leave(now)
+	if v.s.Pods[server].Sidecar != nil {
+		return v.s.Pods[server].RestartSidecar()
+	}
+	return nil
+}
+
+func (v victim) StartServer(server int) error {
+	if !v.s.setKilled(server, false) || v.s.isAbsent(server) {
+		return nil
+	}
+	return v.s.Fleet.Servers()[server].Join()
+}
+
+func (v victim) PauseServer(server int, stopped bool) {
+	stop := v.s.Fleet.Servers()[server].Hold
+	if !stopped {
+		stop = nil
+	}
+	v.s.hold(server, stop)
+}
+
+func (v victim) PausePicker(replica int, stopped bool) {
+	k := v.s.Pickers[replica]
+	stop := k.now().Hold
+	if !stopped {
+		stop = nil
+	}
+	v.s.hold(k, stop)
+}
+
+func (v victim) FalsifyMetrics(server int, yes bool) {
+	var f *stats.FakeMetrics
+	if yes {
+		f = stats.Idle
+	}
+	v.s.Fleet.Servers()[server].SetFakeMetrics(f)
+}
+
+func (v victim) LoseEvents(server int, yes bool) {
+	v.s.kv.mu.Lock()
+	a := v.s.kv.list[server]
+	v.s.kv.mu.Unlock()
+	a.mute.Store(yes)
+}
+
+func (v victim) JumpClock(time.Duration) error {
+	return errors.New("jump-clock happens in virtual time alone; expected another incident, or windtunnel sim")
+}
+
+func (v victim) ServerConnections(server int) plan.Connections  { return v.s.lines[server] }
+func (v victim) PickerConnections(replica int) plan.Connections { return v.s.Pickers[replica].line }
+func (v victim) ClientConnections() plan.Connections            { return v.s.clients }
 
 func (v victim) Control(server int, c engine.Control) error {
 	x := v.s.Fleet.Servers()[server]

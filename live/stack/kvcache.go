@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
@@ -35,6 +36,7 @@ type announcers struct {
 	list  map[int]*announcer     // by server
 	pods  map[string]*announcer  // by every name of a pod
 	lag   map[string]*report.Lag // by index
+	deaf  bool                   // an incident has lost events
 	first time.Time              // of the first event; zero before it
 }
 
@@ -44,6 +46,7 @@ type announcer struct {
 	all  *announcers
 	as   kv.Topic
 	made madeLog
+	mute atomic.Bool // an incident loses its events
 }
 
 // Publish implements modelserver.KVPublisher.
@@ -53,7 +56,12 @@ func (a *announcer) Publish(e kv.Event) {
 	if a.all.first.IsZero() {
 		a.all.first = time.Now()
 	}
+	mute := a.mute.Load()
+	a.all.deaf = a.all.deaf || mute
 	a.all.mu.Unlock()
+	if mute {
+		return
+	}
 	a.Publisher.Publish(e)
 }
 

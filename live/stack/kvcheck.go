@@ -66,7 +66,7 @@ func (s *Pool) checkKV() []report.IndexSummary {
 	defer s.kv.mu.Unlock()
 	var out []report.IndexSummary
 	add := func(name string, h kv.Hasher, kept kvindex.Kept, held func(server int) []kv.Key) {
-		kept.EngineTokens = s.pool.BlockTokens
+		kept.EngineTokens, kept.Deaf = s.pool.BlockTokens, s.kv.deaf
 		c, excuse := s.kv.names.Compare(h, kept, engines, held)
 		out = append(out, report.Compared(name, c, excuse, s.kv.lag[name]))
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/cluster"
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/epp"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // Picker is one replica of a pool's endpoint picker. Its configuration may change during the run, and it has its own
@@ -23,6 +24,7 @@ type Picker struct {
 	replica int
 	server  atomic.Pointer[epp.Standalone] // another after a restart
 	down    bool                           // guarded by Pool.changing
+	line    *serve.Line                    // Envoy's connections to it; nil: they never break
 }
 
 // Server is the running picker, or the last one after a crash.
@@ -46,6 +48,9 @@ func (s *Pool) startPickers(ctx context.Context) error {
 	s.text = s.pool.Picker.Config
 	for i := range s.pool.Picker.Replicas {
 		k := &Picker{pool: s, plan: &s.pool.Picker.Replicas[i], replica: i}
+		if s.breaks(plan.IncidentKind.BreaksPickers) {
+			k.line = new(serve.Line)
+		}
 		flags, p, n := &s.o.Ports, k.plan.Ports, k.plan.Number
 		if err := k.start(s.o.at(flags.ExtProc, p.ExtProc, n, KeptExtProc),
 			s.o.at(flags.Health, p.Health, n, KeptHealth),
@@ -73,6 +78,7 @@ func (k *Picker) start(extProc, health, metrics string) error {
 			Service: k.plan.Service, Hosts: s.hosts().Address, KV: epp.KVOptions{Publisher: s.eventsOf},
 			Scraped: s.o.Scraped},
 		Fill: s.fill}
+	o.Serving.Wrap = k.line.Listener
 	s.Picker(&o)
 	if o.Picking.Made.Replica = k.plan.Told; len(s.plan.Pools) > 1 {
 		o.Picking.Made.Pool = s.pool.Name
@@ -119,6 +125,7 @@ func (s *Pool) fill(k *epp.Picking) error {
 
 // kill ends the picker like a crash.
 func (k *Picker) kill() {
+	k.pool.hold(k, nil)
 	k.pool.changing.Lock()
 	defer k.pool.changing.Unlock()
 	k.down = true

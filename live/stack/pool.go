@@ -42,7 +42,11 @@ type Pool struct {
 	lost      bool           // it was killed; guarded by changing
 	announcer atomic.Pointer[dynamo.Announcer]
 	// Fleet is the simulated model servers, nil with external ones.
-	Fleet *modelserver.Fleet
+	Fleet   *modelserver.Fleet
+	lines   []*serve.Line  // the connections to each server, or to the sidecar before it; nil: they never break
+	held    map[any]func() // lets processes that are stopped continue, by part; guarded by holding
+	holding sync.Mutex     // see held
+	killed  []bool         // servers whose process incidents have killed; guarded by holding
 	// Pods are those of the simulated model servers, with the sidecars of a disaggregated pool.
 	Pods        []*cluster.Pod
 	addresses   *cluster.Addresses // of the pods
@@ -70,6 +74,9 @@ func (s *Pool) start(ctx context.Context) error {
 
 // Name identifies the pool in the scenario.
 func (s *Pool) Name() string { return s.pool.Name }
+
+// Transfers reports whether servers keep KV caches for each other.
+func (s *Pool) Transfers() bool { return s.pool.Sidecars != nil }
 
 // place gives the pods their addresses: addresses of their own if their ports matter and the scenario has none.
 func (s *Pool) place(context.Context) error {
@@ -113,6 +120,9 @@ func (s *Pool) startServers(ctx context.Context) error {
 		}
 		if x.AlsoPort != 0 && s.addresses.Own() {
 			so.ListenAlso = s.Pods[i].On(x.AlsoPort)
+		}
+		if s.pool.Sidecars == nil || x.Prefills() { // otherwise a sidecar's are the pod's
+			so.Line = s.lines[i]
 		}
 		s.publish(&so, i)
 		if s.pool.Frontend != nil {

@@ -186,9 +186,11 @@ func (r *replicaSet) happens(e deployment.Effect) {
 
 // join restarts the server with this index.
 func (s *Pool) join(i int) error {
+	s.hold(i, nil)
 	if err := s.Fleet.Servers()[i].Join(); err != nil {
 		return err
 	}
+	s.setKilled(i, false)
 	if s.Pods[i].Sidecar != nil {
 		return s.Pods[i].RestartSidecar()
 	}

@@ -25,6 +25,7 @@ func (s *Pool) startSidecars(context.Context) error {
 		o := sidecar.Options{Decoder: s.Endpoints[i], Disagg: cars.Config, SessionCache: cars.Sessions, Protect: true,
 			EndpointsFile: s.EndpointsFile(), Seed: cars.Seed + uint64(i),
 			Body:       serve.BodyLimits{Idle: s.pool.Picker.BodyIdle, Total: s.pool.Picker.BodyTotal},
+			Line:       s.lines[i],
 			BlockBytes: s.pool.Servers[i].Engine.BlockBytes()}
 		if cars.Direct {
 			o.Disagg.Frontend = &disagg.Frontend{Reader: s.Fleet.Servers()[i].Reader(), Worker: s.worker,

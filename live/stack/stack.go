@@ -29,6 +29,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/modelserver"
+	"github.com/windtunnel/windtunnel/live/serve"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -133,6 +134,8 @@ type run struct {
 	cluster.Run
 	made   sync.Map // request id → metadata that an EPP generated
 	inputs atomic.Pointer[epp.InputLog]
+	// clients has the connections to Envoy; nil: they never break.
+	clients *serve.Line
 
 	// Dir holds the run's configuration and logs.
 	Dir string
@@ -214,7 +217,16 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 		s.Dir = s.ownDir.Path
 	}
 	for i, x := range what.Pools {
-		p := &Pool{run: s.run, pool: x, index: i}
+		p := &Pool{run: s.run, pool: x, index: i, held: map[any]func(){}, lines: make([]*serve.Line, len(x.Servers)),
+			killed: make([]bool, len(x.Servers))}
+		if p.breaks(plan.IncidentKind.BreaksServers) {
+			for i := range p.lines {
+				p.lines[i] = new(serve.Line)
+			}
+		}
+		if p.breaks(plan.IncidentKind.BreaksClients) {
+			s.clients = new(serve.Line)
+		}
 		s.Pools = append(s.Pools, p)
 		if err = p.start(ctx); err != nil {
 			return nil, err
@@ -333,7 +345,7 @@ func (s *Stack) send(ctx context.Context, w *plan.Load) error {
 	o := client.Options{Target: s.Gateway.Addr, HTTP2: w.HTTP2, Chunked: w.Chunked, Timeout: w.Timeout,
 		Requests: w.Requests.Requests, Concurrency: w.Concurrency, Workload: w.Requests,
 		Recorder: s.o.Recorder, Now: s.Now,
-		Connections: 1 + w.Concurrency/80, Trace: s.o.ClientTrace}
+		Line: s.clients, Connections: 1 + w.Concurrency/80, Trace: s.o.ClientTrace}
 	if !s.o.EPP.given() {
 		o.Metadata = s.metadata
 	}

@@ -434,7 +434,8 @@ func (x *Comparison) table(to io.Writer) error {
 }
 
 func describe(s Side, replications int) string {
-	text := fmt.Sprintf("%s: seed %d, %d requests", terminal.Printable(s.Name), s.Seed, s.Requests)
+	text := fmt.Sprintf("%s: seed %d, %s", terminal.Printable(s.Name), s.Seed,
+		terminal.Counted(s.Requests, "request"))
 	if replications > 1 {
 		text += fmt.Sprintf(" of %d runs", replications)
 	}

@@ -33,21 +33,28 @@ func p99(histogram, over string) string {
 	return fmt.Sprintf("histogram_quantile(0.99, sum by (le) (rate(%s_bucket[%s])))", histogram, over)
 }
 
-const (
-	errorShare = "(sum(rate(llm_d_epp_request_error_total[%[1]s])) or vector(0)) / " +
-		"sum(rate(llm_d_epp_request_total[%[1]s]))"
-	hitShare = "sum(rate(vllm:prefix_cache_hits_total[%[1]s])) / sum(rate(vllm:prefix_cache_queries_total[%[1]s]))"
-)
+// ErrorShare and HitShare return the queries of the share of the requests that fail, and of the prompts' tokens that
+// prefix caches hold, over a time in PromQL's form.
+func ErrorShare(over string) string {
+	return fmt.Sprintf("(sum(rate(llm_d_epp_request_error_total[%[1]s])) or vector(0)) / "+
+		"sum(rate(llm_d_epp_request_total[%[1]s]))", over)
+}
+
+// HitShare is described at ErrorShare.
+func HitShare(over string) string {
+	return fmt.Sprintf("sum(rate(vllm:prefix_cache_hits_total[%[1]s])) / "+
+		"sum(rate(vllm:prefix_cache_queries_total[%[1]s]))", over)
+}
 
 // Recordings are the queries that several panels and alerts share.
 var Recordings = []Recording{
 	{"llm_d:requests:rate1m", "sum by (namespace) (rate(llm_d_epp_request_total[1m]))"},
-	{"llm_d:request_errors:ratio1m", fmt.Sprintf(errorShare, "1m")},
+	{"llm_d:request_errors:ratio1m", ErrorShare("1m")},
 	{"llm_d:request_duration_seconds:p99_1m", p99("llm_d_epp_request_duration_seconds", "1m")},
 	{"llm_d:time_to_first_token_seconds:p99_1m", p99("vllm:time_to_first_token_seconds", "1m")},
 	{"llm_d:inter_token_latency_seconds:p99_1m", p99("vllm:inter_token_latency_seconds", "1m")},
 	{"llm_d:generation_tokens:rate1m", "sum by (namespace, model_name) (rate(vllm:generation_tokens_total[1m]))"},
-	{"llm_d:prefix_cache_hits:ratio1m", fmt.Sprintf(hitShare, "1m")},
+	{"llm_d:prefix_cache_hits:ratio1m", HitShare("1m")},
 	{"pod:prefix_cache_hits:ratio1m",
 		"sum by (namespace, pod) (rate(vllm:prefix_cache_hits_total[1m])) / sum by (namespace, pod) " +
 			"(rate(vllm:prefix_cache_queries_total[1m]))"},
@@ -58,9 +65,9 @@ var Recordings = []Recording{
 // Alerts are the alerting rules, with the thresholds of llm-d and the Gateway API inference extension, and document
 // 003's target of the hit rate.
 var Alerts = []Alert{
-	{"LLMDRequestErrors", fmt.Sprintf(errorShare, "5m"), "> 0.05", "2m", "critical",
+	{"LLMDRequestErrors", ErrorShare("5m"), "> 0.05", "2m", "critical",
 		"{{ $value | humanizePercentage }} of the requests fail."},
-	{"LLMDRequestErrorsSlowly", fmt.Sprintf(errorShare, "15m"), "> 0.01", "10m", "warning",
+	{"LLMDRequestErrorsSlowly", ErrorShare("15m"), "> 0.01", "10m", "warning",
 		"{{ $value | humanizePercentage }} of the requests fail."},
 	{"LLMDRequestLatency", p99("llm_d_epp_request_duration_seconds", "5m"), "> 10", "5m", "warning",
 		"The 99th percentile of requests takes {{ $value | humanizeDuration }}."},
@@ -90,7 +97,7 @@ var Alerts = []Alert{
 		`sum(avg_over_time(vllm:num_requests_running{pod=~".*prefill.*"}[5m])) / ` +
 			`(sum(avg_over_time(vllm:num_requests_running{pod=~".*decode.*"}[5m])) > 0)`, "> 3", "10m", "warning",
 		"Prefill servers run {{ $value }} times as many requests as decode servers."},
-	{"LLMDPrefixCacheHits", fmt.Sprintf(hitShare, "15m"), "< 0.3", "15m", "warning",
+	{"LLMDPrefixCacheHits", HitShare("15m"), "< 0.3", "15m", "warning",
 		"{{ $value | humanizePercentage }} of the prompts' tokens are found in prefix caches; document 003's target " +
 			"is above 70%."},
 	{"LLMDFailedTransfers", "sum by (namespace, pod) (rate(vllm:nixl_num_failed_transfers_total[5m]))", "> 0", "5m",

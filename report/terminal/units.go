@@ -20,6 +20,14 @@ func Span(seconds float64) string {
 	return strconv.FormatFloat(seconds*1e6, 'f', 0, 64) + "µs"
 }
 
+// Counted returns a count with its noun: 1 request, 2,000 requests.
+func Counted(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return Thousands(n) + " " + noun
+}
+
 // Thousands returns a count with commas: 2,000.
 func Thousands(n int) string {
 	s := strconv.Itoa(n)

@@ -310,10 +310,10 @@ func (x *Result) Write(to io.Writer, columns int) error {
 			note)
 	}
 	if len(x.PerRequest) > 0 {
-		fmt.Fprint(w, "\nrequest by request\trequests\tp50 apart\tp90 apart\tat most\tof\t\n")
+		fmt.Fprint(w, "\nby request\tcount\tp50\tp90\tat most\tof: live, virtual\t\n")
 	}
 	for _, s := range x.PerRequest {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s: %s live, %s virtual\t\n", s.Span, s.Requests, m.Text(s.P50),
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s: %s, %s\t\n", s.Span, s.Requests, m.Text(s.P50),
 			m.Text(s.P90), m.Text(s.Most), s.Request, m.Text(s.Live), m.Text(s.Virtual))
 	}
 	return w.Flush()

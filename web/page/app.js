@@ -1,9 +1,10 @@
+// @ts-check
 // The page: the header, the views, and the selected request.
 import { h, render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import htm from "htm";
-import { store, usePlayhead, figures, listen, open, changed, find, playhead, advance, outcome } from "./store.js";
-import { thousands, seconds, clock, label } from "./format.js";
+import { store, useStore, usePlayhead, figures, listen, open, replay } from "./store.js";
+import { thousands, seconds, clock, label, plural } from "./format.js";
 import { Flow, Playhead } from "./flow.js";
 import { Requests } from "./requests.js";
 import { Detail } from "./detail.js";
@@ -24,10 +25,37 @@ function Metric({ what, value, kind }) {
   return html`<div class=${"metric " + (kind || "")}><dt>${what}</dt><dd>${value}</dd></div>`;
 }
 
+// stateOf returns the run's state in a word. A live run is done once its own requests have ended; its parts stay up.
+/** @param {typeof store} s */
+function stateOf(s) {
+  if (s.shared) return "shared";
+  if (s.ended) return "finished";
+  if (!s.connected) return "not connected";
+  if (s.meta.mode !== "live") return "playing";
+  return s.metrics && s.metrics.summary.measures ? "done" : "live";
+}
+
+// Verdict says whether the run kept the scenario's expectations and its objectives, once its requests have ended.
+function Verdict() {
+  const s = useStore(500), sum = s.metrics && s.metrics.summary;
+  if (!sum || !sum.measures) return null;
+  const list = sum.expectations || [], missed = list.filter((x) => !x.ok);
+  const classes = sum.classes || [], whole = sum.measures.find((m) => m.measure === "attainment");
+  const worst = classes.slice(0, -1).sort((a, b) => a.attainment - b.attainment).slice(0, 3); // the last has all classes
+  const slos = classes.length ? [classes[classes.length - 1], ...worst] : sum.slo ? [{ attainment: whole && whole.value, missed: sum.missed }] : [];
+  const bounds = Object.entries(sum.slo || {}).map(([k, v]) => k + " " + seconds(v)).join(", ");
+  if (!list.length && !slos.length) return null;
+  return html`<section class="verdict" aria-label="Verdict">
+    ${list.length > 0 && html`<p class=${missed.length ? "bad" : "good"}><b>${missed.length ? "✕ " + thousands(missed.length) + " of " + plural(list.length, "expectation") + " missed" : "✓ " + (list.length === 1 ? "The expectation is met" : "All " + thousands(list.length) + " expectations are met")}</b>
+      ${missed.slice(0, 3).map((x) => html` <span>${x.what} ${x.expected}, found ${x.found}</span>`)}</p>`}
+    ${slos.map((x) => html`<p><b>${x.name || (bounds ? "SLO (" + bounds + ")" : "All classes")}</b> <span>${x.attainment == null ? "no request ended" : (100 * x.attainment).toFixed(1) + " % good"}</span>${Object.entries(x.missed || {}).map(([bound, n]) => html` <span>${bound} missed by ${thousands(n)}</span>`)}</p>`)}
+  </section>`;
+}
+
 // Head shows the figures of the slider's moment.
 function Head() {
   const s = store, t = usePlayhead(), f = s.metrics, w = f && f.windows;
-  const sum = f && f.summary, ttft = (sum && (sum.spans || []).find((x) => x.name === "ttft")) || {};
+  const sum = f && f.summary, ttft = sum?.spans?.find((x) => x.name === "ttft");
   let rate = 0;
   if (w && w.length > 1) {
     const last = w.slice(-Math.max(1, Math.ceil(2 / f.width)) - 1, -1);
@@ -35,9 +63,9 @@ function Head() {
   }
   if (s.ended && sum) rate = sum.requests / Math.max(sum.duration, 1e-9);
   const requests = sum ? sum.requests : s.rows.length;
-  const x = figures(t) || { requests, rate, p50: ttft.p50, p99: ttft.p99, inFlight: f && f.level.inFlight, failed: sum ? requests - (sum.outcomes.completed || 0) - (sum.unfinished || 0) : 0 };
+  const x = figures(t) || { requests, rate, p50: ttft?.p50, p90: ttft?.p90, p99: ttft?.p99, inFlight: f && f.level.inFlight, failed: sum ? requests - (sum.outcomes?.completed || 0) - (sum.unfinished || 0) : 0 };
   const known = (v, show) => (v == null ? "–" : show(v));
-  const state = s.shared ? "shared" : s.ended ? "finished" : s.connected ? s.meta.mode === "sim" ? "playing" : "live" : "not connected";
+  const state = stateOf(s);
   return html`<header>
     <h1><svg viewBox="0 0 16 16" aria-hidden="true"><path d="M1 5h9a2 2 0 1 0-2-2M1 8h12M1 11h8a2 2 0 1 1-2 2"/></svg>windtunnel</h1>
     <p class="what"><span class="scenario">${s.meta.scenario || "the embedded scenario"}</span> <span class=${"state " + state.replace(" ", "-")}>${state}</span></p>
@@ -47,6 +75,7 @@ function Head() {
       <${Metric} what="in flight" value=${known(x.inFlight, thousands)}/>
       <${Metric} what="sent /s" value=${x.rate.toFixed(1)}/>
       <${Metric} what="TTFT p50" value=${known(x.p50, seconds)}/>
+      <${Metric} what="TTFT p90" value=${known(x.p90, seconds)}/>
       <${Metric} what="TTFT p99" value=${known(x.p99, seconds)}/>
       <${Metric} what="not completed" value=${thousands(x.failed)} kind=${x.failed > 0 ? "bad" : ""}/>
     </dl>
@@ -64,8 +93,9 @@ function App() {
   const V = (views.find(([id]) => id === view) || views[0])[2];
   const close = () => { location.hash = view; };
   const title = at.request ? "Request " + label(at.request) : (views.find(([id]) => id === view) || views[0])[1];
-  useEffect(() => { document.title = title + " · " + (store.meta.scenario || "windtunnel"); }, [title]);
-  return html`<${Head}/><${Aloud}/>
+  const s = useStore(500), name = (s.meta.file || s.meta.scenario || "windtunnel") + " (" + stateOf(s) + ") · " + title;
+  useEffect(() => { document.title = name; }, [name]);
+  return html`<${Head}/><${Verdict}/><${Aloud}/>
     <nav aria-label="Views">${views.filter(([id]) => id !== "do" || (store.meta.do && !store.ended)).map(([id, text]) => html`<a href=${"#" + id} aria-current=${id === view ? "page" : null}>${text}</a>`)}${!store.shared && html`<a class="share" href="/data/share" download="windtunnel.html">Share as one file</a>`}</nav>
     <main class=${"body" + (at.request ? " beside" : "")}>
       <div class="view"><${V}/></div>
@@ -74,21 +104,9 @@ function App() {
     <${Playhead}/>`;
 }
 
-// begin plays a finished run from its beginning, at a speed at which people can follow it.
-function begin() {
-  const f = () => {
-    if (store.play.moved) return; // the user has moved the slider
-    if (!store.ended) return void setTimeout(f, 100);
-    const fit = [0.01, 0.1, 1, 10, 100, 1000].find((x) => store.now / 1e6 / x < 45) || 1000;
-    Object.assign(store.play, matchMedia("(prefers-reduced-motion: reduce)").matches ? { follow: true } : { follow: false, at: 0, rate: fit, playing: true });
-    changed();
-  };
-  f();
-}
-
 // start draws the page, for a run that is streamed or for a shared file.
 export async function start() {
-  const root = document.getElementById("page"), data = document.getElementById("run");
+  const root = /** @type {HTMLElement} */ (document.getElementById("page")), data = document.getElementById("run");
   try {
     if (data) {
       const packed = Uint8Array.from(atob(data.textContent), (c) => c.charCodeAt(0));
@@ -98,11 +116,11 @@ export async function start() {
       await listen();
     }
   } catch (e) {
-    root.textContent = "The run cannot be shown: " + e.message;
+    root.textContent = "The run cannot be shown: " + /** @type {Error} */ (e).message;
     return;
   }
   root.textContent = "";
-  if (data || store.meta.mode !== "live") begin();
+  if (data || store.meta.mode !== "live" || store.meta.requests) replay(); // up has no requests of its own
   render(html`<${App}/>`, root);
 }
 

@@ -1,3 +1,4 @@
+// @ts-check
 // The user's actions on a live run: send a request, set the load, break things and watch.
 import { h } from "preact";
 import { useState } from "preact/hooks";
@@ -33,6 +34,7 @@ function Send({ pools }) {
   const [told, setTold] = useState(""), [answer, setAnswer] = useState(""), [busy, setBusy] = useState(false);
   const go = (e) => {
     e.preventDefault();
+    /** @type {Record<string, string>} */
     const extra = {};
     for (const line of headers.split("\n")) {
       const i = line.indexOf(":");
@@ -56,7 +58,7 @@ export function Do() {
   const s = S.useStore(1000), pools = s.meta.pools || [];
   const did = s.notices.slice(-12).reverse();
   return html`<section class="page do" aria-label="Do">
-    <div class="acts"><${Send} pools=${pools}/>${(s.meta.do || []).filter((a) => !a.breaks).map((a) => html`<${Act} key=${a.name} action=${a} pools=${pools}/>`)}</div>
+    <h2>Send requests and change the run</h2><div class="acts"><${Send} pools=${pools}/>${(s.meta.do || []).filter((a) => !a.breaks).map((a) => html`<${Act} key=${a.name} action=${a} pools=${pools}/>`)}</div>
     <h2>Break things, and watch</h2><div class="acts">${(s.meta.do || []).filter((a) => a.breaks).map((a) => html`<${Act} key=${a.name} action=${a} pools=${pools}/>`)}</div>
     <h2>What happened</h2>${did.length ? html`<ul class="plain">${did.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${clock(x.at)} ${x.endpoint || x.hop} ${Object.entries(x.details || {}).map(([k, v]) => k + "=" + v).join(" ")}</li>`)}</ul>` : html`<p class="quiet">Nothing yet. Every action here is also an event in the record.</p>`}
   </section>`;

@@ -1,112 +1,95 @@
+// @ts-check
 // The topology, left to right as a request travels: the parts as text, and the requests as dots that move between
 // them.
 import { h } from "preact";
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import htm from "htm";
 import * as S from "./store.js";
 import { span, thousands, percent, label, plural, clock } from "./format.js";
 import { useDismiss } from "./focus.js";
+import { pools, census, picks } from "./topology.js";
+import { Dots } from "./dots.js";
 
 const html = htm.bind(h);
-const most = 1500; // largest number of dots
-
-// pods returns the model servers, including those that only a recording's requests name.
-export function pods(t) {
-  const out = [], known = new Set();
-  for (const p of S.store.meta.pools || []) {
-    for (const g of p.groups || []) {
-      for (const e of g.endpoints || []) {
-        if (known.has(e)) continue;
-        known.add(e);
-        if (!S.there(e, t, p.lives)) continue;
-        out.push({ id: e, pool: p.name, group: g.name, prefill: !!g.prefill, settings: g.settings });
-      }
-    }
-  }
-  const told = [...S.store.lives.keys()].map((id) => [id, false]), used = [...S.store.servers].map(([n, prefill]) => [S.name(n), prefill]);
-  const more = [...new Map([...told, ...used])].map(([id, prefill]) => ({ id, prefill })).filter((p) => !known.has(p.id) && S.there(p.id, t, false));
-  out.push(...more.sort((a, b) => a.id.localeCompare(b.id, "en", { numeric: true })));
-  return out;
-}
-
-// moment returns the last moment that a request has passed at a time.
-export function moment(r, t) {
-  const since = t - r[S.SENT];
-  let last = S.SENT;
-  for (let m = S.AT_PICKER; m <= S.OVER; m++) if (r[m] >= 0 && r[m] <= since && (last === S.SENT || r[m] >= r[last])) last = m;
-  return last;
-}
-
-const stage = (m) => ({ [S.AT_SERVER]: "queue", [S.STARTED]: "prefill", [S.LEG_SENT]: "prefill", [S.FIRST_SENT]: "decode", [S.PART2]: "decode", [S.FIRST_GOT]: "decode" })[m] || "way";
-
-// partOf returns the part where a request is after a moment.
-function partOf(r, m, sidecar) {
-  switch (m) {
-    case S.SENT: return "envoy";
-    case S.AT_PICKER: case S.PICKED: return "epp";
-    case S.PASSED: return r[S.FLAGS] & S.HELD ? "pod " + S.name(r[S.ENDPOINT]) : sidecar ? "sidecar" : "envoy";
-    case S.AT_SIDECAR: case S.LEG_ENDED: return "sidecar";
-    case S.LEG_SENT: return "pod " + S.name(r[S.PREFILLER]);
-    case S.LAST_SENT: return "envoy";
-    case S.OVER: return "client";
-  }
-  return "pod " + S.name(r[S.ENDPOINT]);
-}
-
-// census counts the requests at each part at a time.
-export function census(t) {
-  const at = new Map(), by = { way: 0, queue: 0, prefill: 0, decode: 0 };
-  const list = S.under(t), sidecar = hasSidecar();
-  const count = (key, kind) => {
-    let x = at.get(key);
-    if (!x) at.set(key, (x = { all: 0, queue: 0, prefill: 0, decode: 0, way: 0 }));
-    x.all++;
-    x[kind]++;
-  };
-  for (const r of list) {
-    const m = moment(r, t), kind = stage(m);
-    by[kind]++;
-    count(partOf(r, m, sidecar), kind);
-    if (r[S.FLAGS] & S.HELD && m >= S.PASSED && (r[S.PART2] < 0 || r[S.SENT] + r[S.PART2] > t)) by.held = (by.held || 0) + 1;
-  }
-  return { list, at, by };
-}
-
-function hasSidecar() {
-  const s = S.store;
-  if ((s.meta.pools || []).some((p) => p.sidecar || (p.groups || []).some((g) => g.prefill))) return true;
-  return !!(s.metrics && s.metrics.summary.hops && s.metrics.summary.hops.sidecar);
-}
 
 function Bar({ value, hit, title }) {
   return html`<span class="meter" role="img" aria-label=${title} title=${title}><i style=${{ width: 100 * Math.min(1, value) + "%" }}></i>${hit > 0 && html`<b style=${{ width: 100 * Math.min(1, value * hit) + "%" }}></b>`}</span>`;
 }
 
-function Pod({ pod, small, c, t, hit, choose, chosen }) {
+// Pod is a model server: a card, one line where there are many, or a tile whose colour is its load, where there are very
+// many. most is the largest load of a tile in the strip.
+function Pod({ pod, shape, most, c, t, hit, choose, chosen, from, tab }) {
   const x = c.at.get("pod " + pod.id) || { all: 0, queue: 0, prefill: 0, decode: 0 }, g = S.gauge(pod.id, t);
-  const share = hit && hit.prompt ? hit.cached / hit.prompt : 0;
-  const life = S.life(pod.id, t), down = !life && g && !g.ready;
+  const share = hit && hit.prompt ? hit.cached / hit.prompt : 0, runs = x.prefill + x.decode;
+  const life = S.life(pod.id, t), down = !life && g && !g.ready, state = life || (down ? "not ready" : "");
   const kv = g ? "KV cache " + percent(g.kv) + " in use" : "", found = hit && hit.prompt ? percent(share) + " of prompt tokens were cached" : "";
-  const words = pod.id + ": " + x.queue + " waiting, " + (x.prefill + x.decode) + " running" + (kv ? ", " + kv : "") + (found ? ", " + found : "") + (life || down ? ", " + (life || "not ready") : "");
-  if (small) {
-    return html`<button class=${"pod small" + (pod.prefill ? " prefills" : "") + (down ? " down" : "") + (chosen ? " chosen" : "")} data-part=${"pod " + pod.id} onClick=${() => choose("pod " + pod.id)} aria-label=${words} title=${words}>
-      <i class="q" style=${{ height: Math.min(100, x.queue * 10) + "%" }}></i><i class="r" style=${{ height: Math.min(100, (x.prefill + x.decode) * 8) + "%" }}></i></button>`;
+  const words = [pod.id + ": " + x.queue + " waiting, " + runs + " running", kv, found, state].filter(Boolean).join(", ");
+  const own = { "data-part": "pod " + pod.id, "data-from": from, onClick: () => choose("pod " + pod.id), title: words, class: "pod " + shape + (pod.prefill ? " prefills" : "") + (down ? " down" : "") + (chosen ? " chosen" : "") };
+  if (shape === "tile") {
+    return html`<button ...${own} aria-label=${words} tabindex=${tab ? 0 : -1} style=${{ "--load": Math.round((100 * (runs + x.queue)) / most) + "%" }}><i class="q" style=${{ height: Math.min(100, (100 * x.queue) / most) + "%" }}></i></button>`;
   }
-  return html`<button class=${"pod" + (pod.prefill ? " prefills" : "") + (down ? " down" : "") + (chosen ? " chosen" : "")} data-part=${"pod " + pod.id} onClick=${() => choose("pod " + pod.id)}>
-    <span class="name">${pod.id}${life || down ? html` <em>${life || "not ready"}</em>` : ""}</span>
-    <span class="counts"><span class="q"><b>${x.queue}</b> waiting</span><span class="p"><b>${x.prefill}</b> prefill</span>${!pod.prefill && html`<span class="d"><b>${x.decode}</b> decode</span>`}</span>
+  const counts = [["q", x.queue, "waiting"], ["p", x.prefill, "prefill"], ...(pod.prefill ? [] : [["d", x.decode, "decode"]])];
+  if (shape === "row") return html`<button ...${own}><span class="name">${pod.id}</span>${state ? html`<em>${state}</em>` : html`<span class="counts">${counts.map(([kind, n, what]) => html`<span class=${kind}><b class=${n ? "" : "none"}>${n}</b><span class="heard"> ${what}</span></span>`)}</span>`}</button>`;
+  return html`<button ...${own}><span class="name">${pod.id}${state && html` <em>${state}</em>`}</span>
+    <span class="counts">${counts.map(([kind, n, what]) => html`<span class=${kind}><b>${n}</b> ${what}</span>`)}</span>
     ${g && html`<${Bar} value=${g.kv} hit=${share} title=${kv + (found ? "; " + found : "")}/>`}
     ${(found || (g && g.adapters.length > 0)) && html`<span class="more">${found && percent(share) + " cached"}${g && g.adapters.length ? " · " + g.adapters.join(", ") : ""}</span>`}
   </button>`;
 }
 
-function Part({ id, title, text, choose, chosen, children }) {
-  return html`<button class=${"place" + (chosen ? " chosen" : "")} data-part=${id} onClick=${() => choose(id)}><span class="name">${title}</span>${text && html`<span class="more">${text}</span>`}${children}</button>`;
+// Group has the servers of one pool that have the same settings and role.
+function Group({ group, shape, from, id, chosen, ...rest }) {
+  const [at, focus] = useState(0), strip = useRef(/** @type {any} */ (null)), n = group.pods.length;
+  const load = (p) => (rest.c.at.get("pod " + p.id) || { all: 0 }).all;
+  const most = shape === "tile" ? Math.max(8, ...group.pods.map(load)) : 0;
+  const key = (e) => { // arrow keys move within a strip, which Tab enters once
+    const tiles = [...strip.current.children], across = tiles.filter((x) => x.offsetTop === tiles[0].offsetTop).length;
+    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, ArrowUp: at - across, ArrowDown: at + across, Home: 0, End: n - 1 }[e.key];
+    if (to === undefined || !tiles[to]) return;
+    e.preventDefault();
+    focus(to);
+    tiles[to].focus();
+  };
+  const strips = shape === "tile";
+  return html`<section class=${"pods " + shape + "s" + (group.prefill ? " prefills" : "")} aria-label=${group.title}><h2>${group.title} <small>${n}</small>${strips && html` <small class="scale" aria-label=${"Colour: up to " + most + " requests"}>0<i></i>${plural(most, "request")}</small>`}</h2>
+    <div ref=${strip} class=${strips ? "strip" : null} data-part=${strips ? id : null} data-from=${strips ? from : null} onKeyDown=${strips ? key : null} role="group" aria-label=${group.title} style=${{ "--across": n > 6 ? 2 : 1, "--name": Math.min(40, Math.max(...group.pods.map((p) => p.id.length))) }}>
+      ${group.pods.map((p, i) => html`<${Pod} key=${p.id} pod=${p} shape=${shape} most=${most} from=${strips ? id : from} tab=${i === Math.min(at, n - 1)} chosen=${chosen === "pod " + p.id} hit=${rest.found.get(S.store.names.indexOf(p.id))} ...${rest}/>`)}</div></section>`;
+}
+
+function Part({ id, from, kind, title, text, choose, chosen, children }) {
+  return html`<button class=${"place " + (kind || "") + (chosen === id ? " chosen" : "")} data-part=${id} data-from=${from} onClick=${() => choose(id)}><span class="name">${title}</span>${text && html`<span class="more">${text}</span>`}${children}</button>`;
+}
+
+// waiting describes the requests that wait at a picker, by their priority where there are several.
+function waiting(bands) {
+  const list = [...(bands || [])].sort((a, b) => b[0] - a[0]), all = list.reduce((n, [, x]) => n + x, 0);
+  return { all, bands: list.length > 1 || (list.length && list[0][0] !== 0) ? list : [] };
+}
+
+// Picker is a pool's endpoint picker: how fast it decides, which servers it picked last, and its queue.
+function Picker({ id, bands, made, choose, chosen }) {
+  const w = waiting(bands);
+  return html`<${Part} id=${id} from="envoy" kind="picker" title="Endpoint picker" text=${w.all ? thousands(w.all) + " waiting" : "none waiting"} choose=${choose} chosen=${chosen}>
+    ${w.bands.map(([p, n]) => html`<span class="more">priority ${p}: <b>${n}</b></span>`)}
+    <span class="more"><b>${made ? made.rate.toFixed(1) : 0}</b> decisions/s</span>
+    ${made && html`<span class="more picks">last: ${made.last.join(", ")}</span>`}</${Part}>`;
+}
+
+// Pool is one pool with its own picker.
+function Pool({ pool, shape, made, choose, chosen, ...rest }) {
+  const side = pool.sidecar && "sidecar" + pool.key, here = side && (rest.c.at.get(side) || { all: 0 }).all, n = pool.groups.reduce((k, g) => k + g.pods.length, 0);
+  return html`<section class="pool" aria-label=${pool.name ? "Pool " + pool.name : "Pool"}>
+    ${pool.name && html`<h2>${pool.name} <small>${plural(n, "server")}</small></h2>`}
+    ${pool.picker && html`<${Picker} id=${"epp" + pool.key} bands=${rest.c.waits.get("epp" + pool.key)} made=${made.get("epp" + pool.key)} choose=${choose} chosen=${chosen}/>`}
+    <div class="inside">
+      ${side && html`<div class="column"><${Part} id=${side} from="envoy" title="Routing sidecar" text=${here ? here + " here" : "prefill leg, then decode"} choose=${choose} chosen=${chosen}/></div>`}
+      <div class="column servers">${pool.groups.map((g, i) => html`<${Group} key=${g.title} id=${"strip" + pool.key + i} group=${g} shape=${shape} from=${side || "envoy"} choose=${choose} chosen=${chosen} ...${rest}/>`)}</div>
+    </div></section>`;
 }
 
 // About shows one part: its metrics, its latest problems and its configuration.
 function About({ id, t, close, list }) {
-  const s = S.useStore(500), [now, setNow] = useState({ facts: [], config: "" });
+  const s = S.useStore(500), [now, setNow] = useState(/** @type {Run.Part} */ ({ facts: [], config: "" }));
   const live = s.meta.mode === "live" && !s.shared && !s.ended;
   useEffect(() => { // a part of a live run reports its own state
     setNow({ facts: [], config: "" });
@@ -117,14 +100,13 @@ function About({ id, t, close, list }) {
     return () => { good = false; clearTimeout(timer); };
   }, [id, live]);
   const [title, dismiss] = useDismiss(close, () => document.querySelector("[data-part=" + JSON.stringify(id) + "]"));
-  const pod = id.startsWith("pod ") ? id.slice(4) : "";
-  const f = s.metrics ? s.metrics.summary : null, hop = { client: "client", envoy: "envoy", epp: "epp", sidecar: "sidecar" }[id] || (pod ? "server" : "none");
+  const kind = id.split(" ")[0], of = id.slice(kind.length + 1), pod = kind === "pod" ? of : "", metas = s.meta.pools || [];
+  const f = s.metrics ? s.metrics.summary : null, hop = { client: "client", envoy: "envoy", epp: "epp", sidecar: "sidecar", pod: "server" }[kind] || "none";
   const mine = (r) => !pod || S.name(r[S.ENDPOINT]) === pod || S.name(r[S.PREFILLER]) === pod;
   const errors = s.failed.map(S.row).filter((r) => r && mine(r)).slice(-8).reverse();
-  const notices = s.notices.filter((x) => (pod ? x.endpoint === pod : x.hop === hop)).slice(-8).reverse();
+  const notices = s.notices.filter((x) => (pod ? x.endpoint === pod : x.hop === hop) && S.trouble(x)).slice(-8).reverse();
   const info = pod && list.find((p) => p.id === pod), g = pod && S.gauge(pod, t), hit = pod && S.hits(t).get(s.names.indexOf(pod));
-  const pool = info ? (s.meta.pools || []).find((p) => p.name === info.pool) : null;
-  const settings = now.config || (pod ? info && info.settings : id === "epp" ? (s.meta.pools || []).map((p) => p.config).filter(Boolean).join("\n---\n") : "");
+  const settings = now.config || (pod ? info && info.settings : kind === "epp" ? metas.filter((p) => !of || p.name === of).map((p) => p.config).filter(Boolean).join("\n---\n") : "");
   const facts = [];
   if (pod) {
     facts.push(["role", info && info.prefill ? "prefill" : "model server"]);
@@ -136,179 +118,37 @@ function About({ id, t, close, list }) {
   } else if (f && f.hops && f.hops[hop]) {
     for (const [step, n] of Object.entries(f.hops[hop])) facts.push([step.replaceAll("_", " "), thousands(n)]);
   }
-  facts.push(...now.facts);
-  return html`<section class="about" aria-label=${"About " + id}>
-    <div class="title"><h2 tabindex="-1" ref=${title}>${pod || { client: "Client", envoy: "Envoy", bbr: "Body-based router", epp: "Endpoint picker", sidecar: "Routing sidecar", kv: "KV-Cache Manager" }[id]}</h2><button class="close" onClick=${dismiss} aria-label="Close">✕</button></div>
+  facts.push(...(now.facts || []));
+  return html`<section class="about" aria-label=${"About " + (pod || id)}>
+    <div class="title"><h2 tabindex="-1" ref=${title}>${pod || { client: "Client", envoy: "Envoy", bbr: "Body-based router", epp: "Endpoint picker", sidecar: "Routing sidecar", kv: "KV-Cache Manager" }[kind] + (of && " of " + of)}</h2><button class="close" onClick=${dismiss} aria-label="Close">✕</button></div>
     <dl class="pairs">${facts.map(([k, v]) => html`<dt>${k}</dt><dd>${v}</dd>`)}</dl>
     <h3>Latest problems</h3>
     ${!errors.length && !notices.length && html`<p class="quiet">None.</p>`}
     <ul class="plain">${notices.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${span(x.at)} ${x.endpoint || ""} ${Object.entries(x.details || {}).map(([k, v]) => k + " " + v).join(", ")}</li>`)}
     ${errors.map((r) => html`<li><a href=${"#request/" + encodeURIComponent(r[S.ID])}>${label(r[S.ID])}</a> ${S.outcome(r).replaceAll("_", " ")}</li>`)}</ul>
-    ${settings && html`<h3>Configuration in force</h3><pre>${settings}</pre>`}
+    ${settings && html`<h3>Configuration in force</h3><pre>${settings.trim()}</pre>`}
   </section>`;
-}
-
-const colors = ["wait", "queue", "prefill", "decode", "hold", "bad", "accent"];
-
-// Dots draws the requests over the parts.
-function Dots({ box }) {
-  const canvas = useRef(null);
-  useEffect(() => {
-    const still = matchMedia("(prefers-reduced-motion: reduce)");
-    const dots = new Map(), faded = [];
-    let places = new Map(), style = {}, measured = 0, frame = 0, before = performance.now();
-    const measure = () => {
-      const b = box.current, c = canvas.current;
-      if (!b || !c) return;
-      const r = b.getBoundingClientRect(), ratio = Math.min(2, devicePixelRatio || 1);
-      if (c.width !== Math.round(r.width * ratio) || c.height !== Math.round(r.height * ratio)) {
-        c.width = Math.round(r.width * ratio);
-        c.height = Math.round(r.height * ratio);
-      }
-      places = new Map();
-      for (const e of b.querySelectorAll("[data-part]")) {
-        const x = e.getBoundingClientRect();
-        places.set(e.dataset.part, { pod: e.dataset.part.startsWith("pod "), x: x.left - r.left, y: x.top - r.top, w: x.width, h: x.height, cx: x.left - r.left + x.width / 2, cy: x.top - r.top + x.height / 2 });
-      }
-      const css = getComputedStyle(b);
-      for (const name of colors) {
-        const probe = css.getPropertyValue("--dot-" + name);
-        style[name] = probe.trim() || "#888";
-      }
-    };
-    // seat returns a request's place within a part. It stays the same.
-    const seat = (p, n) => {
-      const a = (n * 0.618034) % 1, b = (n * 0.754878) % 1;
-      if (p.pod && p.h > 40) return [p.x + 10 + a * Math.max(1, p.w - 20), p.y + p.h - 17 + b * 11];
-      return [p.x + 8 + a * Math.max(1, p.w - 16), p.y + Math.min(24, p.h * 0.5) + b * Math.max(1, p.h - Math.min(24, p.h * 0.5) - 6)];
-    };
-    const draw = () => {
-      frame = requestAnimationFrame(draw);
-      const now = performance.now(), ms = Math.min(200, now - before);
-      before = now;
-      if (document.hidden || !canvas.current) return;
-      if (now - measured > 400) { measure(); measured = now; }
-      const g = canvas.current.getContext("2d"), ratio = Math.min(2, devicePixelRatio || 1);
-      g.setTransform(ratio, 0, 0, ratio, 0, 0);
-      g.clearRect(0, 0, canvas.current.width, canvas.current.height);
-      const pipe = (a, b) => { // a line where requests can travel
-        const p = places.get(a), q = places.get(b);
-        if (!p || !q) return;
-        const down = q.x < p.x + p.w, x0 = down ? p.cx : p.x + p.w, y0 = down ? p.y + p.h : p.cy, x1 = down ? q.cx : q.x, y1 = down ? q.y : q.cy, mid = (x0 + x1) / 2;
-        g.moveTo(x0, y0);
-        if (down) g.lineTo(x1, y1);
-        else g.bezierCurveTo(mid, y0, mid, y1, x1, y1);
-      };
-      g.strokeStyle = "#8a9aa5";
-      g.globalAlpha = places.size > 60 ? 0.12 : 0.45;
-      g.lineWidth = 1;
-      g.beginPath();
-      pipe("client", "envoy");
-      pipe("envoy", "epp");
-      pipe("envoy", "bbr");
-      const from = places.has("sidecar") ? "sidecar" : "envoy";
-      if (from === "sidecar") pipe("envoy", "sidecar");
-      for (const key of places.keys()) if (key.startsWith("pod ")) pipe(from, key);
-      g.stroke();
-      g.globalAlpha = 1;
-      if (still.matches) return;
-      const t = S.playhead(), list = S.under(t), step = Math.max(1, Math.ceil(list.length / most)), sidecar = hasSidecar();
-      S.store.sampled = step;
-      const envoy = places.get("envoy"), seen = new Set();
-      g.lineCap = "round";
-      for (const r of list) {
-        if (r[S.N] % step) continue;
-        seen.add(r[S.N]);
-        const m = moment(r, t);
-        let d = dots.get(r[S.N]);
-        const p = places.get(partOf(r, m, sidecar));
-        if (!p) continue;
-        const [tx, ty] = seat(p, r[S.N]);
-        if (!d) {
-          const c = places.get("client") || p, [x, y] = seat(c, r[S.N]);
-          d = { x, y, via: [], m: S.SENT };
-          dots.set(r[S.N], d);
-          if (m > S.AT_PICKER && r[S.OVER] >= 0 && t - r[S.SENT] > 3e5 * S.store.play.rate) { d.x = tx; d.y = ty; d.m = m; }
-        }
-        for (let k = d.m + 1; k <= m; k++) { // every part that the request passed, in order
-          if (r[k] < 0 || r[k] > t - r[S.SENT]) continue;
-          const q = places.get(partOf(r, k, sidecar));
-          if (q && (!d.via.length || d.via[d.via.length - 1].q !== q)) d.via.push({ q, at: seat(q, r[S.N]) });
-        }
-        d.m = Math.max(d.m, m);
-        let [gx, gy] = d.via.length ? d.via[0].at : [tx, ty];
-        const far = Math.hypot(gx - d.x, gy - d.y), speed = (1.1 + 0.9 * d.via.length) * ms;
-        if (far <= speed) { d.x = gx; d.y = gy; d.via.shift(); } else { d.x += ((gx - d.x) * speed) / far; d.y += ((gy - d.y) * speed) / far; }
-        const held = r[S.FLAGS] & S.HELD && m >= S.PASSED && envoy, whole = held && r[S.PART2] >= 0 && r[S.SENT] + r[S.PART2] <= t;
-        if (held) { // unfinished until part 2 is sent
-          const q = places.get("pod " + S.name(r[S.ENDPOINT]));
-          if (q) {
-            const x0 = envoy.x + envoy.w, y0 = envoy.cy, x1 = q.x, y1 = q.cy + (((r[S.N] * 7) % 11) - 5) * 1.6, end = whole ? 1 : 0.86;
-            g.strokeStyle = whole ? style.decode : style.hold;
-            g.globalAlpha = whole ? Math.min(0.5, 8 / list.length + 0.1) : Math.min(0.95, 30 / list.length + 0.35);
-            g.lineWidth = whole ? 1.2 : 1.8;
-            g.setLineDash(whole ? [] : [5, 4]);
-            g.beginPath();
-            g.moveTo(x0, y0);
-            const bend = (k) => [x0 + (x1 - x0) * k, y0 + (y1 - y0) * (k * k * (3 - 2 * k))];
-            for (let i = 1; i <= 12; i++) g.lineTo(...bend((i / 12) * end));
-            g.stroke();
-            g.setLineDash([]);
-          }
-        }
-        g.globalAlpha = 0.95;
-        g.fillStyle = style[{ queue: "queue", prefill: "prefill", decode: "decode", way: "accent" }[stage(m)]];
-        g.beginPath();
-        g.arc(d.x, d.y, list.length > 400 ? 2.2 : 3.4, 0, 7);
-        g.fill();
-      }
-      for (const [n, d] of dots) {
-        if (seen.has(n)) continue;
-        dots.delete(n);
-        const r = S.row(n), c = places.get("client");
-        if (r && c && r[S.OVER] >= 0 && r[S.SENT] + r[S.OVER] <= t && faded.length < 300) faded.push({ x: d.x, y: d.y, to: seat(c, n), bad: S.bad(r), left: 900 });
-      }
-      for (let i = faded.length - 1; i >= 0; i--) { // on their way back to the client
-        const d = faded[i], far = Math.hypot(d.to[0] - d.x, d.to[1] - d.y), speed = 1.6 * ms;
-        if (far > speed) { d.x += ((d.to[0] - d.x) * speed) / far; d.y += ((d.to[1] - d.y) * speed) / far; } else d.left -= ms * 2;
-        if ((d.left -= ms) <= 0) { faded.splice(i, 1); continue; }
-        g.globalAlpha = Math.max(0, Math.min(0.9, d.left / 500));
-        g.fillStyle = d.bad ? style.bad : style.decode;
-        g.beginPath();
-        g.arc(d.x, d.y, d.bad ? 4 : 2.6, 0, 7);
-        g.fill();
-      }
-      g.globalAlpha = 1;
-    };
-    measure();
-    frame = requestAnimationFrame(draw);
-    return () => cancelAnimationFrame(frame);
-  }, []);
-  return html`<canvas ref=${canvas} aria-hidden="true"></canvas>`;
 }
 
 export function Flow() {
   const s = S.store, t = S.usePlayhead();
   const [chosen, choose] = useState("");
   const box = useRef(null);
-  const c = census(t), all = pods(t), small = all.length > 24, found = S.hits(t);
-  const at = (id) => (c.at.get(id) || { all: 0 }).all;
-  const sides = hasSidecar(), prefill = all.filter((p) => p.prefill), decode = all.filter((p) => !p.prefill);
-  const group = (title, list) => list.length > 0 && html`<section class=${"pods" + (small ? " many" : "")} aria-label=${title}><h2>${title} <small>${list.length}</small></h2><div style=${{ "--across": list.length > 6 ? (list.length > 14 ? 3 : 2) : 1 }}>${list.map((p) => html`<${Pod} key=${p.id} pod=${p} small=${small} c=${c} t=${t} hit=${found.get(s.names.indexOf(p.id))} choose=${choose} chosen=${chosen === "pod " + p.id}/>`)}</div></section>`;
-  const place = (id, title, text) => html`<${Part} id=${id} title=${title} text=${text} choose=${choose} chosen=${chosen === id}/>`;
+  const list = pools(t), all = list.flatMap((p) => p.groups.flatMap((g) => g.pods)), c = census(t, list), made = picks(t, c.list), found = S.hits(t);
+  const shape = all.length > 50 ? "tile" : all.length > 12 ? "row" : "card", here = (c.at.get("envoy") || { all: 0 }).all;
+  const place = (id, from, title, text) => html`<${Part} id=${id} from=${from} title=${title} text=${text} choose=${choose} chosen=${chosen}/>`;
   const recent = s.notices.filter((x) => x.at <= t).slice(-3).reverse();
   return html`<section class="flow" aria-label="Topology"><div class="whole">
     <div class="stage" ref=${box}>
-      <div class="column">${place("client", "Client", plural(c.list.length, "request") + " in flight")}</div>
-      <div class="column">${place("envoy", "Envoy", at("envoy") ? at("envoy") + " here" : c.by.held ? plural(c.by.held, "request") + " held open" : "forwards requests")}</div>
-      <div class="column pickers">${s.meta.bbr && place("bbr", "Body-based router", "reads the model")}${place("epp", "Endpoint picker", at("epp") ? at("epp") + " deciding" : "ext_proc")}${s.meta.kvManager && place("kv", "KV-Cache Manager", "indexes the pods' blocks")}</div>
-      ${sides && html`<div class="column">${place("sidecar", "Routing sidecar", at("sidecar") ? at("sidecar") + " here" : "prefill leg, then decode")}</div>`}
-      <div class="column servers">${group(decode.length && prefill.length ? "Decode" : "Model servers", decode)}${group("Prefill", prefill)}</div>
-      <${Dots} box=${box}/>
+      <div class="column">${place("client", "envoy", "Client", plural(c.list.length, "request") + " in flight")}</div>
+      <div class="column">${place("envoy", null, "Envoy", here ? here + " here" : c.by.held ? plural(c.by.held, "request") + " held open" : "forwards requests")}
+        ${s.meta.bbr && place("bbr", "envoy", "Body-based router", "reads the model")}${s.meta.kvManager && place("kv", "epp" + list[0].key, "KV-Cache Manager", "indexes the pods' blocks")}</div>
+      <div class="column pools">${list.map((p) => html`<${Pool} key=${p.key} pool=${p} shape=${shape} c=${c} t=${t} made=${made} found=${found} choose=${choose} chosen=${chosen}/>`)}</div>
+      <${Dots} box=${box} list=${list}/>
     </div>
-    <div class="legend"><span class="k way">on its way</span><span class="k queue">waiting</span><span class="k prefill">prefill</span><span class="k decode">decode</span><span class="k hold">held open: unfinished until part 2</span>
+    <div class="legend"><span class="k way">on its way</span><span class="k queue">waiting</span><span class="k prefill">prefill</span><span class="k decode">decode</span>${(list.some((p) => p.held) || c.by.held > 0) && html`<span class="k hold">held open: unfinished until part 2</span>`}
       <p role="status" aria-live="off">${c.by.queue} waiting, ${c.by.prefill} in prefill, ${c.by.decode} in decode${s.sampled > 1 ? "; one dot in " + s.sampled + " is drawn" : ""}</p></div>
-    ${recent.length > 0 && html`<ul class="notices" aria-label="Incidents">${recent.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${clock(x.at)} ${x.endpoint || x.hop} ${(x.details && (x.details.what || x.details.reason)) || ""}</li>`)}</ul>`}
+    ${recent.length > 0 && html`<ul class=${"notices" + (recent.some(S.trouble) ? " bad" : "")} aria-label="Events">${recent.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${clock(x.at)} ${x.endpoint || x.hop} ${(x.details && (x.details.what || x.details.reason)) || ""}</li>`)}</ul>`}
     </div>${chosen && html`<${About} key=${chosen} id=${chosen} t=${t} list=${all} close=${() => choose("")}/>`}
   </section>`;
 }

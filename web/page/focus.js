@@ -1,3 +1,4 @@
+// @ts-check
 // Keyboard focus of panels that open and close, and announcements for screen readers.
 import { h } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -10,7 +11,7 @@ const html = htm.bind(h);
 // useDismiss focuses a panel's heading when the panel opens, and closes the panel on Escape. It then focuses the
 // previous element again, or a replacement if that is gone.
 export function useDismiss(close, otherwise) {
-  const heading = useRef(null), from = useRef(null), last = useRef(close);
+  const heading = useRef(/** @type {HTMLElement | null} */ (null)), from = useRef(/** @type {HTMLElement | null} */ (null)), last = useRef(close);
   const dismiss = () => {
     last.current();
     const back = from.current && from.current.isConnected && from.current !== document.body ? from.current : otherwise();
@@ -18,7 +19,7 @@ export function useDismiss(close, otherwise) {
   };
   last.current = close;
   useEffect(() => {
-    from.current = document.activeElement;
+    from.current = /** @type {HTMLElement | null} */ (document.activeElement);
     if (heading.current) heading.current.focus({ preventScroll: true });
     const f = (e) => { if (e.key === "Escape" && !e.defaultPrevented) { e.preventDefault(); dismiss(); } };
     addEventListener("keydown", f);
@@ -43,9 +44,9 @@ export function Aloud() {
       seen = s.notices.length ? s.notices[s.notices.length - 1].at : -1;
       if (s.ended) {
         over = true;
-        words.push("The run is over: " + plural(sum.requests, "request") + ", " + thousands(sum.outcomes.completed || 0) + " completed");
+        words.push("The run is over: " + plural(sum.requests, "request") + ", " + thousands(sum.outcomes?.completed || 0) + " completed");
       } else if (before) {
-        for (const [outcome, n] of Object.entries(sum.outcomes)) if (n > (before[outcome] || 0)) words.push(thousands(n - (before[outcome] || 0)) + " more " + outcome.replaceAll("_", " "));
+        for (const [outcome, n] of Object.entries(sum.outcomes || {})) if (n > (before[outcome] || 0)) words.push(thousands(n - (before[outcome] || 0)) + " more " + outcome.replaceAll("_", " "));
       }
       before = { ...sum.outcomes };
       if (words.length) say(words.join("; ") + ".");

@@ -1,3 +1,4 @@
+// @ts-check
 // Numbers as the terminal prints them.
 
 export function thousands(n) {
@@ -38,6 +39,6 @@ export function plural(n, what) {
 
 // bytes formats a number of bytes in decimal units.
 export function bytes(n) {
-  const [unit, name] = [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]].find(([x]) => n >= x) || [1, "B"];
+  const unit = [1e9, 1e6, 1e3].find((x) => n >= x) || 1, name = { 1e9: "GB", 1e6: "MB", 1e3: "kB", 1: "B" }[unit];
   return (n / unit).toFixed(n / unit < 100 && unit > 1 ? 1 : 0) + " " + name;
 }

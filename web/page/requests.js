@@ -1,3 +1,4 @@
+// @ts-check
 // The list of all requests. Only the visible rows are drawn.
 import { h, Component } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
@@ -23,6 +24,7 @@ const columns = [
   { id: "transferred", text: "transferred", of: (r) => r[S.FETCHED], show: (r) => (r[S.FETCHED] ? bytes(r[S.FETCHED]) : ""), number: true, some: true, wide: true },
   { id: "tokens", text: "tokens", of: (r) => r[S.TOKENS], show: (r) => thousands(r[S.TOKENS]), number: true },
 ];
+/** @type {Record<string, any>} */
 const byId = Object.fromEntries(columns.map((c) => [c.id, c]));
 byId.status = { of: (r) => r[S.STATUS], number: true };
 byId.attempts = { of: (r) => r[S.ATTEMPTS], number: true };
@@ -41,7 +43,7 @@ export function parse(text) {
   const tests = [], wrong = [];
   for (const word of text.trim().split(/\s+/)) {
     if (!word) continue;
-    const [, not, rest] = /^(-?)(.*)$/.exec(word);
+    const not = word.startsWith("-"), rest = word.slice(not ? 1 : 0);
     let test;
     const compare = /^(\w+)(>=|<=|>|<|=|:)(.*)$/.exec(rest);
     if (compare) {
@@ -129,7 +131,7 @@ export function Requests() {
   const [top, setTop] = useState(remembered.top);
   const [tall, setTall] = useState(600);
   const [focus, setFocus] = useState(0);
-  const body = useRef(null), follow = useRef(!S.store.ended && remembered.top === 0);
+  const body = useRef(/** @type {any} */ (null)), follow = useRef(!S.store.ended && remembered.top === 0);
   Object.assign(remembered, { filter: text, sort, top });
   const filter = useMemo(() => parse(text), [text, s.era]);
   const rows = useMemo(() => choose(filter, sort), [filter, sort, s.version]);
@@ -176,7 +178,7 @@ export function Requests() {
   const pick = (n, r) => { setFocus(n); location.hash = "request/" + encodeURIComponent(r[S.ID]); };
   const current = decodeURIComponent((/^#request\/(.*)$/.exec(location.hash) || [])[1] || "");
   const at = rows[focus];
-  const across = shown.map((c) => (c.id === "request" ? "minmax(4.5em,.8fr)" : c.number ? "minmax(4.5em,.7fr)" : "minmax(6em,1.4fr)")).join(" "), slots = Math.ceil(tall / height) + 14;
+  const across = shown.map((c) => (c.id === "request" ? "minmax(5.6em,.8fr)" : c.id === "transferred" ? "minmax(6.6em,.7fr)" : c.number ? "minmax(5.6em,.7fr)" : "minmax(6em,1.4fr)")).join(" "), slots = Math.ceil(tall / height) + 14;
   return html`<section class="requests" aria-label="Requests">
     <div class="tools">
       <label>Filter <input type="search" value=${text} onInput=${(e) => setText(e.currentTarget.value)} placeholder="outcome:completed ttft>500ms 10.0.0.7 -chat" aria-describedby="shown" spellcheck="false"/></label>

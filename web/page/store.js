@@ -1,29 +1,57 @@
+// @ts-check
 // What the page knows about the run: rows of requests, pods' metrics, the report's measurements. The data arrives in
 // frames, as server-sent events or, in a shared file, all at once.
 import { useEffect, useState } from "preact/hooks";
+import { N, ID, SENT, LEG_ENDED, OVER, TTFT, ENDPOINT, PREFILLER, CLASS, OUTCOME, PROMPT, CACHED, FETCHED } from "./columns.js";
 
-// Columns of a row. Moments are in microseconds, the first since the start of the run, the others since the first; -1
-// means not yet.
-export const N = 0, ID = 1, SENT = 2, AT_PICKER = 3, PICKED = 4, PASSED = 5, AT_SIDECAR = 6, LEG_SENT = 7, LEG_ENDED = 8, AT_SERVER = 9, STARTED = 10,
-  FIRST_SENT = 11, PART2 = 12, FIRST_GOT = 13, LAST_SENT = 14, OVER = 15, TTFT = 16, TOTAL = 17, ENDPOINT = 18, PREFILLER = 19, MODEL = 20, CLASS = 21,
-  OUTCOME = 22, PROMPT = 23, CACHED = 24, TOKENS = 25, STATUS = 26, ATTEMPTS = 27, FLAGS = 28, FETCHED = 29;
-export const HELD = 1, BY_HAND = 2;
+export * from "./columns.js";
+
+/** @typedef {{at: number, waiting: number, running: number, ready: boolean, kv: number, adapters: string[]}} Gauge */
 
 export const store = {
-  meta: { mode: "live", pools: [] },
-  rows: [], first: 0, names: [""], open: new Set(), gauges: new Map(), notices: [], gaps: [],
-  metrics: null, now: 0, ended: false, connected: false, version: 0, byId: new Map(),
+  /** @type {Run.Meta} */
+  meta: { mode: "live", pools: [], seed: 0, version: "", envoy: false },
+  /** @type {Run.Row[]} */
+  rows: [],
+  first: 0, names: [""],
+  /** @type {Set<number>} */
+  open: new Set(),
+  /** @type {Map<number, Gauge[]>} */
+  gauges: new Map(),
+  /** @type {Run.Event[]} */
+  notices: [],
+  /** @type {{at: number, to: number, lost: number}[]} */
+  gaps: [],
+  /** @type {Run.Measurements | null} */
+  metrics: null,
+  now: 0, ended: false, connected: false, version: 0,
+  /** @type {Map<string, number>} */
+  byId: new Map(),
   // Values that are updated with each row, because there may be very many rows: the servers that got requests (true:
   // prefill), requests that did not complete, columns that have values, and rows that changed since the list was
   // sorted (null means all).
-  servers: new Map(), failed: [], filled: new Set(), touched: null, era: 0,
-  lives: new Map(), // by address, of servers that come and go
+  /** @type {Map<number, boolean>} */
+  servers: new Map(),
+  /** @type {number[]} */
+  failed: [],
+  /** @type {Set<string>} */
+  filled: new Set(),
+  /** @type {Set<number> | null} */
+  touched: null,
+  era: 0, sampled: 1,
+  /** @type {Map<string, {at: number, state: string}[]>} by address, of servers that come and go */
+  lives: new Map(),
+  /** @type {Run.File | null} */
   shared: null,
-  // The playhead: the moment that the page shows. It follows a live run or moves by itself.
-  play: { follow: true, at: 0, rate: 1, playing: false },
-  heard: 0,
+  // The playhead: the moment that the page shows. It follows a live run or moves by itself. A playhead that catches up
+  // follows the run once it has played everything that the page missed.
+  play: { follow: true, at: 0, rate: 1, playing: false, moved: false, catchUp: false },
+  heard: 0, whole: -1, // the number of requests in the snapshot that a stream begins with
+  /** @type {Map<string, string>} */
+  addresses: new Map(), // of pods, by name, with and without a namespace
 };
 
+/** @type {Set<() => void>} */
 const listeners = new Set();
 let due = false;
 
@@ -61,10 +89,22 @@ export function useStore(every = 0) {
   return store;
 }
 
+/** @type {(n: number) => Run.Row} */
 export const row = (n) => store.rows[n - store.first];
+/** @type {(i: number) => string} */
 export const name = (i) => store.names[i] || "";
+/** @type {(id: string) => Run.Row | undefined} */
 export const find = (id) => { const n = store.byId.get(id); return n === undefined ? undefined : row(n); };
+/** @type {(r: Run.Row) => string} */
 export const outcome = (r) => (r[OUTCOME] ? name(r[OUTCOME]) : "in flight");
+// addressed replaces the names of pods in a text by their addresses: the page names a pod as the record and the terminal
+// do.
+/** @type {(text: any) => string} */
+export const addressed = (text) => String(text).replace(/[\w./-]*[\w]/g, (x) => store.addresses.get(x) ?? x);
+// trouble reports whether an event that belongs to no request is a fault.
+/** @type {(x: Run.Event) => boolean} */
+export const trouble = (x) => /^(incident_began|config_refused|call_failed|scrape_failed)$/.test(x.step);
+/** @type {(r: Run.Row) => boolean} */
 export const bad = (r) => r[OUTCOME] !== 0 && !["completed", "ended"].includes(name(r[OUTCOME]));
 
 // forget drops all rows, because a new stream sends them again.
@@ -75,6 +115,7 @@ function forget() {
 }
 
 // put adds a row or replaces the request's previous one.
+/** @param {Run.Row} r */
 function put(r) {
   const s = store, i = r[N] - s.first;
   if (i < 0) return;
@@ -100,8 +141,9 @@ export function taken() {
 }
 
 // tally sums up prompt tokens, and the cached ones among them, by server, over the rows before the row "to".
-const tally = { to: 0, of: new Map() };
+const tally = { to: 0, of: /** @type {Map<number, {prompt: number, cached: number}>} */ (new Map()) };
 
+/** @param {Run.Row | undefined} r @param {number} by */
 function count(r, by) {
   if (!r || !r[PROMPT]) return;
   const key = r[PREFILLER] && r[LEG_ENDED] >= 0 ? r[PREFILLER] : r[ENDPOINT];
@@ -112,6 +154,7 @@ function count(r, by) {
 }
 
 // hits returns, by server, the prompt tokens of requests sent until a time, and how many of them were cached.
+/** @param {number} at */
 export function hits(at) {
   const to = store.first + (at >= store.now ? store.rows.length : sentBy(at));
   for (; tally.to < to; tally.to++) count(row(tally.to), 1);
@@ -120,18 +163,22 @@ export function hits(at) {
 }
 
 // mostGauges bounds the metrics kept, over all pods.
-const mostGauges = 1 << 17, none = [];
+const mostGauges = 1 << 17;
+/** @type {string[]} */
+const none = [];
 
 // apply applies a frame.
+/** @param {Run.Frame} f */
 export function apply(f) {
   const s = store;
   if (f.meta) s.meta = f.meta;
   if (f.gap) s.gaps.push({ at: s.now, to: f.now, lost: f.gap });
+  if (f.snapshot !== undefined) s.whole = (f.first || s.first) + f.snapshot;
   if (f.gap || (f.snapshot !== undefined && s.rows.length)) forget();
   s.now = Math.max(s.now, f.now || 0);
   s.heard = performance.now();
   if (f.names) {
-    s.names.length = f.namesFrom;
+    s.names.length = f.namesFrom || 0;
     s.names.push(...f.names);
   }
   if (f.first !== undefined && f.first > s.first) {
@@ -145,6 +192,7 @@ export function apply(f) {
     s.touched = null;
   }
   for (const r of f.rows || []) put(r);
+  for (const [pod, address] of f.pods || []) s.addresses.set(pod, address).set(pod.slice(pod.indexOf("/") + 1), address);
   for (const [at, pod, waiting, running, ready, kv, ...adapters] of f.gauges || []) {
     let list = s.gauges.get(pod);
     if (!list) s.gauges.set(pod, (list = []));
@@ -155,8 +203,8 @@ export function apply(f) {
   for (const x of f.notices || []) {
     x.at = Math.floor(x.time * 1e6);
     s.notices.push(x);
-    const list = s.lives.get(x.endpoint) || [], state = { server_started: "starting", server_ready: "", server_leaving: "leaving", server_gone: "gone" }[x.step];
-    if (state !== undefined && x.endpoint && list.push({ at: x.at, state }) > 0) s.lives.set(x.endpoint, list.slice(-1000));
+    const at = x.endpoint || "", list = s.lives.get(at) || [], state = { server_started: "starting", server_ready: "", server_leaving: "leaving", server_gone: "gone" }[x.step];
+    if (state !== undefined && at && list.push({ at: x.at, state }) > 0) s.lives.set(at, list.slice(-1000));
   }
   if (s.notices.length > 4096) s.notices.splice(0, 1024);
   if (f.metrics) s.metrics = f.metrics;
@@ -167,12 +215,12 @@ export function apply(f) {
 // listen follows a live run. It resolves once the run's description has arrived.
 export function listen() {
   let tries = 0;
-  return new Promise((known, refused) => {
+  return /** @type {Promise<void>} */ (new Promise((known, refused) => {
     const go = () => {
       const source = new EventSource("/data/stream");
       source.onopen = () => { // a stream starts with all data
         forget();
-        Object.assign(store, { names: [""], gauges: new Map(), notices: [], lives: new Map(), connected: true });
+        Object.assign(store, { names: [""], gauges: new Map(), notices: [], lives: new Map(), addresses: new Map(), connected: true });
         tries = 0;
         changed();
       };
@@ -186,22 +234,24 @@ export function listen() {
       };
     };
     go();
-  });
+  }));
 }
 
 // open shows a shared file's run.
+/** @param {Run.File} data */
 export function open(data) {
   store.shared = data;
   store.meta = data.meta;
   store.connected = true;
-  for (const f of data.frames) apply(f);
+  for (const f of data.frames || []) apply(f);
   store.ended = true;
 }
 
 // steps returns the record's lines of one request.
+/** @param {string} id @returns {Promise<{events: Run.Event[], missing: boolean}>} */
 export async function steps(id) {
   if (store.shared) {
-    const events = store.shared.steps[id];
+    const events = store.shared.steps?.[id];
     return events ? { events, missing: false } : { events: [], missing: true };
   }
   const answer = await fetch("/data/request?id=" + encodeURIComponent(id));
@@ -210,6 +260,7 @@ export async function steps(id) {
 }
 
 // part returns the state that a part of the run reports.
+/** @param {string} id @returns {Promise<Run.Part>} */
 export async function part(id) {
   const answer = await fetch("/data/part?id=" + encodeURIComponent(id)), told = await answer.json();
   if (!answer.ok) throw new Error(told.error);
@@ -217,6 +268,7 @@ export async function part(id) {
 }
 
 // post sends an action or a question to the run.
+/** @param {string} path @param {Partial<Run.Act> | Partial<Run.Question>} body */
 export async function post(path, body) {
   const answer = await fetch(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
   const told = await answer.json().catch(() => ({ error: "no answer: " + answer.status }));
@@ -234,26 +286,54 @@ export function playhead() {
   return Math.max(0, Math.min(store.now, store.now - behind + (performance.now() - store.heard) * 1e3));
 }
 
+// still reports whether the user prefers a page without motion.
+const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
 // usePlayhead redraws a component as the playhead moves, also without new data, and returns its time.
 export function usePlayhead() {
   const [, tick] = useState(0);
   useStore(250);
   useEffect(() => {
-    const i = setInterval(() => tick((n) => n + 1), matchMedia("(prefers-reduced-motion: reduce)").matches ? 1000 : 250);
+    const i = setInterval(() => tick((n) => n + 1), still() ? 1000 : 250);
     return () => clearInterval(i);
   }, []);
   return playhead();
 }
 
 // advance moves the playhead by so many milliseconds.
+/** @param {number} ms */
 export function advance(ms) {
   const p = store.play;
   if (p.follow || !p.playing) return;
   p.at = Math.min(store.now, p.at + ms * 1e3 * p.rate);
-  if (p.at >= store.now && store.ended) { p.playing = false; changed(); }
+  if (p.at < store.now) return;
+  if (p.catchUp && !p.moved) Object.assign(p, { follow: true, playing: false, rate: 1 });
+  else if (store.ended) p.playing = false;
+  else return;
+  changed();
+}
+
+// complete reports whether the whole snapshot that a stream begins with has arrived.
+const complete = () => store.ended || (store.whole >= 0 && store.first + store.rows.length >= store.whole);
+
+// replay plays a run from its first request: a finished run, or what happened in a live run before the page was open.
+// It does nothing once the user has moved the slider.
+export function replay() {
+  const s = store, p = s.play, live = s.meta.mode === "live" && !s.shared;
+  if (p.moved) return;
+  if (!complete() || (!live && !s.ended)) return void setTimeout(replay, 50);
+  const at = s.rows[0] ? Math.max(0, s.rows[0][SENT]) : 0, missed = (s.now - at) / 1e6;
+  if (still() || missed < 0.5) return;
+  /** @type {(list: number[], most: number) => number} */
+  const fit = (list, most) => list.find((x) => missed / x < most) || 1000;
+  const rate = live && s.open.size ? 1 + fit([1, 9, 99], 15) // it catches up with a run that continues
+    : s.meta.mode === "sim" ? fit([0.01, 0.1, 1, 10, 100], 45) : s.meta.mode === "replay" ? 1 : fit([1, 10, 100], 45);
+  Object.assign(p, { follow: false, at, rate, playing: true, catchUp: live });
+  changed();
 }
 
 // gauge returns the latest metrics of a pod at a time.
+/** @param {string} pod @param {number} at @returns {Gauge | null} */
 export function gauge(pod, at) {
   const list = store.gauges.get(store.names.indexOf(pod));
   if (!list) return null;
@@ -270,6 +350,7 @@ let longest = 0; // longest duration of a request
 
 // life returns the state of a server that comes and goes at a time: "" (ready), "starting", "leaving" or "gone";
 // undefined if the run has not reported any.
+/** @param {string} server @param {number} at */
 export function life(server, at) {
   const list = store.lives.get(server) || [];
   for (let i = list.length - 1; i >= 0; i--) if (list[i].at <= at) return list[i].state;
@@ -278,12 +359,16 @@ export function life(server, at) {
 }
 
 // there reports whether a server exists at a time.
+/** @type {(server: string, at: number, lives?: boolean) => boolean} */
 export const there = (server, at, lives) => { const x = life(server, at); return x === undefined ? !lives : x !== "gone"; };
 
 // under returns the requests in flight at a time.
+/** @param {number} at */
 export function under(at) {
+  /** @type {Run.Row[]} */
   const out = [];
   const live = store.play.follow && !store.ended;
+  /** @param {Run.Row} r */
   const look = (r) => { if (r && r[SENT] <= at && (r[OVER] < 0 ? !store.ended : r[SENT] + r[OVER] > at)) out.push(r); };
   if (live) {
     for (const n of store.open) look(row(n));
@@ -302,11 +387,13 @@ export function under(at) {
 // figures returns the header's figures at a moment: requests sent, requests failed, and TTFT of the requests whose
 // first token had arrived. It returns null at the end of a run and while following a live run: then the report's own
 // figures are shown.
-let shown = { at: -1 };
+/** @type {{at: number, version: number, requests: number, failed: number, inFlight: number, rate: number, p50?: number, p90?: number, p99?: number} | null} */
+let shown = null;
+/** @param {number} at */
 export function figures(at) {
   const s = store;
   if (s.play.follow || at >= s.now) return null;
-  if (shown.at === at && shown.version === s.version) return shown;
+  if (shown && shown.at === at && shown.version === s.version) return shown;
   const to = sentBy(at), ttft = [];
   let failed = 0, recent = 0;
   for (let i = 0; i < to; i++) {
@@ -316,12 +403,13 @@ export function figures(at) {
     if (bad(r) && r[SENT] + r[OVER] <= at) failed++;
     if (r[SENT] > at - 2e6) recent++;
   }
-  const sorted = Float64Array.from(ttft).sort(), rank = (q) => (sorted.length ? sorted[Math.ceil(q * sorted.length) - 1] / 1e6 : undefined);
-  return (shown = { at, version: s.version, requests: s.first + to, failed, inFlight: under(at).length, rate: (recent * 1e6) / Math.max(1, Math.min(2e6, at)), p50: rank(0.5), p99: rank(0.99) });
+  const sorted = Float64Array.from(ttft).sort(), rank = (/** @type {number} */ q) => (sorted.length ? sorted[Math.ceil(q * sorted.length) - 1] / 1e6 : undefined);
+  return (shown = { at, version: s.version, requests: s.first + to, failed, inFlight: under(at).length, rate: (recent * 1e6) / Math.max(1, Math.min(2e6, at)), p50: rank(0.5), p90: rank(0.9), p99: rank(0.99) });
 }
 
 // sentBy returns how many rows were sent until a time. Rows arrive approximately in the order of sending.
-function sentBy(at) {
+/** @param {number} at */
+export function sentBy(at) {
   let low = 0, high = store.rows.length;
   while (low < high) {
     const middle = (low + high) >> 1;

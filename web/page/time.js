@@ -1,3 +1,4 @@
+// @ts-check
 // The run over time, with one cursor for all plots, and a second run to compare with.
 import { h } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -6,23 +7,32 @@ import * as S from "./store.js";
 import { seconds, thousands, percent, plural } from "./format.js";
 
 const html = htm.bind(h);
+/** @type {(o: Record<string, number> | null | undefined) => number} */
 const sum = (o) => Object.values(o || {}).reduce((a, b) => a + b, 0);
 
+// share returns the part that a count is of the requests that ended in a window.
+/** @type {(w: Run.Window, n: number) => number | null} */
+const share = (w, n) => { const ended = sum(w.outcomes); return ended ? n / ended : null; };
+
 // Plots: the lines of each, as functions of a window, and their unit.
+/** @type {{id: string, title: string, unit: (x: number) => string, share?: boolean, lines: [string, string, (w: Run.Window, seconds: number) => number | null][]}[]} */
 const plots = [
   { id: "queue", title: "Requests under way", unit: thousands, lines: [["in flight", "accent", (w) => w.inFlight], ["waiting", "queue", (w) => w.waiting], ["running", "decode", (w) => w.running]] },
-  { id: "ttft", title: "TTFT", unit: seconds, lines: [["p50", "decode", (w) => (w.ttft ? w.ttft[0] : null)], ["p90", "queue", (w) => (w.ttft ? w.ttft[1] : null)], ["p99", "bad", (w) => (w.ttft ? w.ttft[2] : null)]] },
-  { id: "tpot", title: "Time per output token", unit: seconds, lines: [["p50", "decode", (w) => (w.tpot ? w.tpot[0] : null)], ["p90", "queue", (w) => (w.tpot ? w.tpot[1] : null)], ["p99", "bad", (w) => (w.tpot ? w.tpot[2] : null)]] },
+  { id: "ttft", title: "TTFT", unit: seconds, lines: [["p50", "decode", (w) => (w.ttft ? w.ttft[0] : null)], ["p90", "queue", (w) => (w.ttft ? w.ttft[1] : null)], ["p99", "hold", (w) => (w.ttft ? w.ttft[2] : null)]] },
+  { id: "tpot", title: "Time per output token", unit: seconds, lines: [["p50", "decode", (w) => (w.tpot ? w.tpot[0] : null)], ["p90", "queue", (w) => (w.tpot ? w.tpot[1] : null)], ["p99", "hold", (w) => (w.tpot ? w.tpot[2] : null)]] },
   { id: "rate", title: "Requests per second", unit: (x) => (x >= 100 ? thousands(x) : x.toFixed(1)), lines: [["sent", "accent", (w, s) => (w.sent || 0) / s], ["completed", "decode", (w, s) => ((w.outcomes || {}).completed || 0) / s], ["not completed", "bad", (w, s) => (sum(w.outcomes) - ((w.outcomes || {}).completed || 0)) / s]] },
+  { id: "good", title: "Good requests: within their SLO, or completed without one", unit: percent, share: true, lines: [["good", "decode", (w) => share(w, w.good || 0)], ["refused", "bad", (w) => share(w, (w.outcomes || {}).refused || 0)]] },
   { id: "cache", title: "KV caches", unit: percent, share: true, lines: [["in use", "prefill", (w) => (w.kv ? w.kv[0] : null)], ["fullest", "hold", (w) => (w.kv ? w.kv[1] : null)], ["of prompts cached", "decode", (w) => (w.promptTokens ? (w.cachedTokens || 0) / w.promptTokens : null)]] },
   { id: "tokens", title: "Output tokens per second", unit: thousands, lines: [["tokens", "decode", (w, s) => (w.tokens || 0) / s]] },
 ];
 
 // columns returns a plot's values at the ends of the windows. A second run's values follow the first run's.
+/** @param {typeof plots[0]} plot @param {Run.Measurements | null} metrics @param {Run.Measurements | null} other */
 function columns(plot, metrics, other) {
-  const at = (f) => f.windows.map((w) => w.from + f.width);
-  if (!metrics || !metrics.windows || !metrics.windows.length) return null;
-  if (!other) return [at(metrics), ...plot.lines.map(([, , of]) => metrics.windows.map((w) => of(w, metrics.width) ?? null))];
+  /** @param {Run.Measurements} f */
+  const at = (f) => (f.windows || []).map((w) => w.from + f.width);
+  if (!metrics || !at(metrics).length) return null;
+  if (!other) return [at(metrics), ...plot.lines.map(([, , of]) => (metrics.windows || []).map((w) => of(w, metrics.width) ?? null))];
   const xs = [...new Set([...at(metrics), ...at(other)])].sort((a, b) => a - b);
   const spread = (f, of) => {
     const by = new Map(f.windows.map((w) => [w.from + f.width, of(w, f.width) ?? null]));
@@ -36,12 +46,22 @@ let loaded = null;
 // load imports uPlot, which reads the browser's language at import and may fail.
 const load = () => (loaded ??= import("uplot").then((m) => m.default));
 
+// rest shows a plot's last values before the chosen moment in its legend, while no cursor is in the plot.
+/** @param {import("uplot")} u */
+function rest(u) {
+  if ((u.cursor.left ?? -1) >= 0 || !u.data[0].length) return;
+  const t = S.playhead() / 1e6, xs = u.data[0];
+  let to = xs.findIndex((x) => x > t + 1e-9);
+  if (to < 0 || t >= S.store.now / 1e6 - 1e-9) to = xs.length; // the last window ends after the run
+  u.setLegend({ idxs: u.data.map((list) => { let i = to - 1; while (i > 0 && list[i] == null) i--; return Math.max(0, i); }) }, false);
+}
+
 function Plot({ plot, metrics, other, U }) {
-  const box = useRef(null), u = useRef(null);
+  const box = useRef(/** @type {HTMLElement | null} */ (null)), u = useRef(/** @type {import("uplot") | null} */ (null));
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   useEffect(() => {
     if (!U || !box.current) return;
-    const css = getComputedStyle(document.querySelector(".times")), color = (n) => css.getPropertyValue("--dot-" + n).trim() || "#888";
+    const css = getComputedStyle(box.current), color = (n) => css.getPropertyValue("--dot-" + n).trim() || "#888";
     const ink = dark ? "#9db0bb" : "#4d606c", line = dark ? "#2c3942" : "#e3e9ec";
     const options = {
       width: box.current.clientWidth, height: 190, cursor: { sync: { key: "run" }, points: { size: 6 }, drag: { x: true, y: false } }, legend: { live: true },
@@ -59,28 +79,29 @@ function Plot({ plot, metrics, other, U }) {
       }] },
     };
     u.current = new U(options, columns(plot, metrics, other) || [[], ...options.series.slice(1).map(() => [])], box.current);
+    if (u.current) rest(u.current);
     const o = new ResizeObserver(() => u.current && box.current && u.current.setSize({ width: box.current.clientWidth, height: 190 }));
     o.observe(box.current);
-    const move = setInterval(() => u.current && u.current.redraw(false), 500);
-    return () => { clearInterval(move); o.disconnect(); u.current.destroy(); u.current = null; };
+    const move = setInterval(() => { if (u.current) { u.current.redraw(false); rest(u.current); } }, 500);
+    return () => { clearInterval(move); o.disconnect(); u.current?.destroy(); u.current = null; };
   }, [U, other, dark]);
   useEffect(() => {
     const data = columns(plot, metrics, other);
-    if (u.current && data) u.current.setData(data);
+    if (u.current && data) u.current.setData(/** @type {import("uplot").AlignedData} */ (data));
   }, [metrics, other]);
   const [at, look] = useState(-1), windows = (metrics && metrics.windows) || [], here = windows[Math.min(at, windows.length - 1)];
   const key = (e) => { // keys move the cursor and zoom
-    const p = u.current, xs = p && p.data[0], last = xs ? xs.length - 1 : -1;
-    if (last < 0) return;
+    const p = u.current, xs = p ? p.data[0] : [], last = xs.length - 1;
+    if (!p || last < 0) return;
     const now = p.cursor.idx ?? last, to = { ArrowLeft: now - 1, ArrowRight: now + 1, PageUp: now - 10, PageDown: now + 10, Home: 0, End: last }[e.key], zoom = { "+": 0.5, "-": 2 }[e.key];
     if (to === undefined && !zoom) return;
     e.preventDefault();
     if (zoom) {
-      const { min, max } = p.scales.x, half = ((max - min) * zoom) / 2, from = Math.max(xs[0], xs[now] - half);
+      const { min = xs[0], max = xs[last] } = p.scales.x, half = ((max - min) * zoom) / 2, from = Math.max(xs[0], xs[now] - half);
       return void p.setScale("x", { min: from, max: Math.min(xs[last], from + 2 * half) });
     }
     const n = Math.max(0, Math.min(last, to)), left = p.valToPos(xs[n], "x");
-    p.setCursor({ left, top: p.bbox.height / devicePixelRatio / 2 }, true, true);
+    /** @type {any} */ (p).setCursor({ left, top: p.bbox.height / devicePixelRatio / 2 }, true, true); // the third argument is not declared
     if (!other) look(n);
   };
   const told = here ? seconds(here.from + metrics.width) + ": " + plot.lines.map(([label, , of]) => { const x = of(here, metrics.width); return label + " " + (x == null ? "none" : plot.unit(x)); }).join(", ") : "no moment chosen";
@@ -149,7 +170,7 @@ function Told({ sum }) {
 
 export function Time() {
   const s = S.useStore(500);
-  const [U, setU] = useState(null), [error, setError] = useState(""), [other, setOther] = useState(null);
+  const [U, setU] = useState(null), [error, setError] = useState(""), [other, setOther] = useState(/** @type {{name: string, metrics: Run.Measurements} | null} */ (null));
   useEffect(() => { load().then((x) => setU(() => x), (e) => setError("Plots cannot be drawn in this browser's language: " + e.message)); }, []);
   const choose = (e) => { const f = e.currentTarget.files[0]; if (f) summaryOf(f).then((x) => { setOther(x); setError(""); }, (x) => setError(x.message)); };
   return html`<section class="page times" aria-label="Time">

@@ -1,3 +1,4 @@
+// @ts-check
 // Why a request was sent to its endpoint, as a table, and what-if questions.
 import { h } from "preact";
 import { useEffect, useState } from "preact/hooks";
@@ -8,27 +9,29 @@ import { thousands, percent, label, plural } from "./format.js";
 const html = htm.bind(h);
 const digits = (x) => (Number.isInteger(x) ? String(x) : x.toPrecision(3).replace(/\.?0+$/, ""));
 
+const removed = (x) => html`<p class="removed"><b>${x.by}</b> removed ${x.endpoints.map((n, i) => S.addressed(n) + (x.why && x.why[i] ? " (" + x.why[i] + ")" : "")).join(", ")}${x.more ? " and " + x.more + " more" : ""}</p>`;
+
 // Table shows a decision: candidates, removals by filters, scores (raw and weighted), ties, the choice.
 export function Table({ e, was }) {
   if (e.error) return html`<p class="note bad">Refused: ${e.error}${e.status ? " (" + e.status + ")" : ""}</p>`;
   const before = was && was.profiles ? was.profiles.flatMap((p) => p.picked) : [];
   return html`<div class="decision">
     <p class="quiet">${plural(e.candidates ? e.candidates.length : 0, "candidate")}${e.saturation !== undefined && e.saturation !== null ? ", saturation " + digits(e.saturation) : ""}${e.admission ? ", admitted: " + e.admission : ""}${e.disaggregation ? ", disaggregation: " + e.disaggregation : ""}</p>
-    ${(e.screened || []).map((x) => html`<p class="removed"><b>${x.by}</b> removed ${x.endpoints.map((n, i) => n + (x.why && x.why[i] ? " (" + x.why[i] + ")" : "")).join(", ")}${x.more ? " and " + x.more + " more" : ""}</p>`)}
+    ${(e.screened || []).map(removed)}
     ${(e.profiles || []).map((p) => html`<section><h3>Profile ${p.name}${p.primary ? "" : " (not the primary one)"}</h3>
-      ${(p.removed || []).map((x) => html`<p class="removed"><b>${x.by}</b> removed ${x.endpoints.map((n, i) => n + (x.why && x.why[i] ? " (" + x.why[i] + ")" : "")).join(", ")}${x.more ? " and " + x.more + " more" : ""}</p>`)}
+      ${(p.removed || []).map(removed)}
       <div class="scroll" tabindex="0" role="region" aria-label=${"Scores of profile " + p.name}><table><thead><tr><th scope="col">endpoint</th>${(p.scorers || []).map((s) => html`<th scope="col" class="number">${s.name}<small> × ${digits(s.weight)}</small></th>`)}<th scope="col" class="number">total</th></tr></thead>
-      <tbody>${(p.endpoints || []).map((x) => html`<tr class=${x.picked ? "picked" : ""}><th scope="row">${x.name} <small>${x.host_port}</small>${x.picked ? html` <em>picked</em>` : (p.tied || []).includes(x.name) && p.tied.length > 1 ? html` <em class="tied">tied</em>` : ""}${before.includes(x.name) && !x.picked ? html` <em class="tied">was picked</em>` : ""}</th>
+      <tbody>${(p.endpoints || []).map((x) => html`<tr class=${x.picked ? "picked" : ""}><th scope="row" title=${x.name}>${x.host_port}${x.picked ? html` <em>picked</em>` : (p.tied || []).includes(x.name) && p.tied.length > 1 ? html` <em class="tied">tied</em>` : ""}${before.includes(x.name) && !x.picked ? html` <em class="tied">was picked</em>` : ""}</th>
         ${(x.raw || []).map((v, i) => html`<td class="number"><span class="cell"><i style=${{ width: Math.max(0, Math.min(1, v)) * 100 + "%" }}></i></span><span class="score">${digits(v)} <small>→ ${digits(x.weighted[i])}</small></span></td>`)}<td class="number total">${digits(x.total)}</td></tr>`)}</tbody></table></div>
       ${p.more > 0 && html`<p class="quiet">${plural(p.more, "endpoint")} with lower scores left out.</p>`}
-      <p class="quiet">${p.tied && p.tied.length > 1 ? plural(p.tied.length, "endpoint") + " share the best score; " : ""}${p.picker ? p.picker + " picked " : "picked "}${(p.picked || []).join(", ") || "none"}.</p></section>`)}
+      <p class="quiet">${p.tied && p.tied.length > 1 ? plural(p.tied.length, "endpoint") + " share the best score; " : ""}${p.picker ? p.picker + " picked " : "picked "}${S.addressed((p.picked || []).join(", ") || "none")}.</p></section>`)}
     ${(e.notes || []).map((n) => html`<p class="quiet">${n}</p>`)}
   </div>`;
 }
 
 // useWhatIf sends a what-if question after the user has stopped changing it.
 function useWhatIf(question) {
-  const [told, setTold] = useState(null), [error, setError] = useState(""), [busy, setBusy] = useState(false);
+  const [told, setTold] = useState(/** @type {Run.Answer | null} */ (null)), [error, setError] = useState(""), [busy, setBusy] = useState(false);
   const text = JSON.stringify(question);
   useEffect(() => {
     if (!question) { setTold(null); setError(""); return; }
@@ -61,11 +64,11 @@ const scorersOf = (e) => (e && e.profiles ? e.profiles.flatMap((p) => (p.scorers
 function Moved({ told }) {
   const share = told.decisions ? told.moved / told.decisions : 0;
   return html`<div class="moved"><p class="big" role="status"><b>${thousands(told.moved)}</b> of ${plural(told.decisions, "request")} (${percent(share)}) would, each alone, have gone elsewhere${told.refused ? "; " + thousands(told.refused) + " would have been refused" : ""}${told.prefillMoved ? "; " + thousands(told.prefillMoved) + " prefilled elsewhere" : ""}.</p>
-    ${(told.reasons || []).length > 0 && html`<ul class="plain">${told.reasons.slice(0, 6).map((r) => html`<li><b>${thousands(r.requests)}</b> ${r.reason}</li>`)}</ul>`}
+    ${(told.reasons || []).length > 0 && html`<ul class="plain">${told.reasons.slice(0, 6).map((r) => html`<li><b>${thousands(r.requests)}</b> ${S.addressed(r.reason)}</li>`)}</ul>`}
     <div class="scroll" tabindex="0" role="region" aria-label="Endpoints"><table><thead><tr><th scope="col">endpoint</th><th scope="col" class="number">recorded</th><th scope="col" class="number">what if</th><th scope="col" class="number">moved away</th></tr></thead>
-      <tbody>${(told.endpoints || []).map((x) => html`<tr><th scope="row">${x.endpoint}</th><td class="number">${thousands(x.recorded)}</td><td class="number">${thousands(x.other)}</td><td class="number">${thousands(x.moved)}</td></tr>`)}</tbody></table></div>
+      <tbody>${(told.endpoints || []).map((x) => html`<tr><th scope="row">${S.addressed(x.endpoint)}</th><td class="number">${thousands(x.recorded)}</td><td class="number">${thousands(x.other)}</td><td class="number">${thousands(x.moved)}</td></tr>`)}</tbody></table></div>
     ${(told.notes || []).map((n) => html`<p class="quiet">${n}</p>`)}
-    ${(told.requests || []).length > 0 && html`<h3>The latest of these requests</h3><ul class="plain chips">${told.requests.slice(-60).reverse().map((r) => html`<li><a href=${"#request/" + encodeURIComponent(r.request)}>${label(r.request)}</a> <small title=${r.why}>${r.prefillTo || r.prefillFrom ? "prefill " + (r.prefillFrom || "none") + " → " + (r.prefillTo || "none") : (r.from || "refused") + " → " + (r.to || "refused")}</small></li>`)}</ul>`}
+    ${(told.requests || []).length > 0 && html`<h3>The latest of these requests</h3><ul class="plain chips">${told.requests.slice(-60).reverse().map((r) => html`<li><a href=${"#request/" + encodeURIComponent(r.request)}>${label(r.request)}</a> <small title=${S.addressed(r.why)}>${S.addressed(r.prefillTo || r.prefillFrom ? "prefill " + (r.prefillFrom || "none") + " → " + (r.prefillTo || "none") : (r.from || "refused") + " → " + (r.to || "refused"))}</small></li>`)}</ul>`}
   </div>`;
 }
 
@@ -84,7 +87,7 @@ export function Why({ request, explained }) {
     <${Table} e=${explained}/>
     ${able && scorersOf(explained).length > 0 ? html`<h3>What if</h3><p class="quiet">The picker's code decides again, with all the data that it had then.</p>
       <${Knobs} scorers=${scorersOf(explained)} weights=${knobs.weights} off=${knobs.off} turn=${turn}/>
-      <details><summary>Another state of the servers</summary><div class="states">${endpoints.map((x) => html`<fieldset><legend>${x.name}</legend>
+      <details><summary>Another state of the servers</summary><div class="states">${endpoints.map((x) => html`<fieldset><legend>${x.host_port}</legend>
         <label>waiting <input type="number" min="0" max="10000" onInput=${(e) => state(x.host_port, "waiting", e.currentTarget.value === "" ? undefined : Math.round(Number(e.currentTarget.value)))}/></label>
         <label>running <input type="number" min="0" max="10000" onInput=${(e) => state(x.host_port, "running", e.currentTarget.value === "" ? undefined : Math.round(Number(e.currentTarget.value)))}/></label>
         <label>KV % <input type="number" min="0" max="100" onInput=${(e) => state(x.host_port, "kv", e.currentTarget.value === "" ? undefined : Number(e.currentTarget.value) / 100)}/></label></fieldset>`)}</div></details>
@@ -102,29 +105,29 @@ export function WhatIf() {
   const [pool, setPool] = useState(""), [explained, setExplained] = useState(null), [text, setText] = useState(""), [config, setConfig] = useState("");
   const [knobs, set] = useState({ weights: {}, off: [] });
   const [done, setDone] = useState("");
-  useEffect(() => { // the latest decision has the list of scorers
+  const pools = (s.meta.pools || []).map((p) => p.name).filter(Boolean), own = pools.length > 1 ? pool || pools[0] : "";
+  useEffect(() => { // the pool's latest decision has the list of scorers
     if (explained) return;
     let good = true;
     (async () => {
       for (let i = s.rows.length - 1, k = 0; i >= 0 && k < 20; i--, k++) {
-        if (!s.rows[i] || s.rows[i][S.PICKED] < 0) continue;
+        if (!s.rows[i] || s.rows[i][S.PICKED] < 0 || (own && S.name(s.rows[i][S.POOL]) !== own)) { k--; continue; }
         const x = await S.steps(s.rows[i][S.ID]).catch(() => null);
         const e = x && x.events.map((y) => y.details && y.details.explanation).filter(Boolean).pop();
         if (e && good) return void setExplained(e);
       }
     })();
     return () => { good = false; };
-  }, [s.rows.length > 0, explained]);
-  const pools = (s.meta.pools || []).map((p) => p.name).filter(Boolean);
+  }, [s.rows.length > 0, explained, own]);
   const able = s.meta.whatIf && !s.shared;
   const { told, error, busy } = useWhatIf(able && s.rows.length ? { weights: knobs.weights, off: knobs.off, config, pool } : null);
   if (!able) return html`<section class="page"><p class="note">${s.shared ? "A shared file cannot answer what-if questions, which need the picker. Use windtunnel replay FILE --ui with the recording." : "This run has no log of inputs: what-if questions need windtunnel's own endpoint picker."}</p></section>`;
   return html`<section class="page whatif" aria-label="What if">
     <div class="half"><h2>What if the picker were configured differently?</h2><p class="quiet">Each recorded decision is made again by itself, after the recorded decisions before it. Effects on later requests are not included.</p>
-      ${pools.length > 1 && html`<label>Pool <select onChange=${(e) => setPool(e.currentTarget.value)}>${pools.map((p) => html`<option value=${p}>${p}</option>`)}</select></label>`}
+      ${pools.length > 1 && html`<label>Pool <select onChange=${(e) => { setPool(e.currentTarget.value); setExplained(null); setText(""); setConfig(""); set({ weights: {}, off: [] }); }}>${pools.map((p) => html`<option value=${p}>${p}</option>`)}</select></label>`}
       ${scorersOf(explained).length > 0 && html`<h3>Weights</h3><${Knobs} scorers=${scorersOf(explained)} weights=${knobs.weights} off=${knobs.off} turn=${(x) => set({ ...knobs, ...x })}/>`}
       <h3><label for="config">EndpointPickerConfig</label></h3>
-      <textarea id="config" rows="18" spellcheck="false" value=${text || (told ? told.config : "")} onInput=${(e) => setText(e.currentTarget.value)}></textarea>
+      <textarea id="config" rows="18" spellcheck="false" value=${text || (told ? told.config.trimStart() : "")} onInput=${(e) => setText(e.currentTarget.value)}></textarea>
       <p><button class="main" disabled=${!text} onClick=${() => { set({ weights: {}, off: [] }); setConfig(text); }}>Try this configuration</button> <button class="plain" onClick=${() => { setText(""); setConfig(""); set({ weights: {}, off: [] }); }}>Back to the recorded one</button> ${s.meta.do && !s.ended && told && html`<button class="plain" onClick=${() => S.post("/data/do", { name: "configure", pool: Math.max(0, pools.indexOf(pool)), body: told.config }).then((x) => setDone(x.told), (x) => setDone(x.message))}>Apply it to the run</button>`} <span role="status" class="quiet">${done}</span> ${busy && html`<span class="quiet" role="status">asking…</span>`}</p></div>
     <div class="half">${error ? html`<p class="note bad" role="alert">${error}</p>` : told ? html`<${Moved} told=${told}/>` : html`<p class="quiet">${s.rows.length ? "Asking the picker…" : "No request has been decided yet."}</p>`}</div>
   </section>`;

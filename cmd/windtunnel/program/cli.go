@@ -37,18 +37,21 @@ type cli struct {
 	Pods    podsCmd    `cmd:"" group:"look" help:"List the pods of an endpoint picker, with labels and metrics."`
 	Compare compareCmd `cmd:"" group:"decide" help:"Compare scenarios or recordings: what is better, what is worse."`
 
-	Capacity  capacityCmd  `cmd:"" group:"decide" help:"Find the highest rate, or fewest servers, for objectives."`
-	Sweep     sweepCmd     `cmd:"" group:"decide" help:"Play a scenario with each combination of values of its fields."`
-	Validate  validateCmd  `cmd:"" group:"decide" help:"Play a scenario live and in virtual time, and compare."`
-	Calibrate calibrateCmd `cmd:"" group:"decide" help:"Measure a real model server's step times for a scenario."`
-	Replay    replayCmd    `cmd:"" group:"play" help:"Show a recording again."`
-	StepTimes stepTimesCmd `cmd:"" name:"steptimes" group:"look" help:"Report how accurate tables of step times are."`
-	Trace     traceCmd     `cmd:"" group:"look" help:"Convert a recording for Perfetto, Chrome or Mermaid."`
-	Observe   observeCmd   `cmd:"" group:"look" help:"Write configuration for Prometheus and Grafana, and start them."`
-	Scenario  scenarioCmd  `cmd:"" group:"look" help:"Check, show and convert scenario files."`
-	Manifests manifestsCmd `cmd:"" group:"look" help:"Check and show Kubernetes manifests, without starting anything."`
-	Config    configCmd    `cmd:"" group:"look" help:"Print the Envoy configuration that a run would use."`
-	Doctor    doctorCmd    `cmd:"" group:"look" help:"Report which Envoy a run would use, and what this machine lacks."`
+	Capacity   capacityCmd   `cmd:"" group:"decide" help:"Find the highest rate, or fewest servers, for objectives."`
+	Sweep      sweepCmd      `cmd:"" group:"decide" help:"Play a scenario with each combination of values of its fields."`
+	Validate   validateCmd   `cmd:"" group:"decide" help:"Play a scenario live and in virtual time, and compare."`
+	Chaos      chaosCmd      `cmd:"" group:"decide" help:"Play random faults, and check that nothing is lost or left."`
+	Experiment experimentCmd `cmd:"" group:"decide" help:"Measure again what documents claim, or under other conditions."`
+	Calibrate  calibrateCmd  `cmd:"" group:"decide" help:"Measure a real model server's step times for a scenario."`
+	Replay     replayCmd     `cmd:"" group:"play" help:"Show a recording again."`
+	StepTimes  stepTimesCmd  `cmd:"" name:"steptimes" group:"look" help:"Report how accurate tables of step times are."`
+	Diagnose   diagnoseCmd   `cmd:"" group:"look" help:"Find the cause of late and failing requests, by the troubleshooting guide."`
+	Trace      traceCmd      `cmd:"" group:"look" help:"Convert a recording for Perfetto, Chrome or Mermaid."`
+	Observe    observeCmd    `cmd:"" group:"look" help:"Write configuration for Prometheus and Grafana, and start them."`
+	Scenario   scenarioCmd   `cmd:"" group:"look" help:"Check, show and convert scenario files."`
+	Manifests  manifestsCmd  `cmd:"" group:"look" help:"Check and show Kubernetes manifests, without starting anything."`
+	Config     configCmd     `cmd:"" group:"look" help:"Print the Envoy configuration that a run would use."`
+	Doctor     doctorCmd     `cmd:"" group:"look" help:"Report which Envoy a run would use, and what this machine lacks."`
 
 	Completion completionCmd `cmd:"" group:"look" help:"Print shell completion for commands and flags."`
 	Version    versionCmd    `cmd:"" group:"look" help:"Print the version."`

@@ -171,7 +171,11 @@ func (f *loadFlags) variant(o *outside, set []string) (search.Variant, error) {
 	if err != nil {
 		return search.Variant{}, err
 	}
-	return search.ReadVariant(o.Stdin, f.file(), settings, f.overrides())
+	v, err := search.ReadVariant(o.Stdin, f.file(), settings, f.overrides())
+	for _, a := range v.Assumed {
+		note(o, a)
+	}
+	return v, err
 }
 
 // inputs are the files that a run of s reads.

@@ -18,7 +18,11 @@ type meter struct {
 	mu    sync.Mutex
 	what  string
 	began time.Time // of what
+	shown time.Time // the last line
 }
+
+// meterEvery is the least time between two lines about the same runs.
+const meterEvery = 50 * time.Millisecond
 
 // watch shows a player's runs on a terminal; on others, nothing is shown. stop clears the line.
 func watch(o *outside, p *search.Player) (stop func()) {
@@ -26,7 +30,8 @@ func watch(o *outside, p *search.Player) (stop func()) {
 		return func() {}
 	}
 	m := &meter{o: o}
-	p.Progress, p.Row = m.show, func(text string) { m.write(terminal.Printable(text) + "\n") }
+	p.Progress = m.show
+	p.Row = func(text string) { m.write(terminal.Wrap(terminal.Printable(text), 2, o.Columns) + "\n") }
 	return func() { m.write("") }
 }
 
@@ -37,8 +42,18 @@ func (m *meter) show(what string, done, of int) {
 		m.what, m.began = what, time.Now()
 	}
 	left := time.Since(m.began) / time.Duration(max(1, done)) * time.Duration(of-done)
+	due := done == 0 || done == of || time.Since(m.shown) >= meterEvery
+	if due {
+		m.shown = time.Now()
+	}
 	m.mu.Unlock()
+	if !due {
+		return
+	}
 	text := fmt.Sprintf("%d of %d %s", done, of, what)
+	if of == 0 {
+		text = fmt.Sprintf("%d %s", done, what)
+	}
 	if done > 0 && left > time.Second/2 {
 		text += fmt.Sprintf(", about %s left", time.Duration(math.Ceil(left.Seconds()))*time.Second)
 	}

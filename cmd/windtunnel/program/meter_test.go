@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // oneServer writes a scenario whose server computes one prompt after another, and returns the file.
@@ -55,6 +56,42 @@ func TestCapacityOnATerminal(t *testing.T) {
 				if n := len([]rune(line)); n > 81+len("\x1b[31m\x1b[0m") {
 					t.Errorf("%d columns: %q", n, line)
 				}
+			}
+		}
+	}
+}
+
+// On a terminal, sweep shows how many combinations it has played and each one's measures, then a table of the
+// terminal's width. validate shows how many requests have ended in wall time.
+func TestDecidingOnATerminal(t *testing.T) {
+	file := oneServer(t)
+	for command, want := range map[string][]string{
+		"sweep " + file + " --vary pools[0].modelServer.outputTokens=5,6 --vary workload.rate=5,10 -n 50": {
+			`0 of 4 combinations`, `outputTokens=6 workload.rate=10: ttft p99 `, `4 of 4 combinations`,
+			`\x1b\[32m4 combinations: all requests completed`, `\nleft out: output tokens/s `,
+			`\noutputTokens  rate  [^\n]*ttft p99`},
+		"validate " + file + " -n 3 --rate 50 --prefill 10ms --tolerance 1000": {
+			`0 of 3 requests in wall time`, `3 of 3 requests in wall time`, `1 of 1 run in virtual time`,
+			`\x1b\[1m\x1b\[\d+manswer `},
+	} {
+		var out bytes.Buffer
+		o := testOutside(&out)
+		o.Terminal, o.Columns, o.Screen = true, 80, &out
+		o.Env = func(name string) (string, bool) {
+			value, found := os.LookupEnv(name)
+			return value, found && name != "NO_COLOR"
+		}
+		if code := run(strings.Fields(command), o); code != 0 {
+			t.Fatalf("%s: exit code %d\n%s", command, code, out.String())
+		}
+		for _, w := range want {
+			if !regexp.MustCompile(w).MatchString(out.String()) {
+				t.Errorf("%s: no %q:\n%q", command, w, out.String())
+			}
+		}
+		for line := range strings.Lines(out.String()) {
+			if line = line[strings.LastIndexByte(line, '\r')+1:]; terminal.Columns(strings.TrimSpace(line)) > 80 {
+				t.Errorf("%s: %d columns: %q", command, terminal.Columns(line), line)
 			}
 		}
 	}

@@ -33,6 +33,7 @@ sim mine.yaml --set pools[0].modelServer.maxNumSeq=3
 sim mine.yaml --set workload.rate
 sim mine.yaml --prefill 30
 sim --model llama-3.1-9b
+sim --model lama-3.1-8b
 sim --model llama-3.1-70b
 sim --model llama-3.1-8b --accelerator H10
 sim --model llama-3.1-8b --accelerator L4 --set pools[0].modelServer.maxModelLen=131072

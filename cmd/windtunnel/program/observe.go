@@ -15,6 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/live/monitoring"
 	"github.com/windtunnel/windtunnel/report/observe"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // observeCmd writes the configuration of Prometheus and Grafana, and starts them.
@@ -68,7 +69,7 @@ func (c *observeCmd) Run(o *outside) error {
 	}
 	for _, job := range observe.Jobs() {
 		if n := len(targets[job]); n > 0 {
-			fmt.Fprintf(o.Stdout, "%s: %d targets\n", job, n)
+			fmt.Fprintf(o.Stdout, "%s: %s\n", job, terminal.Counted(n, "target"))
 		}
 	}
 	fmt.Fprintf(o.Stdout, "%d dashboards, %d recording and %d alerting rules are in %s\n", len(observe.Dashboards),

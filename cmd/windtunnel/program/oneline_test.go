@@ -1,9 +1,11 @@
 package program
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -89,6 +91,31 @@ func TestOneLine(t *testing.T) {
 	})
 }
 
+// A picker's configuration with a prefill profile plays on servers without roles, with a note that names the flags that
+// add prefill servers. With these flags, prefill happens there, and the note is gone.
+func TestOneLinePrefill(t *testing.T) {
+	epp := write(t, "pd.yaml", printed(t, "config", filepath.Join(repository, "examples", "pd.yaml"), "--picker"))
+	args := []string{"sim", "--epp-config", epp, "--model", "llama-3.1-8b", "--accelerator", "H100", "-n", "5"}
+	for range 3 { // no flags, the sidecar's, all
+		var out bytes.Buffer
+		o := testOutside(&out)
+		var notes bytes.Buffer
+		o.Stderr = &notes
+		if code := run(args, o); code != 0 {
+			t.Fatalf("exit code %d\n%s%s", code, out.String(), notes.String())
+		}
+		flags := regexp.MustCompile(`--set '([^']+)'`).FindAllStringSubmatch(notes.String(), -1)
+		if len(flags) == 0 {
+			if !strings.Contains(out.String(), "\nprefill  ") || len(args) != 13 {
+				t.Errorf("found no prefill servers with %v:\n%s%s", args, out.String(), notes.String())
+			}
+			return
+		}
+		args = append(args, "--set", flags[0][1])
+	}
+	t.Errorf("the note stays with %v", args)
+}
+
 // In a scenario, the flags replace what it has: the picker, the model wherever it is named, the accelerator of each
 // group, the requests.
 func TestOneLineReplaces(t *testing.T) {
@@ -115,6 +142,11 @@ workload: {requests: 3, rate: 5, model: llama-3.1-8b, prompt: {tokens: 10}}
 	for _, gone := range []string{"random-picker", "llama", "L4", "A10", "tokens: 10", "rate"} {
 		if strings.Contains(shown, gone) {
 			t.Errorf("%s is still there:\n%s", gone, shown)
+		}
+	}
+	for _, set := range []string{`config: "epp.yaml"`, "model: qwen3-8b", "accelerator: H100", trace} {
+		if strings.Count(shown, set) != 1 {
+			t.Errorf("expected %q once:\n%s", set, shown)
 		}
 	}
 	plan := printed(t, "scenario", "show", write(t, "shown.yaml", strings.ReplaceAll(shown, "epp.yaml",

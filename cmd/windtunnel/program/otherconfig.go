@@ -65,19 +65,19 @@ func (c *replayCmd) onward(o *outside) error {
 	if c.Output != "text" {
 		to = o.Stderr
 	}
-	fmt.Fprintf(to, "an estimate: %d recorded requests, with the times at which they came, the lengths and common "+
-		"beginnings of their prompts and the lengths of their answers, are sent to the simulated model servers of %s\n",
-		len(q.List), c.Scenario)
+	fmt.Fprintf(to, "an estimate: sends %s, with the recorded times, lengths and common beginnings of prompts and "+
+		"lengths of answers, to the simulated model servers of %s\n", terminal.Counted(len(q.List), "recorded request"),
+		c.Scenario)
 	if q.Without > 0 {
-		fmt.Fprintf(to, "%d requests had no prompt and are left out\n", q.Without)
+		fmt.Fprintf(to, "left out: %s without a prompt\n", terminal.Counted(q.Without, "request"))
 	}
 	for _, model := range slices.Sorted(maps.Keys(strangers)) {
-		fmt.Fprintf(to, "%d requests asked for %.80q, which no server in %s has: they ask for its workload's model "+
-			"instead\n", strangers[model], model, c.Scenario)
+		fmt.Fprintf(to, "%s for %.80q, which no server in %s has: its workload's model instead\n",
+			terminal.Counted(strangers[model], "request"), model, c.Scenario)
 	}
 	if n := q.Unknown(); n > 0 {
-		fmt.Fprintf(to, "the recording lacks the answer's length of %d requests: the model servers of %s choose "+
-			"it\n", n, c.Scenario)
+		fmt.Fprintf(to, "the recording lacks the answer's length of %s: the model servers of %s choose it\n",
+			terminal.Counted(n, "request"), c.Scenario)
 	}
 	options := report.Options{Out: o.Out(), Color: o.Color(), Columns: o.Columns, Scenario: s.Name, Seed: s.Seed,
 		Requests: len(q.List), InFlight: len(q.List), Detail: c.detail()}
@@ -146,7 +146,8 @@ func writeMoves(o *outside, m *whatif.Answer) error {
 		fmt.Fprintf(w, "note: %s\n", note)
 	}
 	if m.Lost > 0 {
-		fmt.Fprintf(w, "note: %d lines are missing from the log: the decisions there were not asked about\n", m.Lost)
+		fmt.Fprintf(w, "note: the log lacks %s: the decisions there were not asked about\n",
+			terminal.Counted(int(m.Lost), "line"))
 	}
 	if m.First != nil {
 		fmt.Fprintf(w, "note: the recorded configuration itself decides otherwise now: %s\n", m.First)

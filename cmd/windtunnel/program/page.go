@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -46,6 +47,9 @@ func (f *pageFlags) start(o *report.Options, m web.Meta) (*shownPage, error) {
 		return nil, nil
 	}
 	p := &shownPage{book: web.NewBook()}
+	if m.File != "" {
+		m.File = filepath.Base(m.File)
+	}
 	m.Version, m.Scenario, m.Seed, m.Requests = version.Text(), o.Scenario, o.Seed, o.Requests
 	var err error
 	if p.server, err = web.Start(web.Options{Book: p.book, Port: f.UIPort, Meta: m}); err != nil {

@@ -21,30 +21,85 @@ import (
 	"github.com/windtunnel/windtunnel/internal/exit"
 )
 
-// A live run's page shows the run, sends a request through Envoy, causes an incident, which is an event, and applies
-// another weight.
-func TestRunPage(t *testing.T) {
-	t.Parallel()
-	out := &locked{}
+// begun starts a command that stays until stop.
+func begun(args ...string) (out *locked, code chan int, stop func()) {
+	out, code = &locked{}, make(chan int, 1)
 	o := console.New()
 	o.Stdout, o.Stderr, o.Terminal, o.Columns = out, out, false, 0
 	ctx, stop := context.WithCancel(context.Background())
 	o.Context = func() (context.Context, context.CancelFunc) { return ctx, stop }
-	code := make(chan int, 1)
-	go func() { code <- run([]string{"run", "../../../examples/ci.yaml", "--ui", "-n", "20"}, o) }()
-	defer stop()
-	link := regexp.MustCompile(`http://127\.0\.0\.1:\d+/\?token=[0-9a-f]{32}`)
-	for !strings.Contains(out.String(), "summary    20 requests") {
+	go func() { code <- run(args, o) }()
+	return out, code, stop
+}
+
+// await waits until a command has printed the words.
+func (l *locked) await(t *testing.T, code chan int, words string) {
+	t.Helper()
+	for !strings.Contains(l.String(), words) {
 		select {
 		case c := <-code:
-			t.Fatalf("the run ended with %d:\n%s", c, out.String())
+			t.Fatalf("the command ended with %d:\n%s", c, l.String())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	at, err := url.Parse(link.FindString(out.String()))
+}
+
+// link returns the address of a command's page.
+func (l *locked) link(t *testing.T, code chan int) *url.URL {
+	t.Helper()
+	l.await(t, code, "?token=")
+	at, err := url.Parse(regexp.MustCompile(`http://127\.0\.0\.1:\d+/\?token=[0-9a-f]{32}`).FindString(l.String()))
 	if err != nil || at.Host == "" {
-		t.Fatalf("no link to the page:\n%s", out.String())
+		t.Fatalf("no link to the page:\n%s", l.String())
 	}
+	return at
+}
+
+// The page of a recording has the name of its file, and judges requests by the SLO of the recorded run.
+func TestReplayPage(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "yesterday.ndjson.gz")
+	o := console.New()
+	o.Stdout, o.Stderr = io.Discard, io.Discard
+	if c := run([]string{"sim", "-n", "5", "--set", "workload.slo.ttft=1us", "--record", file}, o); c != 0 {
+		t.Fatalf("exit code %d", c)
+	}
+	out, code, stop := begun("replay", file, "--ui")
+	defer stop()
+	out.await(t, code, "The page stays")
+	at := out.link(t, code)
+	jar, _ := cookiejar.New(nil)
+	browser := &http.Client{Jar: jar}
+	for _, path := range []string{at.RequestURI(), "/data/stream"} {
+		resp, err := browser.Get("http://" + at.Host + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		lines := bufio.NewScanner(resp.Body)
+		lines.Buffer(nil, 1<<22)
+		for path == "/data/stream" && lines.Scan() {
+			if text := lines.Text(); strings.Contains(text, `"meta":`) &&
+				!strings.Contains(text, `"file":"yesterday.ndjson.gz"`) {
+				t.Errorf("the description has not the name of the file: %s", text)
+			} else if strings.Contains(text, `"metrics":`) {
+				if !strings.Contains(text, `"outcomes":{"completed":`) || strings.Contains(text, `"good":`) {
+					t.Errorf("a first token within 1 us: %s", text)
+				}
+				break
+			}
+		}
+	}
+}
+
+// A live run's page shows the run, sends a request through Envoy, causes an incident, which is an event, and applies
+// another weight.
+func TestRunPage(t *testing.T) {
+	t.Parallel()
+	out, code, stop := begun("run", "../../../examples/ci.yaml", "--ui", "-n", "20")
+	defer stop()
+	out.await(t, code, "summary    20 requests")
+	at := out.link(t, code)
 	own := "http://" + at.Host
 	jar, _ := cookiejar.New(nil)
 	browser := &http.Client{Jar: jar}
@@ -127,33 +182,17 @@ func TestRunPage(t *testing.T) {
 // The page of manifests shows the requests that pickers and servers see.
 func TestUpPage(t *testing.T) {
 	t.Parallel()
-	out := &locked{}
-	o := console.New()
-	o.Stdout, o.Stderr, o.Terminal, o.Columns = out, out, false, 0
-	ctx, stop := context.WithCancel(context.Background())
-	o.Context = func() (context.Context, context.CancelFunc) { return ctx, stop }
-	code := make(chan int, 1)
 	manifests := t.TempDir()
 	if err := os.CopyFS(manifests, os.DirFS("../../../examples/manifests/document-002")); err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		code <- run([]string{"up", "-f", manifests, "--ui", "--output", "json"}, o)
-	}()
+	out, code, stop := begun("up", "-f", manifests, "--ui", "--output", "json")
 	defer stop()
-	link := regexp.MustCompile(`http://127\.0\.0\.1:\d+/\?token=[0-9a-f]{32}`)
-	for !link.MatchString(out.String()) {
-		select {
-		case c := <-code:
-			t.Fatalf("it ended with %d:\n%s", c, out.String())
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	at := out.link(t, code)
 	gateway := regexp.MustCompile(`"url":"(http://[^"]+)"`).FindStringSubmatch(out.String())
 	if gateway == nil {
 		t.Fatalf("no gateway: %s", out.String())
 	}
-	at, _ := url.Parse(link.FindString(out.String()))
 	r, _ := http.NewRequest(http.MethodPost, gateway[1]+"/default/my-llm/v1/chat/completions",
 		strings.NewReader(`{"model":"llama-3-8b","max_tokens":2,"messages":[{"role":"user","content":"hi"}]}`))
 	r.Header.Set("Content-Type", "application/json")

@@ -156,11 +156,13 @@ func TestPageParts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := browse(t, strings.Replace(string(text), "replicas: 5", "replicas: 3", 1))
+	b := browse(t, strings.NewReplacer("replicas: 5", "replicas: 3",
+		"workload:", "  - {name: other, model: Qwen/Qwen2.5-7B}\nworkload:").Replace(string(text)))
 	b.shows("flow")
 	for _, x := range []struct{ part, fact, config string }{
 		{"envoy", "answers 2xx", "envoy.filters.http.ext_proc"},
-		{"epp", "pool decode", "EndpointPickerConfig"},
+		{"epp decode", "pool decode", "EndpointPickerConfig"},
+		{"epp other", "pool other", "EndpointPickerConfig"},
 		{"kv", "decode-0: blocks cached", ""},
 		{"client", "at once at most", ""},
 	} {
@@ -171,6 +173,12 @@ func TestPageParts(t *testing.T) {
 		b.reads(".about .pairs", x.fact)
 		if x.config != "" {
 			b.reads(".about pre", x.config)
+		}
+		if x.part == "epp other" {
+			text, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](`document.querySelector(".about").innerText`))
+			if err != nil || strings.Contains(text, "pool decode") {
+				t.Errorf("the picker of a pool shows another's: %s (%v)", text, err)
+			}
 		}
 	}
 	if _, err := chromedp.Run(b.ctx, chromedp.Click(chromedp.CSS(`[data-part^="pod "]`))); err != nil {

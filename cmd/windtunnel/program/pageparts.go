@@ -21,9 +21,12 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// partState returns the state of a part of a stack. It reads pages that the part serves to anyone.
+// partState returns the state of a part of a stack. It reads pages that the part serves to anyone. The ids epp and
+// sidecar may have a pool's name after them.
 func partState(ctx context.Context, st *stack.Stack, s *scenario.Scenario, id string) (web.Part, error) {
-	switch id {
+	part, pool, _ := strings.Cut(id, " ")
+	of := func(name string) bool { return pool == "" || name == pool }
+	switch part {
 	case "client":
 		w := &s.Workload
 		return web.Part{Facts: [][2]string{{"requests of the scenario", fmt.Sprint(w.Requests)},
@@ -40,6 +43,9 @@ func partState(ctx context.Context, st *stack.Stack, s *scenario.Scenario, id st
 		var r web.Part
 		var texts []string
 		for i, p := range st.Pools {
+			if !of(p.Name()) {
+				continue
+			}
 			for _, at := range p.ExtProc() {
 				r.Facts = append(r.Facts, [2]string{"pool " + p.Name(), at})
 			}
@@ -52,7 +58,7 @@ func partState(ctx context.Context, st *stack.Stack, s *scenario.Scenario, id st
 	case "sidecar":
 		var r web.Part
 		for i := range s.Pools {
-			if p := &s.Pools[i]; p.Sidecar != scenario.NoSidecar {
+			if p := &s.Pools[i]; p.Sidecar != scenario.NoSidecar && of(p.Name) {
 				d := &p.Disaggregation
 				r.Facts = append(r.Facts,
 					[2]string{"pool " + p.Name,
@@ -63,13 +69,13 @@ func partState(ctx context.Context, st *stack.Stack, s *scenario.Scenario, id st
 		var text strings.Builder
 		for _, p := range st.Pools {
 			for _, x := range p.Pods {
-				if x.Sidecar != nil {
+				if x.Sidecar != nil && of(p.Name()) {
 					fmt.Fprintf(&text, "# %s\n%s\n", x.PodName, strings.Join(x.Sidecar.Flags(), "\n"))
 				}
 			}
 		}
 		for _, x := range st.Addresses().Servers {
-			if x.Sidecar != "" && !x.Absent {
+			if x.Sidecar != "" && !x.Absent && of(x.Pool) {
 				r.Facts = append(r.Facts, [2]string{x.Sidecar, "before " + x.Address})
 			}
 		}

@@ -90,7 +90,12 @@ func (c *replayCmd) Run(o *outside) error {
 			return err
 		}
 	}
-	page, err := c.pageFlags.start(&options, web.Meta{Mode: "replay"})
+	if c.UI && !c.once() { // requests are judged as they end, and the summary with the SLO comes last
+		if recorded, _ := report.ReadFile(c.Files[0], func(record.Event) error { return nil }); recorded != nil {
+			options.SLO = recorded.SLO.SLO()
+		}
+	}
+	page, err := c.pageFlags.start(&options, web.Meta{Mode: "replay", File: c.Files[0]})
 	if err != nil {
 		return err
 	}
@@ -140,7 +145,7 @@ func (c *replayCmd) Run(o *outside) error {
 		fmt.Fprintf(o.Stderr, "windtunnel: %s has no summary at its end: the run that wrote it did not end by itself\n",
 			c.Files[0])
 	}
-	if page != nil && c.Files[0] != "-" {
+	if page != nil && !c.once() {
 		page.end()
 		page.played(ctx, func(each func(line []byte) error) error { return recording.ReadInputsFile(c.Files[0], each) })
 	}
@@ -148,10 +153,15 @@ func (c *replayCmd) Run(o *outside) error {
 	return recording.InputError(err)
 }
 
+// once reports whether the recording can be read only once.
+func (c *replayCmd) once() bool {
+	info, err := os.Stat(c.Files[0])
+	return c.Files[0] == "-" || err == nil && !info.Mode().IsRegular()
+}
+
 // count reads the recording once to choose how much of each request to show.
 func (c *replayCmd) count(options *report.Options) error {
-	// this input can be read only once
-	if info, err := os.Stat(c.Files[0]); c.Files[0] == "-" || err == nil && !info.Mode().IsRegular() {
+	if c.once() {
 		options.Detail = report.Steps
 		return nil
 	}

@@ -54,6 +54,8 @@ type runCmd struct {
 	envoyFlag
 	TraceParent bool `name:"traceparent" help:"Send a sampled traceparent with each request."`
 
+	also record.Recorder // of the run's events, may be nil
+
 	Hops bool `help:"After the run, print how long it took from part to part, as the hops: section of a scenario."`
 	verboseFlag
 }
@@ -96,6 +98,9 @@ func (c *runCmd) Run(o *outside) error {
 	if err != nil {
 		return err
 	}
+	if err := s.CheckLive(); err != nil {
+		return exit.With(exit.Input, err)
+	}
 	if err := c.check(o, s, append(c.inputs(s), c.EnvoyPath), [2]string{"--addresses-file", c.Addresses}); err != nil {
 		return err
 	}
@@ -129,8 +134,8 @@ func (c *runCmd) Run(o *outside) error {
 	var readers atomic.Pointer[report.Session]
 	tokenGaps := gaps.New()
 	shown := c.options(o, s, runClock(origin))
-	shown.Gaps = tokenGaps
-	page, err := c.pageFlags.start(&shown, web.Meta{Mode: "live", Envoy: true, BBR: len(s.Pools) > 1})
+	shown.Gaps, shown.Also = tokenGaps, c.also
+	page, err := c.pageFlags.start(&shown, web.Meta{Mode: "live", File: c.file(), Envoy: true, BBR: len(s.Pools) > 1})
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	resolved "github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/search"
+	"github.com/windtunnel/windtunnel/report/terminal"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/scenario/schema"
 )
@@ -45,23 +46,16 @@ func (c *scenarioCheckCmd) Run(o *outside) error {
 			failed = errors.Join(failed, err)
 			continue
 		}
-		requests := count(s.Workload.Requests, "request")
+		requests := terminal.Counted(s.Workload.Requests, "request")
 		if s.Workload.Uncounted() {
 			requests = "requests for " + s.Workload.Duration.String()
 		}
-		fmt.Fprintf(o.Stdout, "%s: fine (%s; %s)\n", file, count(len(s.Pools), "pool"), requests)
+		fmt.Fprintf(o.Stdout, "%s: fine (%s; %s)\n", file, terminal.Counted(len(s.Pools), "pool"), requests)
 	}
 	if failed != nil {
 		return exit.Told(exit.Input, failed)
 	}
 	return nil
-}
-
-func count(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
 }
 
 type scenarioSchemaCmd struct{}

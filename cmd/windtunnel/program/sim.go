@@ -58,7 +58,7 @@ func (c *simCmd) Run(o *outside) error {
 	}
 	options := c.options(o, s, nil)
 	page, err := c.pageFlags.start(&options,
-		web.Meta{Mode: "sim", BBR: len(s.Pools) > 1, Pools: pagePools(s, search.Virtual(s))})
+		web.Meta{Mode: "sim", File: c.file(), BBR: len(s.Pools) > 1, Pools: pagePools(s, search.Virtual(s))})
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,8 @@ type sweepCmd struct {
 func (c *sweepCmd) Help() string {
 	return `Plays a scenario in virtual time once for each combination of values, on all cores. --vary takes any field,
 by the path that mistakes are reported with; * stands for every entry of a list. A sweep that was stopped
-continues when it is started again with the same --results. docs/decide.md lists the measures.
+continues when it is started again with the same --results. A table that is too wide for the terminal has
+fewer columns, and names the others. docs/decide.md lists the measures, and which go first.
 
 Examples:
   windtunnel sweep mine.yaml --vary 'pools[0].replicas=2,4,8' --vary workload.rate=10,20,40
@@ -44,10 +45,10 @@ func (c *sweepCmd) Run(o *outside) error {
 	switch {
 	case out == nil:
 	case c.Output == "text":
-		write := func(to io.Writer, _ int) error { return out.Write(to, c.Output) }
+		write := func(to io.Writer, columns int) error { return out.Write(to, c.Output, columns) }
 		err = errors.Join(err, textOrJSON{}.verdict(o, out, out.Sound(), write, "not steady", "did not complete"))
 	default:
-		err = errors.Join(err, out.Write(o.Stdout, c.Output))
+		err = errors.Join(err, out.Write(o.Stdout, c.Output, 0))
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report/recording"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // played is the result of replay --through-core.
@@ -30,8 +31,9 @@ func (c *replayCmd) throughCore(o *outside) error {
 		}
 	} else {
 		n := p.Counts
-		fmt.Fprintf(o.Stdout, "%d inputs of %d requests were played in %.2f s; %d effects were compared, %d of them "+
-			"decisions\n", n.Inputs, n.Requests, time.Since(began).Seconds(), n.Effects, n.Decisions)
+		fmt.Fprintf(o.Stdout, "played %s of %s in %.2f s; compared %s, among them %s\n",
+			terminal.Counted(n.Inputs, "input"), terminal.Counted(n.Requests, "request"), time.Since(began).Seconds(),
+			terminal.Counted(n.Effects, "effect"), terminal.Counted(n.Decisions, "decision"))
 		if n.Gaps > 0 {
 			fmt.Fprintf(o.Stdout, "%d gaps: %d lines were never written, and %d could not be played\n", n.Gaps, n.Lost,
 				n.Skipped)

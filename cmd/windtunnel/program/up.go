@@ -24,6 +24,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/version"
 	"github.com/windtunnel/windtunnel/live/up"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/terminal"
 	"github.com/windtunnel/windtunnel/web"
 )
 
@@ -281,7 +282,7 @@ func (c *manifestsCheckCmd) Run(o *outside) error {
 	for _, text := range append(s.Warnings, p.Notes...) {
 		fmt.Fprintln(o.Stdout, "note:", text)
 	}
-	fmt.Fprintf(o.Stdout, "no mistakes in %d objects\n", s.Count())
+	fmt.Fprintf(o.Stdout, "no mistakes in %s\n", terminal.Counted(s.Count(), "object"))
 	return nil
 }
 

@@ -48,10 +48,15 @@ func (c *validateCmd) Run(o *outside) error {
 	if err := search.CheckTolerance(c.Tolerance); err != nil {
 		return err
 	}
-	v, err := c.variant(o, c.Set)
+	quiet := *o
+	quiet.Stderr = io.Discard // the live run prints the notes
+	v, err := c.variant(&quiet, c.Set)
 	if err != nil {
 		return err
 	}
+	p := player(o)
+	end := watch(o, p)
+	defer end()
 	dir, err := rundir.New(os.TempDir(), rundir.Validate, nil)
 	if err != nil {
 		return exit.With(exit.Environment, err)
@@ -60,16 +65,17 @@ func (c *validateCmd) Run(o *outside) error {
 	path := filepath.Join(dir.Path, "live.ndjson")
 	var took *hops.Times
 	if c.Measured {
-		if took, err = c.measured(o, v, filepath.Join(dir.Path, "hops.ndjson")); err != nil {
+		if took, err = c.measured(o, p, &v, filepath.Join(dir.Path, "hops.ndjson")); err != nil {
 			return err
 		}
 	}
-	if err := c.live(o, path, c.loadFlags); err != nil {
+	if err := c.live(o, p, &v, path, c.loadFlags); err != nil {
 		return err
 	}
 	ctx, stop := o.Context()
 	defer stop()
-	out, err := player(o).Validate(ctx, &v, path, took, c.Tolerance)
+	out, err := p.Validate(ctx, &v, path, took, c.Tolerance)
+	end()
 	if err != nil {
 		return err
 	}
@@ -80,9 +86,25 @@ func (c *validateCmd) Run(o *outside) error {
 	return err
 }
 
-// live plays the scenario in wall time, into a recording.
-func (c *validateCmd) live(o *outside, path string, flags loadFlags) error {
-	live := runCmd{loadFlags: flags, setFlag: c.setFlag, envoyFlag: c.envoyFlag,
+// live plays the scenario in wall time, into a recording, and counts the requests that end.
+func (c *validateCmd) live(o *outside, p *search.Player, v *search.Variant, path string, flags loadFlags) error {
+	s, err := v.Scenario(0)
+	if err != nil {
+		return err
+	}
+	requests := s.Workload.Requests
+	if s.Workload.Uncounted() {
+		requests = 0
+	}
+	var count func()
+	tally := report.NewTally()
+	tally.OnEnded(func(*report.Ended) {
+		if count == nil { // while the stack starts, its parts may write to stderr
+			count = p.Counter("requests in wall time", requests)
+		}
+		count()
+	})
+	live := runCmd{also: tally, loadFlags: flags, setFlag: c.setFlag, envoyFlag: c.envoyFlag,
 		outputFlags: outputFlags{shownIn: shownIn{Output: "text"}, viewFlag: viewFlag{"progress"}, Record: path},
 		Wait:        time.Minute}
 	fmt.Fprintln(o.Stderr, "playing in wall time, which takes as long as the scenario does")
@@ -95,14 +117,14 @@ func (c *validateCmd) live(o *outside, path string, flags loadFlags) error {
 }
 
 // measured returns the hops of a live run with another seed.
-func (c *validateCmd) measured(o *outside, v search.Variant, path string) (*hops.Times, error) {
+func (c *validateCmd) measured(o *outside, p *search.Player, v *search.Variant, path string) (*hops.Times, error) {
 	s, err := v.Scenario(1)
 	if err != nil {
 		return nil, err
 	}
 	flags := c.loadFlags
 	flags.Seed = &s.Seed
-	if err := c.live(o, path, flags); err != nil {
+	if err := c.live(o, p, v, path, flags); err != nil {
 		return nil, err
 	}
 	recorded, err := recording.ReadFile[report.Summary](path, func(record.Event) error { return nil })

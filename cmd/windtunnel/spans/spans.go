@@ -12,6 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/tracing"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/live/otlp"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // To says where spans go.
@@ -136,12 +137,12 @@ func (s *Sender) End(o *console.Console) {
 		return
 	}
 	stats := s.Close()
-	fmt.Fprintf(o.Stderr, "windtunnel: %d spans sent to %s\n", stats.Sent, s.to)
+	fmt.Fprintf(o.Stderr, "windtunnel: %s sent to %s\n", terminal.Counted(stats.Sent, "span"), s.to)
 	if stats.Failed > 0 {
-		fmt.Fprintf(o.Stderr, "windtunnel: %d spans were not taken: %v\n", stats.Failed, stats.Err)
+		fmt.Fprintf(o.Stderr, "windtunnel: %s not taken: %v\n", terminal.Counted(stats.Failed, "span"), stats.Err)
 	}
 	if stats.Dropped > 0 {
-		fmt.Fprintf(o.Stderr, "windtunnel: the spans of %d requests were dropped, since the collector is slower than "+
-			"the run\n", stats.Dropped)
+		fmt.Fprintf(o.Stderr, "windtunnel: the spans of %s were dropped, since the collector is slower than "+
+			"the run\n", terminal.Counted(stats.Dropped, "request"))
 	}
 }

@@ -240,6 +240,9 @@ func (e *Explanation) WriteTable(w io.Writer, columns int) error {
 		model += " -> " + e.TargetModel
 	}
 	prompt := fmt.Sprintf("%d tokens", e.Tokens)
+	if e.Tokens == 1 {
+		prompt = "1 token"
+	}
 	if e.Tokens == 0 {
 		prompt = fmt.Sprintf("about %d tokens", e.Estimated)
 	} else if e.Estimated != e.Tokens {

@@ -26,6 +26,8 @@ type Kept struct {
 	// Lost means that the index started, or restarted, after engines had stored blocks. Replays means that it then
 	// requests the earlier events from publishers.
 	Lost, Replays bool
+	// Deaf means that events of engines were lost on their way.
+	Deaf bool
 }
 
 // Names maps engines' names of blocks to keys, by the rule of each index. Its indexes miss no event. An index in
@@ -64,6 +66,8 @@ func (c Comparison) Excuse(k Kept) string {
 	case k.EngineTokens%k.Tokens != 0:
 		return fmt.Sprintf("the engines' blocks have %d tokens, the index's %d: %s", k.EngineTokens, k.Tokens,
 			SizeMismatch(k.Tokens, k.EngineTokens))
+	case k.Deaf:
+		return "KV events were lost on their way to it"
 	case c.Extra > 0:
 	case k.Displaced:
 		return fmt.Sprintf("it keeps at most %d blocks", k.MaxBlocks)

@@ -246,6 +246,7 @@ func (s *Core) lost(c *call, err error) {
 // loses counts a cache that does not arrive.
 func (s *Core) loses(q *Sequence, c *call, err error) {
 	s.stats.FetchFailed(1)
+	q.LostKV = err
 	s.do(q, Lost{c.to, err})
 }
 

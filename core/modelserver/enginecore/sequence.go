@@ -31,6 +31,8 @@ type Sequence struct {
 	Key string
 	// LoseKV is a fault: the fetched cache arrives, but is unusable.
 	LoseKV bool
+	// LostKV is why a cache did not arrive, nil where none was lost.
+	LostKV error
 
 	// Tokens returns the ids of the prompt's tokens and then of the answer's, for KV events.
 	Tokens func(first, count int) []uint32

@@ -74,6 +74,14 @@ var faults = []struct {
 	{"stall=N", AtTokens, Stall},
 }
 
+// FaultForms returns all faults as ParseFault reads them, with N, CODE or DURATION for a value.
+func FaultForms() (out []string) {
+	for _, x := range faults {
+		out = append(out, x.form)
+	}
+	return out
+}
+
 // read parses the value that a fault needs.
 func (s *Strike) read(needs, arg string) (err error) {
 	switch needs {
@@ -109,7 +117,6 @@ func ParseFault(text string) (f Fault, err error) {
 
 func (f *Fault) read(item string) error {
 	kind, arg, valued := strings.Cut(item, "=")
-	var forms []string
 	for _, x := range faults {
 		name, needs, needed := strings.Cut(x.form, "=")
 		if name == kind && needed == valued {
@@ -120,8 +127,8 @@ func (f *Fault) read(item string) error {
 			f[x.at] = s
 			return nil
 		}
-		forms = append(forms, x.form)
 	}
+	forms := FaultForms()
 	last := len(forms) - 1
 	return fmt.Errorf("unknown fault %q, expected %s or %s", item, strings.Join(forms[:last], ", "), forms[last])
 }

@@ -203,12 +203,16 @@ func (r *Request) Generated(now machine.Time, tokens int, finishReason string) E
 }
 
 // Failed notes that the engine, or a fault, ends the request early: a crash, a lost KV transfer. Before the first token
-// the answer is a 5xx, afterwards an error inside the response.
-func (r *Request) Failed(now machine.Time, status int, reason string) Effect {
+// the answer is a 5xx, afterwards an error inside the response. Only the record has the cause, if there is one.
+func (r *Request) Failed(now machine.Time, status int, reason string, cause error) Effect {
 	if r.state == ended {
 		return Effect{}
 	}
-	r.record(now, record.Aborted, record.D("reason", reason))
+	details := []record.Detail{record.D("reason", reason)}
+	if cause != nil {
+		details = append(details, record.D("cause", cause.Error()))
+	}
+	r.record(now, record.Aborted, details...)
 	e := Effect{Do: Refuse, Status: status, Reason: reason, AbortEngine: r.inEngine}
 	if r.state == holding || r.state == decoding {
 		e.Do = SendError

@@ -83,7 +83,7 @@ func play(s *Request, cmd, arg string, now machine.Time, out *strings.Builder) s
 	case "generated":
 		e = s.Generated(now, 8, arg)
 	case "failed":
-		e = s.Failed(now, 500, arg)
+		e = s.Failed(now, 500, arg, nil)
 	case "peer-gone":
 		e = s.PeerGone(now, arg)
 	default:

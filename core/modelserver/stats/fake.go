@@ -76,6 +76,9 @@ const (
 // ParseFakeMetrics parses fake metrics; null is none.
 func ParseFakeMetrics(raw []byte) (*FakeMetrics, error) { return (*FakeMetrics)(nil).With(raw) }
 
+// Idle pretends that a server has no requests.
+var Idle = &FakeMetrics{Running: new(Wave), Waiting: new(Wave), KVUsage: new(Wave)}
+
 // With returns the metrics with the fields of a JSON object replaced. Fields that are absent from the object or null
 // stay. An empty list restores a field's real value, and null in place of the object restores all.
 func (f *FakeMetrics) With(raw []byte) (*FakeMetrics, error) {

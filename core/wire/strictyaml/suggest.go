@@ -29,7 +29,7 @@ func Slip(word string, known []string) string {
 func nearest(word string, known []string, most int) string {
 	best, bestDistance := "", most+1
 	for _, k := range known {
-		if d := distance(fold(word), fold(k)); d < bestDistance {
+		if d := Distance(word, k); d < bestDistance {
 			best, bestDistance = k, d
 		}
 	}
@@ -41,9 +41,10 @@ func fold(s string) string {
 	return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(s))
 }
 
-// distance returns the number of letters to insert, drop, change or swap with their neighbour to turn one word into the
-// other.
-func distance(a, b string) int {
+// Distance returns the number of letters to insert, drop, change or swap with their neighbour to turn one word into the
+// other. It ignores case, dashes and underscores.
+func Distance(a, b string) int {
+	a, b = fold(a), fold(b)
 	if len(a) > 64 || len(b) > 64 {
 		return 64
 	}

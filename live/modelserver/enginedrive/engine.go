@@ -71,6 +71,9 @@ func (e *Engine) With(f func(now machine.Time)) bool {
 	return e.drive.With(func(now machine.Time, _ *enginecore.Effects) { f(now) })
 }
 
+// Hold stops the engine until release is called.
+func (e *Engine) Hold() (release func()) { return e.drive.Hold() }
+
 // Tell gives the engine a message. The caller holds the engine's lock.
 func (e *Engine) Tell(now machine.Time, m enginecore.Message) { e.Core.Input(now, m, &e.fx) }
 

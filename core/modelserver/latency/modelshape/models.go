@@ -1,9 +1,12 @@
 package modelshape
 
 import (
+	"cmp"
 	"fmt"
-	"sort"
+	"slices"
 	"strings"
+
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
 var (
@@ -157,17 +160,14 @@ func Named(name string) (Shape, error) {
 			"scenario, --model-config of a model server)", name, strings.Join(nearest(key), ", "))
 }
 
-// nearest returns the three models whose names have the longest common prefix with a key.
+// nearest returns the three models whose names begin most like a key, where typing errors count as few letters.
 func nearest(key string) []string {
 	names := Names()
-	shared := func(name string) int {
-		other, n := modelKey(name), 0
-		for n < len(other) && n < len(key) && other[n] == key[n] {
-			n++
-		}
-		return n
-	}
-	sort.SliceStable(names, func(i, j int) bool { return shared(names[i]) > shared(names[j]) })
+	slices.SortStableFunc(names, func(a, b string) int {
+		a, b = modelKey(a), modelKey(b)
+		begins := func(name string) int { return strictyaml.Distance(key, name[:min(len(name), len(key))]) }
+		return cmp.Or(begins(a)-begins(b), strictyaml.Distance(key, a)-strictyaml.Distance(key, b))
+	})
 	return names[:3]
 }
 
@@ -206,7 +206,7 @@ func Names() []string {
 	for i, m := range models {
 		names[i] = m.Name
 	}
-	sort.Strings(names)
+	slices.Sort(names)
 	return names
 }
 

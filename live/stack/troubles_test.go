@@ -1,0 +1,98 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// Servers and pickers are killed, paused, cut off and slow, metrics are false, and events are lost, one after another:
+// each incident happens, each request has one outcome, and those after the last incident complete.
+func TestTroubles(t *testing.T) {
+	t.Parallel()
+	s, err := scenario.Parse("x.yaml", []byte(`
+apiVersion: windtunnel/v1alpha1
+kind: Scenario
+pools:
+- name: a
+  flow: plain
+  replicas: 2
+  modelServer: {batching: continuous, prefill: 2ms, interTokenLatency: 1ms, outputTokens: 5, kvEvents: {format: msgpack, interval: 1ms}}
+  incidents:
+  - {at: 100ms, what: kill-server, server: 0, for: 200ms}
+  - {at: 400ms, what: pause-server, server: 1, for: 200ms}
+  - {at: 450ms, what: crash, server: 1, for: 200ms}
+  - {at: 700ms, what: cut-server, server: 0, for: 200ms}
+  - {at: 1s, what: delay-server, server: 0, delay: 20ms, for: 200ms}
+  - {at: 1300ms, what: pause-epp, for: 200ms}
+  - {at: 1600ms, what: cut-epp, for: 200ms}
+  - {at: 1900ms, what: delay-epp, delay: 20ms, for: 200ms}
+  - {at: 2200ms, what: cut-clients}
+  - {at: 2300ms, what: delay-clients, delay: 20ms, for: 200ms}
+  - {at: 2400ms, what: false-metrics, server: 1, for: 100ms}
+  - {at: 2400ms, what: lose-events, server: 1, for: 100ms}
+workload: {requests: 300, rate: 100, arrivals: constant, timeout: 10s}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := &recording{}
+	st, err := Start(context.Background(), Options{Scenario: s, Recorder: rec, Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Load(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	checks := st.CheckKV(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := st.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	began, ended, outcomes := map[string]int{}, map[string]int{}, map[string][]string{}
+	sent := map[string]bool{} // after the last incident
+	for _, e := range rec.all() {
+		what := fmt.Sprint(e.Details.Get("what"))
+		switch e.Step {
+		case record.IncidentBegan:
+			began[what]++
+		case record.IncidentEnded:
+			ended[what]++
+		case record.RequestSent:
+			sent[e.Request] = ended["delay-clients"] > 0
+		case record.Finished:
+			outcomes[e.Request] = append(outcomes[e.Request], fmt.Sprint(e.Details.Get("outcome")))
+		}
+		if reason := e.Details.Get("reason"); reason != nil && what != "<nil>" {
+			t.Errorf("%s did not happen: %v", what, reason)
+		}
+	}
+	if len(began) != 12 || len(ended) != 11 || len(outcomes) != 300 {
+		t.Errorf("%d kinds of incidents began, %d ended, and %d requests have an outcome; expected 12, 11, 300",
+			len(began), len(ended), len(outcomes))
+	}
+	after := 0
+	for id, list := range outcomes {
+		if len(list) != 1 {
+			t.Errorf("%s has outcomes %v", id, list)
+		}
+		if sent[id] {
+			if after++; list[0] != string(record.Completed) {
+				t.Errorf("%s, sent after all incidents, is %s", id, list[0])
+			}
+		}
+	}
+	if after == 0 {
+		t.Error("no request was sent after the incidents")
+	}
+	for _, c := range checks {
+		if !c.OK() {
+			t.Errorf("%+v", c)
+		}
+	}
+}
