@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/lab"
+	"github.com/windtunnel/windtunnel/core/diagnose"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/cachedir"
@@ -26,6 +27,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/client"
 	"github.com/windtunnel/windtunnel/live/up"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/diagnosis"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
 )
@@ -380,8 +382,7 @@ func (c *labCheckCmd) Run(o *outside) error {
 // labFigures plays the lab's traffic, and returns what it expects with what was found.
 func labFigures(ctx context.Context, o *outside, d lab.Dir, l *lab.Lab, s lab.State) ([]record.Expectation, error) {
 	if l.Play == "virtual" {
-		sum, err := playVirtually(o, d)
-		return sum.Expectations, err
+		return playVirtually(o, d, l)
 	}
 	before, err := l.Values(ctx, s)
 	if err != nil {
@@ -399,20 +400,29 @@ func labFigures(ctx context.Context, o *outside, d lab.Dir, l *lab.Lab, s lab.St
 	return append(append(sum.Expectations, counted...), probed...), err
 }
 
-// playVirtually plays the lab's traffic in virtual time, with the manifests as they are now.
-func playVirtually(o *outside, d lab.Dir) (sum report.Summary, err error) {
+// playVirtually plays the lab's traffic in virtual time, with the manifests as they are now. It adds the lab's leaf to
+// the expectations: windtunnel diagnose must not find it any more.
+func playVirtually(o *outside, d lab.Dir, l *lab.Lab) ([]record.Expectation, error) {
 	s, err := scenario.Load(d.Scenario())
 	if err != nil {
-		return sum, err
+		return nil, err
 	}
-	session, err := report.Start(quietly(o, s, nil))
+	r, err := diagnosis.Start(quietly(o, s, nil))
 	if err != nil {
-		return sum, err
+		return nil, err
 	}
-	if _, err := virtual.Play(s, session, virtual.Options{Gaps: session.Gaps(), Served: session.SetLoads}); err != nil {
-		return sum, errors.Join(err, session.Abandon())
+	if _, err := virtual.Play(s, r, virtual.Options{Gaps: r.Gaps(), Served: r.SetLoads}); err != nil {
+		return nil, errors.Join(err, r.Abandon())
 	}
-	return session.End(false)
+	facts, sum, err := r.Facts(false)
+	if err != nil || l.Leaf == "" {
+		return sum.Expectations, err
+	}
+	e := record.Expectation{What: "leaf " + l.Leaf + " of windtunnel diagnose", Expected: "gone", Found: "gone", OK: true}
+	if x := diagnose.Of(facts).Leaf(diagnose.Leaf(l.Leaf)); x != nil {
+		e.Found, e.OK = string(x.Sure)+": "+strings.Join(x.Evidence, "; "), false
+	}
+	return append(sum.Expectations, e), nil
 }
 
 type labHintCmd struct{ textOrJSON }
