@@ -233,21 +233,6 @@ func (s *Set) PickerOf(b *Backend) (*Workload, *Container) {
 	return nil, nil
 }
 
-// PickerCut reports whether Envoy cannot reach a pool's endpoint picker, although the picker runs: its Service has no
-// such port.
-func (s *Set) PickerCut(b *Backend) bool {
-	p := b.Picker
-	if p == nil || p.Port == 0 {
-		return false
-	}
-	service := s.Service(p.Namespace, p.Name)
-	if service == nil || len(service.Ports) == 0 {
-		return false
-	}
-	_, found := service.Port(p.Port)
-	return !found
-}
-
 // holds reports whether a pool's picker holds requests open (document 000).
 func (s *Set) holds(b *Backend) bool {
 	_, c := s.PickerOf(b)

@@ -155,12 +155,26 @@ func (c *Cluster) pool(b *gateway.Backend) {
 	if note != "" {
 		c.Program.Notes = append(c.Program.Notes, note)
 	}
-	x.Cut = c.Objects.PickerCut(b)
+	x.Cut = cut(c.Objects, b.Picker)
 	c.mistake(err)
 	c.Pools = append(c.Pools, x)
 	for i := range x.Replicas {
 		c.Pickers = append(c.Pickers, PickerPod{x, i})
 	}
+}
+
+// cut reports whether Envoy cannot reach a pool's endpoint picker, although the picker runs: its Service has no such
+// port.
+func cut(s *gateway.Set, p *gateway.PickerService) bool {
+	if p == nil || p.Port == 0 {
+		return false
+	}
+	service := s.Service(p.Namespace, p.Name)
+	if service == nil || len(service.Ports) == 0 {
+		return false
+	}
+	_, found := service.Port(p.Port)
+	return !found
 }
 
 // pods adds a workload's pods.

@@ -171,7 +171,8 @@ type pod struct {
 
 func podsOf(a *up.Addresses, set *gateway.Set) (out []pod) {
 	for _, x := range a.Pods {
-		p := pod{namespace: x.Namespace, name: x.Name, ip: x.IP, labels: x.Labels, ports: x.Ports, status: "Running", metrics: x.Metrics,
+		p := pod{namespace: x.Namespace, name: x.Name, ip: x.IP, labels: x.Labels, ports: x.Ports, status: "Running",
+			metrics:  x.Metrics,
 			workload: workload(set, x.Namespace, x.Workload)}
 		if x.OOMKilled {
 			p.status = "OOMKilled"

@@ -1,7 +1,6 @@
 package program
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,7 +21,7 @@ type labRig struct {
 	*running
 	dir  lab.Dir
 	lab  *lab.Lab
-	from labStarted
+	from struct{ Manifests string }
 }
 
 // startLab starts a lab whose Gateway has an address of its own.
@@ -138,7 +137,7 @@ func labVirtually(t *testing.T, l *lab.Lab) {
 	try := func(x *lab.Remedy, what string, passes bool) {
 		t.Helper()
 		r.fill(x)
-		found, err := playVirtually(testOutside(&bytes.Buffer{}), r.dir, l)
+		found, err := lab.PlayVirtually(r.dir, l)
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
@@ -155,10 +154,14 @@ func labVirtually(t *testing.T, l *lab.Lab) {
 	}
 	try(nil, "with the fault", false)
 	for i := range l.Wrong {
-		try(&l.Wrong[i], l.Wrong[i].Name, false)
+		if i == 0 || nightly.On() {
+			try(&l.Wrong[i], l.Wrong[i].Name, false)
+		}
 	}
 	for i := range l.Remedies {
-		try(&l.Remedies[i], l.Remedies[i].Name, true)
+		if i == 0 || nightly.On() {
+			try(&l.Remedies[i], l.Remedies[i].Name, true)
+		}
 	}
 }
 

@@ -1,8 +1,9 @@
-package program
+package lab
 
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +17,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/windtunnel/windtunnel/cmd/windtunnel/lab"
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/parts"
 	"github.com/windtunnel/windtunnel/core/diagnose"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
@@ -32,67 +34,67 @@ import (
 	"github.com/windtunnel/windtunnel/virtual"
 )
 
-// labCmd has the commands for labs, which are stacks with a planted fault.
-type labCmd struct {
-	List    labListCmd    `cmd:"" help:"List the labs."`
-	Start   labStartCmd   `cmd:"" help:"Start a stack with a fault in it, until Ctrl-C."`
-	Hint    labHintCmd    `cmd:"" help:"Print the next hint about the fault."`
-	Check   labCheckCmd   `cmd:"" help:"Send fresh traffic, and report whether the fault is repaired."`
-	Solve   labSolveCmd   `cmd:"" help:"Repair the fault, and print the change."`
-	Stop    labStopCmd    `cmd:"" help:"End the running lab."`
-	Shell   labShellCmd   `cmd:"" help:"Start a shell in which document 003's commands work as written."`
-	Kubectl labKubectlCmd `cmd:"" passthrough:"" help:"Answer a command of kubectl from the running lab."`
+// Command has the commands for labs, which are stacks with a planted fault.
+type Command struct {
+	List    listCmd    `cmd:"" help:"List the labs."`
+	Start   startCmd   `cmd:"" help:"Start a stack with a fault in it, until Ctrl-C."`
+	Hint    hintCmd    `cmd:"" help:"Print the next hint about the fault."`
+	Check   checkCmd   `cmd:"" help:"Send fresh traffic, and report whether the fault is repaired."`
+	Solve   solveCmd   `cmd:"" help:"Repair the fault, and print the change."`
+	Stop    stopCmd    `cmd:"" help:"End the running "`
+	Shell   shellCmd   `cmd:"" help:"Start a shell in which document 003's commands work as written."`
+	Kubectl kubectlCmd `cmd:"" help:"Answer a command of kubectl from the running "`
 }
 
-// labDir returns the directory of the user's lab: WINDTUNNEL_LAB, or lab in windtunnel's cache.
-func labDir(o *outside) (lab.Dir, error) {
+// dirOf returns the directory of the user's lab: WINDTUNNEL_LAB, or lab in windtunnel's cache.
+func dirOf(o *console.Console) (Dir, error) {
 	if dir := o.Getenv("WINDTUNNEL_LAB"); dir != "" {
 		path, err := filepath.Abs(dir)
-		return lab.Dir(path), exit.With(exit.Environment, err)
+		return Dir(path), exit.With(exit.Environment, err)
 	}
 	cache, err := cachedir.Dir(o.Getenv)
 	if err != nil {
 		return "", exit.With(exit.Environment, err)
 	}
-	return lab.Dir(filepath.Join(cache, "lab")), nil
+	return Dir(filepath.Join(cache, "lab")), nil
 }
 
-// runningLab returns the directory and the state of the running lab.
-func runningLab(o *outside) (d lab.Dir, s lab.State, l *lab.Lab, err error) {
-	if d, err = labDir(o); err != nil {
+// running returns the directory and the state of the running
+func running(o *console.Console) (d Dir, s State, l *Lab, err error) {
+	if d, err = dirOf(o); err != nil {
 		return d, s, nil, err
 	}
 	if s, err = d.State(); err == nil {
-		l, err = lab.Find(s.Lab)
+		l, err = Find(s.Lab)
 	}
-	return d, s, l, labError(err)
+	return d, s, l, coded(err)
 }
 
-// labError adds an exit code.
-func labError(err error) error {
-	if errors.Is(err, lab.ErrNone) {
+// coded adds an exit code.
+func coded(err error) error {
+	if errors.Is(err, ErrNone) {
 		return exit.Hint(exit.Environment, err, "windtunnel lab list prints the names")
 	}
 	return exit.ByCause(exit.Input, err)
 }
 
-type labListCmd struct{ textOrJSON }
+type listCmd struct{ format }
 
-func (labListCmd) Help() string {
+func (listCmd) Help() string {
 	return `Examples:
   windtunnel lab list
   windtunnel lab list --output json | jq -r .[].name`
 }
 
 // Run prints the labs by sections of document 003's guide.
-func (c *labListCmd) Run(o *outside) error {
+func (c *listCmd) Run(o *console.Console) error {
 	type row struct {
 		Name  string `json:"name"`
 		Area  string `json:"area"`
 		Title string `json:"title"`
 		Check string `json:"check"`
 	}
-	labs, err := lab.All()
+	labs, err := All()
 	if err != nil {
 		return err
 	}
@@ -100,7 +102,7 @@ func (c *labListCmd) Run(o *outside) error {
 	for _, l := range labs {
 		rows = append(rows, row{l.Name, l.Area, l.Title, l.Play})
 	}
-	return c.print(o, rows, func(w io.Writer, _ int) error {
+	return c.print(o, rows, func(w io.Writer) error {
 		area := ""
 		for _, r := range rows {
 			if r.Area != area {
@@ -113,15 +115,15 @@ func (c *labListCmd) Run(o *outside) error {
 	})
 }
 
-type labStartCmd struct {
+type startCmd struct {
 	Name      string `arg:"" help:"The lab, a name of windtunnel lab list."`
 	Listen    string `default:"127.0.0.1" placeholder:"IP" help:"Address of the Gateway."`
 	AdminPort int    `placeholder:"N" help:"Port of Envoy's own pages. Left out: 19000, or a free one."`
-	envoyFlag
-	textOrJSON
+	EnvoyPath string `placeholder:"FILE" fromenv:"ENVOY_PATH" help:"The Envoy to use. Left out: one on PATH or in the cache, or a download into the cache."`
+	format
 }
 
-func (labStartCmd) Help() string {
+func (startCmd) Help() string {
 	return `Writes manifests with a fault, starts them as windtunnel up does, sends traffic, and prints a symptom. Edits
 of the manifests take effect within a second. In another terminal, windtunnel lab shell looks with document
 003's commands (docs/documents.md#document-003), windtunnel lab check verifies a repair by fresh traffic, and
@@ -133,8 +135,8 @@ Examples:
   windtunnel lab start ssrf-pool-name --output json | jq -r .manifests`
 }
 
-// labStarted is the output of start.
-type labStarted struct {
+// started is the output of start.
+type started struct {
 	Lab       string `json:"lab"`
 	Title     string `json:"title"`
 	Symptom   string `json:"symptom"`
@@ -145,8 +147,8 @@ type labStarted struct {
 }
 
 // Run runs the lab until an interruption or the end by windtunnel lab stop.
-func (c *labStartCmd) Run(o *outside) (err error) {
-	l, err := lab.Find(c.Name)
+func (c *startCmd) Run(o *console.Console) (err error) {
+	l, err := Find(c.Name)
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
@@ -154,7 +156,7 @@ func (c *labStartCmd) Run(o *outside) (err error) {
 	if err != nil {
 		return exit.Errorf(exit.Usage, "--listen %q: expected an IP address such as 127.0.0.1", c.Listen)
 	}
-	d, err := labDir(o)
+	d, err := dirOf(o)
 	if err != nil {
 		return err
 	}
@@ -177,10 +179,10 @@ func (c *labStartCmd) Run(o *outside) (err error) {
 }
 
 // serve runs a lab in its directory.
-func (c *labStartCmd) serve(ctx context.Context, o *outside, d lab.Dir, l *lab.Lab, host netip.Addr) error {
+func (c *startCmd) serve(ctx context.Context, o *console.Console, d Dir, l *Lab, host netip.Addr) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	logs := lab.NewLogs(d)
+	logs := NewLogs(d)
 	defer logs.Close()
 	texts, err := l.Files(nil)
 	if err != nil {
@@ -191,7 +193,8 @@ func (c *labStartCmd) serve(ctx context.Context, o *outside, d lab.Dir, l *lab.L
 	}
 	quiet := *o
 	quiet.Stderr = io.Discard // the documents' old names of flags are wanted here
-	options := read(&quiet)
+	options := up.Options{Sidecar: parts.SidecarOptions(&quiet), Picker: parts.PickerOptions(&quiet),
+		Predictor: parts.PredictorOptions, Trainer: parts.UpTrainer(&quiet)}
 	options.Log = logs.Of("windtunnel", "up", "up")
 	files, err := up.Open([]string{d.Manifests()}, nil, options.Log)
 	if err != nil {
@@ -201,7 +204,7 @@ func (c *labStartCmd) serve(ctx context.Context, o *outside, d lab.Dir, l *lab.L
 	if options.Objects, err = files.Load(); err != nil {
 		return err
 	}
-	s := lab.State{Lab: l.Name, Since: time.Now(), Applied: files.Digest()}
+	s := State{Lab: l.Name, Since: time.Now(), Applied: files.Digest()}
 	options.EnvoyPath, options.Dir, options.Host, options.Origin = c.EnvoyPath, d.Run(), host, s.Since
 	options.Logs = logs.Of
 	options.Note = func(text string) { logs.Event("Warning", "Note", strings.ReplaceAll(text, d.Manifests()+"/", "")) }
@@ -217,11 +220,14 @@ func (c *labStartCmd) serve(ctx context.Context, o *outside, d lab.Dir, l *lab.L
 	defer stopping.Close()
 	u, err := up.Start(ctx, options)
 	if err != nil {
-		return startError(ctx, err)
+		if ctx.Err() != nil {
+			return exit.Told(exit.Interrupted, err)
+		}
+		return exit.ByCause(exit.Environment, err)
 	}
 	s.Addresses = u.Addresses()
 	if err := errors.Join(d.Write(s), c.ready(o, d, l, &s)); err != nil {
-		return errors.Join(err, ended(u.Stop))
+		return errors.Join(err, ended(u))
 	}
 	var works sync.WaitGroup
 	works.Go(func() {
@@ -243,7 +249,7 @@ func (c *labStartCmd) serve(ctx context.Context, o *outside, d lab.Dir, l *lab.L
 	works.Go(func() { _ = u.WriteStatus(ctx, d.Status()) }) // the status is missing then
 	works.Go(func() {
 		for pause.For(ctx, 100*time.Millisecond) {
-			if _, err := playLive(ctx, o, d); err != nil && ctx.Err() == nil {
+			if _, err := playLive(ctx, d); err != nil && ctx.Err() == nil {
 				note(o, "no traffic: "+err.Error())
 				return
 			}
@@ -256,7 +262,7 @@ func (c *labStartCmd) serve(ctx context.Context, o *outside, d lab.Dir, l *lab.L
 	}
 	end()
 	works.Wait()
-	return errors.Join(err, ended(u.Stop))
+	return errors.Join(err, ended(u))
 }
 
 // freeAt returns the address of a port of the loopback, or of any port if it is in use and need not be that one.
@@ -270,10 +276,10 @@ func freeAt(port int, wanted bool) string {
 	return at
 }
 
-func (c *labStartCmd) ready(o *outside, d lab.Dir, l *lab.Lab, s *lab.State) error {
-	x := labStarted{l.Name, l.Title, l.Symptom, s.Addresses.Listeners[0].URL, d.Manifests(), d.Bin(),
+func (c *startCmd) ready(o *console.Console, d Dir, l *Lab, s *State) error {
+	x := started{l.Name, l.Title, l.Symptom, s.Addresses.Listeners[0].URL, d.Manifests(), d.Bin(),
 		s.Addresses.EnvoyAdmin}
-	return c.print(o, x, func(w io.Writer, _ int) error {
+	return c.print(o, x, func(w io.Writer) error {
 		_, err := fmt.Fprintf(w, `%s
   Gateway       %s
   Envoy's pages %s
@@ -284,14 +290,14 @@ in another terminal:
   windtunnel lab check    is it repaired?
   windtunnel lab hint     a hint
   windtunnel lab solve    the repair
-Ctrl-C ends the lab.
+Ctrl-C ends the 
 `, x.Symptom, x.Gateway, x.Admin, x.Manifests)
 		return err
 	})
 }
 
 // playLive sends the lab's traffic to a running stack, with prompts of its own each time.
-func playLive(ctx context.Context, o *outside, d lab.Dir) (report.Summary, error) {
+func playLive(ctx context.Context, d Dir) (report.Summary, error) {
 	var none report.Summary
 	at, err := d.State()
 	if err != nil {
@@ -306,28 +312,35 @@ func playLive(ctx context.Context, o *outside, d lab.Dir) (report.Summary, error
 		return none, err
 	}
 	began := time.Now()
-	session, err := report.Start(quietly(o, s, runClock(began)))
+	clock := func() machine.Time { return machine.FromDuration(time.Since(began)) }
+	session, err := report.Start(quietly(s, clock))
 	if err != nil {
 		return none, err
 	}
 	load := s.Load()
 	sent := client.Run(ctx, client.Options{Target: strings.TrimPrefix(at.Addresses.Listeners[0].URL, "http://"),
 		HTTP2: load.HTTP2, Chunked: load.Chunked, Timeout: load.Timeout, Requests: load.Requests.Requests,
-		Concurrency: load.Concurrency, Workload: load.Requests, Recorder: session, Now: runClock(began)})
+		Concurrency: load.Concurrency, Workload: load.Requests, Recorder: session, Now: clock})
 	sum, err := session.End(ctx.Err() != nil)
 	return sum, errors.Join(sent, err)
 }
 
-// quietly returns the options for a run of s that prints nothing.
-func quietly(o *outside, s *scenario.Scenario, clock func() machine.Time) report.Options {
-	shown := (&outputFlags{}).options(o, s, clock)
-	shown.Out, shown.Detail = io.Discard, report.Quiet
-	return shown
+// quietly returns the options for a run of s that prints nothing. clock is nil in virtual time.
+func quietly(s *scenario.Scenario, clock func() machine.Time) report.Options {
+	return report.Options{Out: io.Discard, Detail: report.Quiet, Clock: clock, PrefixCache: s.CachesPrefixes(),
+		Scenario: s.Name, Seed: s.Seed, Requests: s.Workload.Requests, InFlight: s.Workload.Requests,
+		SLO: s.Workload.SLO,
+		Judge: func(sum report.Summary) []report.Expectation {
+			return s.Expectations.Check(func(path ...string) (float64, bool) {
+				v, found, _ := sum.Figure(path)
+				return v, found
+			})
+		}}
 }
 
-type labCheckCmd struct{ textOrJSON }
+type checkCmd struct{ format }
 
-func (labCheckCmd) Help() string {
+func (checkCmd) Help() string {
 	return `Waits until the edited manifests are in force, plays the lab's traffic, and compares figures: answers, times,
 and what metrics count. Labs about latency play it in virtual time with the edited manifests, the others
 live. The exit code is 0 if the fault is repaired, and 1 if it is not.
@@ -337,16 +350,16 @@ Examples:
   windtunnel lab check --output json | jq .repaired`
 }
 
-// labVerdict is the output of check.
-type labVerdict struct {
+// verdict is the output of check.
+type verdict struct {
 	Lab          string               `json:"lab"`
 	Repaired     bool                 `json:"repaired"`
 	Expectations []record.Expectation `json:"expectations"`
 }
 
 // Run compares fresh traffic with what the lab expects.
-func (c *labCheckCmd) Run(o *outside) error {
-	d, _, l, err := runningLab(o)
+func (c *checkCmd) Run(o *console.Console) error {
+	d, _, l, err := running(o)
 	if err != nil {
 		return err
 	}
@@ -354,18 +367,18 @@ func (c *labCheckCmd) Run(o *outside) error {
 	defer stop()
 	s, err := d.Applied(ctx)
 	if err != nil {
-		return labError(err)
+		return coded(err)
 	}
-	v := labVerdict{Lab: l.Name, Repaired: true}
+	v := verdict{Lab: l.Name, Repaired: true}
 	if s.Refused != "" {
 		v.Expectations = []record.Expectation{{What: "manifests", Expected: "in force", Found: s.Refused}}
-	} else if v.Expectations, err = labFigures(ctx, o, d, l, s); err != nil {
-		return labError(err)
+	} else if v.Expectations, err = figures(ctx, d, l, s); err != nil {
+		return coded(err)
 	}
 	for _, e := range v.Expectations {
 		v.Repaired = v.Repaired && e.OK
 	}
-	err = c.print(o, v, func(w io.Writer, _ int) error {
+	err = c.print(o, v, func(w io.Writer) error {
 		fmt.Fprintln(w, map[bool]string{true: "repaired", false: "not repaired yet"}[v.Repaired])
 		for _, e := range v.Expectations {
 			fmt.Fprintf(w, "  %-4s %s: found %s, expected %s\n", map[bool]string{true: "ok", false: "no"}[e.OK], e.What,
@@ -379,16 +392,16 @@ func (c *labCheckCmd) Run(o *outside) error {
 	return err
 }
 
-// labFigures plays the lab's traffic, and returns what it expects with what was found.
-func labFigures(ctx context.Context, o *outside, d lab.Dir, l *lab.Lab, s lab.State) ([]record.Expectation, error) {
+// figures plays the lab's traffic, and returns what it expects with what was found.
+func figures(ctx context.Context, d Dir, l *Lab, s State) ([]record.Expectation, error) {
 	if l.Play == "virtual" {
-		return playVirtually(o, d, l)
+		return PlayVirtually(d, l)
 	}
 	before, err := l.Values(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	sum, err := playLive(ctx, o, d)
+	sum, err := playLive(ctx, d)
 	if err != nil {
 		return nil, err
 	}
@@ -400,14 +413,14 @@ func labFigures(ctx context.Context, o *outside, d lab.Dir, l *lab.Lab, s lab.St
 	return append(append(sum.Expectations, counted...), probed...), err
 }
 
-// playVirtually plays the lab's traffic in virtual time, with the manifests as they are now. It adds the lab's leaf to
+// PlayVirtually plays the lab's traffic in virtual time, with the manifests as they are now. It adds the lab's leaf to
 // the expectations: windtunnel diagnose must not find it any more.
-func playVirtually(o *outside, d lab.Dir, l *lab.Lab) ([]record.Expectation, error) {
+func PlayVirtually(d Dir, l *Lab) ([]record.Expectation, error) {
 	s, err := scenario.Load(d.Scenario())
 	if err != nil {
 		return nil, err
 	}
-	r, err := diagnosis.Start(quietly(o, s, nil))
+	r, err := diagnosis.Start(quietly(s, nil))
 	if err != nil {
 		return nil, err
 	}
@@ -418,16 +431,18 @@ func playVirtually(o *outside, d lab.Dir, l *lab.Lab) ([]record.Expectation, err
 	if err != nil || l.Leaf == "" {
 		return sum.Expectations, err
 	}
-	e := record.Expectation{What: "leaf " + l.Leaf + " of windtunnel diagnose", Expected: "gone", Found: "gone", OK: true}
+	facts.Conversational = s.Workload.Conversations.Turns.Quantile(1) > 1
+	e := record.Expectation{What: "leaf " + l.Leaf + " of windtunnel diagnose", Expected: "gone", Found: "gone",
+		OK: true}
 	if x := diagnose.Of(facts).Leaf(diagnose.Leaf(l.Leaf)); x != nil {
 		e.Found, e.OK = string(x.Sure)+": "+strings.Join(x.Evidence, "; "), false
 	}
 	return append(sum.Expectations, e), nil
 }
 
-type labHintCmd struct{ textOrJSON }
+type hintCmd struct{ format }
 
-func (labHintCmd) Help() string {
+func (hintCmd) Help() string {
 	return `Each call prints one hint more, and at last document 003's commands that show the cause.
 
 Examples:
@@ -435,8 +450,8 @@ Examples:
 }
 
 // Run prints the hints so far.
-func (c *labHintCmd) Run(o *outside) error {
-	d, _, l, err := runningLab(o)
+func (c *hintCmd) Run(o *console.Console) error {
+	d, _, l, err := running(o)
 	if err != nil {
 		return err
 	}
@@ -451,7 +466,7 @@ func (c *labHintCmd) Run(o *outside) error {
 	if n > len(l.Hints) {
 		x.Look = l.Look
 	}
-	return c.print(o, x, func(w io.Writer, _ int) error {
+	return c.print(o, x, func(w io.Writer) error {
 		for i, h := range x.Hints {
 			fmt.Fprintf(w, "%d. %s\n", i+1, h)
 		}
@@ -465,12 +480,12 @@ func (c *labHintCmd) Run(o *outside) error {
 	})
 }
 
-type labSolveCmd struct {
+type solveCmd struct {
 	Remedy string `arg:"" optional:"" help:"Which of the lab's remedies. Left out: the first."`
-	textOrJSON
+	format
 }
 
-func (labSolveCmd) Help() string {
+func (solveCmd) Help() string {
 	return `Writes the manifests again, with a remedy, which discards edits of your own. It prints what the remedy does,
 and the names of the lab's other remedies.
 
@@ -480,8 +495,8 @@ Examples:
 }
 
 // Run writes the manifests with the remedy.
-func (c *labSolveCmd) Run(o *outside) error {
-	d, _, l, err := runningLab(o)
+func (c *solveCmd) Run(o *console.Console) error {
+	d, _, l, err := running(o)
 	if err != nil {
 		return err
 	}
@@ -499,21 +514,21 @@ func (c *labSolveCmd) Run(o *outside) error {
 	edits := r.Edits
 	if len(edits) == 0 {
 		for _, e := range l.Fault {
-			edits = append(edits, lab.Edit{File: e.File, Old: e.New, New: e.Old})
+			edits = append(edits, Edit{File: e.File, Old: e.New, New: e.Old})
 		}
 	}
 	x := struct {
-		Remedy string     `json:"remedy"`
-		Does   string     `json:"does"`
-		Edits  []lab.Edit `json:"edits"`
-		Others []string   `json:"others,omitempty"`
+		Remedy string   `json:"remedy"`
+		Does   string   `json:"does"`
+		Edits  []Edit   `json:"edits"`
+		Others []string `json:"others,omitempty"`
 	}{Remedy: r.Name, Does: r.Does, Edits: edits}
 	for i := range l.Remedies {
 		if n := l.Remedies[i].Name; n != r.Name {
 			x.Others = append(x.Others, n)
 		}
 	}
-	return c.print(o, x, func(w io.Writer, _ int) error {
+	return c.print(o, x, func(w io.Writer) error {
 		fmt.Fprintf(w, "%s: %s\n", x.Remedy, x.Does)
 		for _, e := range x.Edits {
 			fmt.Fprintf(w, "%s\n", e.File)
@@ -530,29 +545,29 @@ func (c *labSolveCmd) Run(o *outside) error {
 	})
 }
 
-type labStopCmd struct{}
+type stopCmd struct{}
 
-func (labStopCmd) Help() string {
+func (stopCmd) Help() string {
 	return `Examples:
   windtunnel lab stop`
 }
 
 // Run ends the running lab and waits for its end.
-func (c *labStopCmd) Run(o *outside) error {
-	d, err := labDir(o)
+func (c *stopCmd) Run(o *console.Console) error {
+	d, err := dirOf(o)
 	if err != nil {
 		return err
 	}
 	ctx, stop := o.Context()
 	defer stop()
-	return labError(d.Stop(ctx))
+	return coded(d.Stop(ctx))
 }
 
-type labShellCmd struct {
+type shellCmd struct {
 	Command string `arg:"" optional:"" help:"A command line for the shell, as sh -c takes it. Left out: an interactive shell."`
 }
 
-func (labShellCmd) Help() string {
+func (shellCmd) Help() string {
 	return `The shell is the one of SHELL. On its PATH, kubectl and nvidia-smi answer from the running lab, and nothing
 reaches a cluster. docs/labs.md lists the commands.
 
@@ -562,8 +577,8 @@ Examples:
 }
 
 // Run runs a shell until its end.
-func (c *labShellCmd) Run(o *outside) error {
-	d, _, _, err := runningLab(o)
+func (c *shellCmd) Run(o *console.Console) error {
+	d, _, _, err := running(o)
 	if err != nil {
 		return err
 	}
@@ -584,18 +599,18 @@ func commandError(err error) error {
 	if errors.As(err, &ran) {
 		return exit.Told(exit.Code(ran.ExitCode()), err)
 	}
-	var inPod lab.ExitError
+	var inPod ExitError
 	if errors.As(err, &inPod) {
 		return exit.Told(exit.Code(inPod), err)
 	}
 	return exit.ByCause(exit.Input, err)
 }
 
-type labKubectlCmd struct {
-	Args []string `arg:"" optional:"" passthrough:"" help:"A command of kubectl with its arguments."`
+type kubectlCmd struct {
+	Args []string `arg:"" optional:"" help:"A command of kubectl with its arguments and flags."`
 }
 
-func (labKubectlCmd) Help() string {
+func (kubectlCmd) Help() string {
 	return `What kubectl does in windtunnel lab shell: get, describe, logs, exec, top, apply, edit and port-forward, as far
 as document 003 uses them (docs/documents.md#document-003). Without -n it looks in all namespaces.
 
@@ -605,31 +620,56 @@ Examples:
 }
 
 // Run answers a command line of kubectl, or of nvidia-smi if that is its first word.
-func (c *labKubectlCmd) Run(o *outside) error {
-	d, err := labDir(o)
+func (c *kubectlCmd) Run(o *console.Console) error {
+	d, err := dirOf(o)
 	if err != nil {
 		return err
 	}
 	ctx, stop := o.Context()
 	defer stop()
-	k := lab.Kubectl{Dir: d, In: o.Stdin, Out: o.Stdout, Err: o.Stderr,
+	k := Kubectl{Dir: d, In: o.Stdin, Out: o.Stdout, Err: o.Stderr,
 		Edit: func(ctx context.Context, path string) error {
 			cmd := exec.CommandContext(ctx, "/bin/sh", "-c", cmp.Or(o.Getenv("EDITOR"), "vi")+` "$1"`, "sh", path)
 			cmd.Stdin, cmd.Stdout, cmd.Stderr = o.Stdin, os.Stdout, os.Stderr
 			return cmd.Run()
 		}}
 	if len(c.Args) > 0 && c.Args[0] == "nvidia-smi" {
-		return labError(k.SMI(ctx, c.Args[1:]))
+		return coded(k.SMI(ctx, c.Args[1:]))
 	}
 	err = k.Run(ctx, c.Args)
-	if errors.Is(err, lab.ErrNone) {
-		return labError(err)
+	if errors.Is(err, ErrNone) {
+		return coded(err)
 	}
 	return commandError(err)
 }
 
-// shimmed returns the command line for a program name by which windtunnel lab shell calls windtunnel.
-func shimmed(program string, args []string) []string {
+// ended stops a stack, although the command's context may have ended.
+func ended(u *up.Up) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return u.Stop(ctx)
+}
+
+// note prints a note for the user.
+func note(o *console.Console, text string) { fmt.Fprintf(o.Stderr, "windtunnel: note: %s\n", text) }
+
+// format is the form of a command's output.
+type format struct {
+	Output string `short:"o" enum:"text,json" default:"text" help:"text for people, or json."`
+}
+
+// print writes a result as JSON, or by a function.
+func (f format) print(o *console.Console, result any, text func(to io.Writer) error) error {
+	if f.Output != "json" {
+		return text(o.Stdout)
+	}
+	enc := json.NewEncoder(o.Stdout)
+	enc.SetIndent("", "  ")
+	return enc.Encode(result)
+}
+
+// CommandLine returns the command line for a program name by which windtunnel lab shell calls windtunnel.
+func CommandLine(program string, args []string) []string {
 	switch strings.TrimSuffix(filepath.Base(program), ".exe") {
 	case "kubectl":
 		return append([]string{"lab", "kubectl"}, args...)
@@ -637,4 +677,14 @@ func shimmed(program string, args []string) []string {
 		return append([]string{"lab", "kubectl", "nvidia-smi"}, args...)
 	}
 	return args
+}
+
+// Of returns the command for a command line of kubectl, whose flags are not windtunnel's; nil for other command lines.
+func Of(args []string) interface {
+	Run(o *console.Console) error
+} {
+	if len(args) > 2 && args[0] == "lab" && args[1] == "kubectl" && args[2] != "--help" {
+		return &kubectlCmd{Args: args[2:]}
+	}
+	return nil
 }
