@@ -212,7 +212,7 @@ func (b *builder) asks(x *ExtensionPolicy, to *Route) {
 	a.FailOpen = p.FailOpen != nil && *p.FailOpen
 	to.Asking = a
 	if ref := &p.Backends[0]; to.picker == nil {
-		to.picker = &PickerService{Namespace: cmp.Or(ref.Namespace, x.Namespace), Name: ref.Name}
+		to.picker = &PickerService{cmp.Or(ref.Namespace, x.Namespace), ref.Name, ref.Port}
 	}
 	if p.Processing != nil {
 		b.note(p.At.Get("processingTimeout").Problem(

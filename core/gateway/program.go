@@ -158,8 +158,11 @@ func (p *Program) Ejects() bool {
 	})
 }
 
-// PickerService names the Service of an endpoint picker.
-type PickerService struct{ Namespace, Name string }
+// PickerService names the Service of an endpoint picker, and the Service's port; 0 is any.
+type PickerService struct {
+	Namespace, Name string
+	Port            int
+}
 
 // Options configure Build.
 type Options struct {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/lab"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/parts"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
@@ -29,6 +30,8 @@ type cli struct {
 	Sidecar   parts.Sidecar   `cmd:"" group:"parts" help:"Run the routing sidecar alone, with pd-sidecar's flags."`
 	KVManager parts.KVManager `cmd:"" group:"parts" help:"Run the KV-cache manager alone: KV events in, scores out."`
 	Predictor parts.Predictor `cmd:"" group:"parts" help:"Run the latency predictor alone, with the real one's HTTP."`
+
+	Lab lab.Command `cmd:"" group:"play" help:"Learn by repairing a stack with a planted fault."`
 
 	Explain explainCmd `cmd:"" group:"look" help:"Explain why a request went to its endpoint."`
 	Preview previewCmd `cmd:"" group:"look" help:"Show where a request would go, for a state of the pool."`
@@ -81,6 +84,9 @@ func execute(args []string, o *outside) (err error) {
 			panic(r)
 		}
 	}()
+	if k := lab.Of(args); k != nil {
+		return k.Run(o)
+	}
 	parser, err := newParser(&cli{}, o)
 	if err != nil {
 		return err
