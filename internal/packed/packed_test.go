@@ -23,8 +23,8 @@ func TestPack(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(fstest.MapFS){
-		"a/two.txt is not":        func(f fstest.MapFS) { f["a/two.txt"] = &fstest.MapFile{Data: []byte("2")} },
-		"a/three.txt is not":      func(f fstest.MapFS) { f["a/three.txt"] = &fstest.MapFile{} },
+		"a/two.txt is not":         func(f fstest.MapFS) { f["a/two.txt"] = &fstest.MapFile{Data: []byte("2")} },
+		"a/three.txt is not":       func(f fstest.MapFS) { f["a/three.txt"] = &fstest.MapFile{} },
 		"2 packed files; expected": func(f fstest.MapFS) { delete(f, "a/one.txt") },
 	} {
 		changed := fstest.MapFS{}

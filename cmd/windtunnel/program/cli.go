@@ -24,14 +24,7 @@ type cli struct {
 
 	Up upCmd `cmd:"" group:"play" help:"Bring Kubernetes manifests up, with a real Envoy and simulated model servers."`
 
-	ModelServer parts.ModelServer `cmd:"" name:"modelserver" group:"parts" help:"Run simulated model servers alone, with vLLM's flags."`
-
-	EPP       parts.EPP       `cmd:"" group:"parts" help:"Run the endpoint picker alone, with the real EPP's flags."`
-	Sidecar   parts.Sidecar   `cmd:"" group:"parts" help:"Run the routing sidecar alone, with pd-sidecar's flags."`
-	KVManager parts.KVManager `cmd:"" group:"parts" help:"Run the KV-cache manager alone: KV events in, scores out."`
-	Predictor parts.Predictor `cmd:"" group:"parts" help:"Run the latency predictor alone, with the real one's HTTP."`
-
-	Lab lab.Command `cmd:"" group:"play" help:"Learn by repairing a stack with a planted fault."`
+	partCommands
 
 	Explain explainCmd `cmd:"" group:"look" help:"Explain why a request went to its endpoint."`
 	Preview previewCmd `cmd:"" group:"look" help:"Show where a request would go, for a state of the pool."`
@@ -57,6 +50,18 @@ type cli struct {
 
 	Completion completionCmd `cmd:"" group:"look" help:"Print shell completion for commands and flags."`
 	Version    versionCmd    `cmd:"" group:"look" help:"Print the version."`
+}
+
+// partCommands run one part alone.
+type partCommands struct {
+	ModelServer parts.ModelServer `cmd:"" name:"modelserver" group:"parts" help:"Run simulated model servers alone, with vLLM's flags."`
+
+	EPP       parts.EPP       `cmd:"" group:"parts" help:"Run the endpoint picker alone, with the real EPP's flags."`
+	Sidecar   parts.Sidecar   `cmd:"" group:"parts" help:"Run the routing sidecar alone, with pd-sidecar's flags."`
+	KVManager parts.KVManager `cmd:"" group:"parts" help:"Run the KV-cache manager alone: KV events in, scores out."`
+	Predictor parts.Predictor `cmd:"" group:"parts" help:"Run the latency predictor alone, with the real one's HTTP."`
+
+	Lab lab.Command `cmd:"" group:"play" help:"Learn by repairing a stack with a planted fault."`
 }
 
 const description = `A wind tunnel for the llm-d request flow: real Envoy, endpoint picker and sidecar,

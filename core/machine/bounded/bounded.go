@@ -20,13 +20,14 @@ type Limits struct {
 // Store is a map within Limits that drops the least recently used entries.
 type Store[K comparable, V any] struct {
 	limits  Limits
-	entries *simplelru.LRU[K, entry[V]]
+	entries *simplelru.LRU[K, *entry]
 	bytes   int
 	dropped func(K, V)
 }
 
-type entry[V any] struct {
-	value V
+// entry has a value of type V. Its own type is the same for all V, so that the program has one LRU for each type of key.
+type entry struct {
+	value any
 	bytes int
 }
 
@@ -38,7 +39,7 @@ func New[K comparable, V any](limits Limits, dropped func(K, V)) *Store[K, V] {
 	if limits.Bytes <= 0 {
 		limits.Bytes = math.MaxInt
 	}
-	entries, err := simplelru.NewLRU[K, entry[V]](limits.Entries, nil)
+	entries, err := simplelru.NewLRU[K, *entry](limits.Entries, nil)
 	if err != nil {
 		panic(err) // only sizes below 1 fail
 	}
@@ -55,7 +56,7 @@ func (s *Store[K, V]) Put(key K, value V, bytes int) bool {
 	for s.Len() >= s.limits.Entries || s.bytes > s.limits.Bytes-bytes {
 		s.drop()
 	}
-	s.entries.Add(key, entry[V]{value, bytes})
+	s.entries.Add(key, &entry{value, bytes})
 	s.bytes += bytes
 	return true
 }
@@ -69,7 +70,6 @@ func (s *Store[K, V]) Grow(key K, bytes int) bool {
 	}
 	e.bytes += bytes
 	s.bytes += bytes
-	s.entries.Add(key, e)
 	for s.bytes > s.limits.Bytes { // the entry itself is dropped last
 		s.drop()
 	}
@@ -80,26 +80,34 @@ func (s *Store[K, V]) drop() {
 	key, e, _ := s.entries.RemoveOldest()
 	s.bytes -= e.bytes
 	if s.dropped != nil {
-		s.dropped(key, e.value)
+		s.dropped(key, valueOf[V](e))
 	}
+}
+
+// valueOf returns an entry's value, the zero value for no entry.
+func valueOf[V any](e *entry) (v V) {
+	if e != nil {
+		v, _ = e.value.(V)
+	}
+	return v
 }
 
 // Get returns a value and makes it the most recently used.
 func (s *Store[K, V]) Get(key K) (V, bool) {
 	e, ok := s.entries.Get(key)
-	return e.value, ok
+	return valueOf[V](e), ok
 }
 
 // Peek returns a value and does not count as a use.
 func (s *Store[K, V]) Peek(key K) (V, bool) {
 	e, ok := s.entries.Peek(key)
-	return e.value, ok
+	return valueOf[V](e), ok
 }
 
 // Oldest returns the least recently used entry, the next to be dropped.
 func (s *Store[K, V]) Oldest() (K, V, bool) {
 	key, e, ok := s.entries.GetOldest()
-	return key, e.value, ok
+	return key, valueOf[V](e), ok
 }
 
 // All yields the entries, the least recently used first. The reader must not change the store.
