@@ -25,7 +25,7 @@ type Store[K comparable, V any] struct {
 	dropped func(K, V)
 }
 
-// entry has a value of type V. Its own type is the same for all V, so that the program has one LRU for each type of key.
+// entry has a value of type V. Its own type is the same for all V, so that the program has one LRU for each key type.
 type entry struct {
 	value any
 	bytes int
