@@ -14,6 +14,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/nightly"
 	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -222,5 +223,21 @@ func TestWatch(t *testing.T) {
 		if b := w.Broken(); !strings.Contains(b, c.want) || c.want == "" && b != "" {
 			t.Errorf("found %q, expected %q", b, c.want)
 		}
+	}
+}
+
+// An interruption ends a run with the seeds that were played until then.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	b := base(t, "../../examples/plain.yaml")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	r, err := b.Run(ctx, 1, 1000, func(_ string, done, _ int) {
+		if done == 3 {
+			cancel()
+		}
+	})
+	if exit.Of(err) != exit.Interrupted || r == nil || r.Seeds < 3 || r.Seeds > 900 || len(r.Failures) > 0 {
+		t.Errorf("found %+v, %v", r, err)
 	}
 }
