@@ -212,6 +212,8 @@ func TestWatch(t *testing.T) {
 		{"sent 1 times and has 0 outcomes", []record.Event{sent, received, passed}},
 		{"has 2 outcomes", []record.Event{sent, received, began, made, passed, got(5), got(5)}},
 		{"came to the endpoint picker 1 times and ended there 0", []record.Event{sent, received, began, made, got(5)}},
+		{"came to the endpoint picker 1 times and ended there 2", []record.Event{sent, received, began, made, passed,
+			passed, got(5)}},
 		{"came to the model servers 1 times and ended there 0", []record.Event{sent, received, began, passed, got(5)}},
 		{"with 4 tokens at the client, and its model server made 5",
 			[]record.Event{sent, received, began, made, passed, got(4)}},
