@@ -119,7 +119,7 @@ bench-ui: ## Measure the page in a real Chromium: first view, frames under 2,000
 	@./scripts/bench "$(GO)" -timeout 20m -benchtime 3x ./web
 
 PICTURED := topology=topology-3-1440-light fleet=topology-300-1440-dark phone=topology-30-390-light \
-	requests=requests-30-1440-dark request=request-30-1440-light why=why-3-1440-light time=time-3-1440-light \
+	requests=requests-30-1440-dark request=request-3-1440-light why=why-3-1440-light time=time-3-1440-light \
 	whatif=whatif-3-1440-dark
 
 .PHONY: pictures
@@ -205,6 +205,7 @@ golden: ## Rewrite what tests compare with: docs, scripts' expected output (look
 	$(GO) test ./scenario ./report -rewrite
 	$(GO) test ./scenario/schema ./cmd/windtunnel/program -update
 	$(GO) test ./web -run TestDeclarations -update
+	$(GO) test . ./web -run TestPacked -update
 
 .PHONY: clean
 clean: ## Remove what was built
