@@ -14,6 +14,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/nightly"
 	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -211,6 +212,8 @@ func TestWatch(t *testing.T) {
 		{"sent 1 times and has 0 outcomes", []record.Event{sent, received, passed}},
 		{"has 2 outcomes", []record.Event{sent, received, began, made, passed, got(5), got(5)}},
 		{"came to the endpoint picker 1 times and ended there 0", []record.Event{sent, received, began, made, got(5)}},
+		{"came to the endpoint picker 1 times and ended there 2", []record.Event{sent, received, began, made, passed,
+			passed, got(5)}},
 		{"came to the model servers 1 times and ended there 0", []record.Event{sent, received, began, passed, got(5)}},
 		{"with 4 tokens at the client, and its model server made 5",
 			[]record.Event{sent, received, began, made, passed, got(4)}},
@@ -222,5 +225,21 @@ func TestWatch(t *testing.T) {
 		if b := w.Broken(); !strings.Contains(b, c.want) || c.want == "" && b != "" {
 			t.Errorf("found %q, expected %q", b, c.want)
 		}
+	}
+}
+
+// An interruption ends a run with the seeds that were played until then.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	b := base(t, "../../examples/plain.yaml")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	r, err := b.Run(ctx, 1, 1000, func(_ string, done, _ int) {
+		if done == 3 {
+			cancel()
+		}
+	})
+	if exit.Of(err) != exit.Interrupted || r == nil || r.Seeds < 3 || r.Seeds > 900 || len(r.Failures) > 0 {
+		t.Errorf("found %+v, %v", r, err)
 	}
 }
