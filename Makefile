@@ -102,6 +102,10 @@ test-replay: ## Play every example live for up to 20 s, and what entered its end
 
 BENCHED := ./bench/... ./internal/punctual ./core/modelserver/engine ./core/kv/... ./core/modelserver/latency/... ./core/kv/link ./core/machine ./core/wire/metrics ./core/wire/openai ./core/epp/picker/... ./core/wire/sse ./core/wire/tokens ./core/wire/header ./live/epp ./live/extproc ./live/kvevents ./live/kvmanager ./live/up ./report ./web
 
+.PHONY: chaos
+chaos: ## Play random faults over all examples in virtual time, and check that nothing is lost or left (SEEDS=1000 for fewer)
+	WINDTUNNEL_CHAOS=$(or $(SEEDS),10000) $(GO) test ./internal/chaos -run TestSeedsOverExamples -count 1 -v -timeout 2h
+
 .PHONY: bench
 bench: ## Measure baselines and windtunnel in one run, and fail where a gate is missed (PKG=./core/modelserver/engine for one part)
 	@./scripts/bench "$(GO)" -timeout 60m -benchmem $(or $(PKG),$(BENCHED))
@@ -201,6 +205,7 @@ golden: ## Rewrite what tests compare with: docs, scripts' expected output (look
 	$(GO) test ./scenario ./report -rewrite
 	$(GO) test ./scenario/schema ./cmd/windtunnel/program -update
 	$(GO) test ./web -run TestDeclarations -update
+	$(GO) test . ./web -run TestPacked -update
 
 .PHONY: clean
 clean: ## Remove what was built

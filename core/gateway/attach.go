@@ -298,7 +298,7 @@ func (b *builder) backend(m *madeRoutes, r *HTTPRoute, ref *BackendRef, effect s
 		x.Key = "pool/" + namespace + "/" + ref.Name
 		x.FailOpen = x.Pool.Picker != nil && x.Pool.Picker.FailOpen
 		if p := x.Pool.Picker; p != nil {
-			x.Picker = &PickerService{namespace, p.Name}
+			x.Picker = &PickerService{namespace, p.Name, p.Port}
 		}
 		x.HTTP2 = x.Pool.AppProtocol == "kubernetes.io/h2c"
 		if k := x.Pool.KServe; k != nil && k.Health.Enabled {
@@ -308,7 +308,7 @@ func (b *builder) backend(m *madeRoutes, r *HTTPRoute, ref *BackendRef, effect s
 			b.note(p.At.Problem("extensionRef of a backend is document 002's alone", "",
 				"it acts as the pool's own endpointPickerRef").Error())
 			x.FailOpen = p.Failure == "FailOpen"
-			x.Picker = &PickerService{cmp.Or(p.Namespace, namespace), p.Name}
+			x.Picker = &PickerService{Namespace: cmp.Or(p.Namespace, namespace), Name: p.Name}
 		}
 	} else {
 		if x.Service = b.Service(namespace, ref.Name); x.Service == nil {

@@ -158,8 +158,11 @@ func (p *Program) Ejects() bool {
 	})
 }
 
-// PickerService names the Service of an endpoint picker.
-type PickerService struct{ Namespace, Name string }
+// PickerService names the Service of an endpoint picker, and the Service's port; 0 is any.
+type PickerService struct {
+	Namespace, Name string
+	Port            int
+}
 
 // Options configure Build.
 type Options struct {
@@ -231,7 +234,6 @@ func Build(s *Set, o Options) *Program {
 	b.bound()
 	b.routers()
 	b.unserved()
-	b.misfits()
 	b.unread()
 	b.p.Status = b.unmade(b.p.Status)
 	slices.SortStableFunc(b.p.Status, func(x, y Status) int {

@@ -232,7 +232,7 @@ func (b *builder) pools() {
 		accepted := yes("Accepted", "Accepted", "it is served")
 		var picker *PickerService
 		if p.Picker != nil {
-			picker = &PickerService{p.Namespace, p.Picker.Name}
+			picker = &PickerService{Namespace: p.Namespace, Name: p.Picker.Name}
 		} else if x := b.backends["pool/"+p.Namespace+"/"+p.Name]; x != nil {
 			picker = x.Picker
 		}

@@ -70,6 +70,8 @@ type PoolPicker struct {
 	File   string
 	// Replicas are its processes. Envoy asks the first Asked of them.
 	Replicas, Asked int
+	// Cut means that Envoy reaches none of them.
+	Cut bool
 }
 
 // PickerPod is a replica of a pool's endpoint picker.
@@ -153,11 +155,26 @@ func (c *Cluster) pool(b *gateway.Backend) {
 	if note != "" {
 		c.Program.Notes = append(c.Program.Notes, note)
 	}
+	x.Cut = cut(c.Objects, b.Picker)
 	c.mistake(err)
 	c.Pools = append(c.Pools, x)
 	for i := range x.Replicas {
 		c.Pickers = append(c.Pickers, PickerPod{x, i})
 	}
+}
+
+// cut reports whether Envoy cannot reach a pool's endpoint picker, although the picker runs: its Service has no such
+// port.
+func cut(s *gateway.Set, p *gateway.PickerService) bool {
+	if p == nil || p.Port == 0 {
+		return false
+	}
+	service := s.Service(p.Namespace, p.Name)
+	if service == nil || len(service.Ports) == 0 {
+		return false
+	}
+	_, found := service.Port(p.Port)
+	return !found
 }
 
 // pods adds a workload's pods.
@@ -352,6 +369,15 @@ func (p PickerPod) Name() string {
 		return p.Workload.PodName(p.Replica)
 	}
 	return fmt.Sprintf("%s-epp-%d", p.Backend.Name, p.Replica)
+}
+
+// Place returns the namespace and the name of the picker's pod, and the name of its container. A supplied picker runs
+// in its pool's namespace.
+func (p PickerPod) Place() (namespace, pod, container string) {
+	if p.Workload == nil {
+		return p.Backend.Namespace, p.Name(), "epp"
+	}
+	return p.Workload.Namespace, p.Name(), p.Container.Name
 }
 
 // ClientLimits are the parameters of the picker's client-headers plug-in: the strictest limits of the routes to the

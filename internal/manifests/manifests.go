@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
@@ -40,7 +42,10 @@ func Load(paths []string, input io.Reader) (*gateway.Set, error) {
 type Source struct {
 	Paths []string
 	Input io.Reader
-	once  map[string][]byte // what came through pipes, which can be read once
+	// Digest identifies the texts that the last Load read, mistakes included.
+	Digest uint64
+
+	once map[string][]byte // what came through pipes, which can be read once
 }
 
 // Load reads the objects as Load does.
@@ -48,7 +53,10 @@ func (x *Source) Load() (*gateway.Set, error) {
 	s := &gateway.Set{}
 	var errs []error
 	var problems strictyaml.Problems
+	digest := xxhash.New()
+	defer func() { x.Digest = digest.Sum64() }()
 	add := func(path string, data []byte) error {
+		fmt.Fprintf(digest, "%s %d\n%s", path, len(data), data)
 		err := s.Add(path, data)
 		var list strictyaml.Problems
 		if errors.As(err, &list) {

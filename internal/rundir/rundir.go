@@ -59,6 +59,46 @@ func New(temp, prefix string, log *slog.Logger) (*Dir, error) {
 	return d, nil
 }
 
+// ErrHeld is the error of Only for a directory whose owner runs.
+var ErrHeld = errors.New("another process holds the directory")
+
+// Only makes the directory at a path, and removes the files of an owner that was killed. One process at a time may own
+// it.
+func Only(path string) (d *Dir, err error) {
+	if err = os.MkdirAll(path, 0o700); err != nil {
+		return nil, err
+	}
+	d = &Dir{Path: path}
+	if d.lock, err = lock(filepath.Join(path, lockFile), os.O_CREATE); err != nil {
+		return nil, errors.Join(ErrHeld, err)
+	}
+	entries, err := os.ReadDir(path)
+	for _, e := range entries {
+		if e.Name() != lockFile {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(path, e.Name())))
+		}
+	}
+	if err != nil {
+		return nil, d.End(err)
+	}
+	return d, nil
+}
+
+// Held reports whether the directory of Only at a path has an owner that runs. Without locks of files, the existence of
+// the directory decides.
+func Held(path string) bool {
+	held, err := lock(filepath.Join(path, lockFile), 0)
+	if held != nil {
+		held.Close()
+		return false
+	}
+	if err == nil {
+		_, err = os.Stat(path)
+		return err == nil
+	}
+	return !errors.Is(err, os.ErrNotExist)
+}
+
 // End ends the run and removes its directory. If err, the reason of the run's end, names a file in the directory, the
 // directory stays for a week. End returns err, joined with errors of the removal.
 func (d *Dir) End(err error) error {

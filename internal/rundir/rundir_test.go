@@ -143,3 +143,32 @@ func TestKilledRunsDirectoryIsCleared(t *testing.T) {
 	}
 	runtime.KeepAlive(own) // the lock ends when its file is garbage-collected
 }
+
+// A directory of Only has one owner at a time, in this process, too. A new owner finds it empty, and End removes it.
+func TestOnly(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "only")
+	if Held(path) {
+		t.Error("a directory that does not exist is held")
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	left := filepath.Join(path, "left")
+	if err := os.WriteFile(left, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Only(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("files of an earlier owner: %v", err)
+	}
+	if _, err := Only(path); !errors.Is(err, ErrHeld) && runtime.GOOS != "windows" || !Held(path) {
+		t.Errorf("a second owner: %v, held %v", err, Held(path))
+	}
+	if err := d.End(nil); err != nil || Held(path) {
+		t.Errorf("after the end: %v, held %v", err, Held(path))
+	}
+}

@@ -18,7 +18,7 @@ func NewEndpoint(namespace, name, at string, labels map[string]string) (*picker.
 // WriteEndpoints writes the file that the real EPP's file-discovery, and sidecars, read. Readers see the old or the new
 // one, whole.
 func WriteEndpoints(path string, list []*picker.Endpoint) error {
-	var all []map[string]any
+	all := []map[string]any{}
 	for _, e := range list {
 		x := map[string]any{"name": e.Name, "address": e.Address, "port": e.Port}
 		if len(e.Labels) > 0 {

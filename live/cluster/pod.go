@@ -57,7 +57,8 @@ func (p *Pod) Place(port int) string { return cmp.Or(p.At[port], p.Beside[port])
 // sidecar reports the decode server's health.
 func (p *Pod) StartSidecar(port int, o sidecar.Options) (err error) {
 	o.Listen, o.PodName, o.Namespace, o.DecoderHealth = p.On(port), p.PodName, p.PodNamespace, true
-	o.Now, o.Recorder, o.Disagg.Trace, o.Log = p.run.Now, p.run.Recorder, p.run.Trace, p.run.Log
+	o.Now, o.Recorder, o.Disagg.Trace = p.run.Now, p.run.Recorder, p.run.Trace
+	o.Log = cmp.Or(o.Log, p.run.Log)
 	if p.Sidecar, err = sidecar.Start(o); err != nil {
 		return fmt.Errorf("sidecar of %s: %w", p.PodName, err)
 	}
@@ -69,7 +70,7 @@ func (p *Pod) StartSidecar(port int, o sidecar.Options) (err error) {
 // StartManager starts the pod's KV-Cache Manager on the ports in its options, as a server that is no sidecar's.
 func (p *Pod) StartManager(o kvmanager.Options) (err error) {
 	api, events := PortOf(o.HTTPAddress), PortOf(o.ZMQBind)
-	o.HTTPAddress, o.Log = p.On(api), p.run.Log
+	o.HTTPAddress, o.Log = p.On(api), cmp.Or(o.Log, p.run.Log)
 	if o.ZMQBind != "" {
 		o.ZMQBind = "tcp://" + p.On(events)
 	}

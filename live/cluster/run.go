@@ -22,6 +22,16 @@ type Run struct {
 	// Trace, if not nil, makes pickers and sidecars send the traceparents of their spans.
 	Trace *tracing.IDs
 	Log   *slog.Logger
+	// Logs, if not nil, returns the log of one container of a pod, which gets its lines instead of Log.
+	Logs func(namespace, pod, container string) *slog.Logger
+}
+
+// LogOf returns the log of a container.
+func (r *Run) LogOf(namespace, pod, container string) *slog.Logger {
+	if r.Logs == nil {
+		return r.Log
+	}
+	return r.Logs(namespace, pod, container)
 }
 
 // Now returns the time since the run began.

@@ -1,6 +1,8 @@
 package up
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 )
 
@@ -24,11 +26,15 @@ type ListenAddress struct {
 
 // PickerAddress is a pool's endpoint picker, or one replica of it.
 type PickerAddress struct {
-	Pool    string `json:"pool"` // namespace/name
-	Name    string `json:"name"` // its pod's name
-	ExtProc string `json:"extProc"`
-	Health  string `json:"health"`
-	Metrics string `json:"metrics"`
+	Pool      string `json:"pool"` // namespace/name
+	Name      string `json:"name"` // its pod's name
+	Namespace string `json:"namespace"`
+	// Container is the name of the pod's container, and Labels are the pod's labels.
+	Container string            `json:"container"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	ExtProc   string            `json:"extProc"`
+	Health    string            `json:"health"`
+	Metrics   string            `json:"metrics"`
 }
 
 // RouterAddress is a body-based router, or one replica of it.
@@ -40,11 +46,19 @@ type RouterAddress struct {
 
 // PodAddress holds the listening addresses of a pod, by its ports' numbers.
 type PodAddress struct {
-	Name      string            `json:"name"`
-	Namespace string            `json:"namespace"`
-	Role      string            `json:"role"`
-	Model     string            `json:"model,omitempty"`
-	Ports     map[string]string `json:"ports"`
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+	// Workload is the name of its Deployment or other controller, and Labels are the pod's labels.
+	Workload string            `json:"workload"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	IP       string            `json:"ip"`
+	Role     string            `json:"role"`
+	Model    string            `json:"model,omitempty"`
+	Ports    map[string]string `json:"ports"`
+	// Metrics is the address of its metrics page, "" without one.
+	Metrics string `json:"metrics,omitempty"`
+	// OOMKilled means that its model server does not fit into its memory.
+	OOMKilled bool `json:"oomKilled,omitempty"`
 	// Sidecar is the one of the ports where the routing sidecar listens, if there is one.
 	Sidecar string `json:"sidecar,omitempty"`
 }
@@ -69,8 +83,13 @@ func (u *Up) Addresses() *Addresses {
 	}
 	for _, p := range u.applied.Pickers {
 		x := u.pickers[p.Key()].server
-		a.Pickers = append(a.Pickers, PickerAddress{p.Backend.Namespace + "/" + p.Backend.Name, p.Name(), x.Addr(),
-			x.HealthAddr(), x.MetricsAddr()})
+		namespace, name, container := p.Place()
+		at := PickerAddress{Pool: p.Backend.Namespace + "/" + p.Backend.Name, Name: name, Namespace: namespace,
+			Container: container, ExtProc: x.Addr(), Health: x.HealthAddr(), Metrics: x.MetricsAddr()}
+		if p.Workload != nil {
+			at.Labels = p.Workload.Pods
+		}
+		a.Pickers = append(a.Pickers, at)
 	}
 	for _, r := range u.applied.Routers {
 		a.Routers = append(a.Routers,
@@ -83,9 +102,20 @@ func (u *Up) Addresses() *Addresses {
 				ports[strconv.Itoa(n)] = at
 			}
 		}
-		x := PodAddress{p.PodName, p.PodNamespace, string(p.Role), p.model, ports, ""}
+		x := PodAddress{Name: p.PodName, Namespace: p.PodNamespace, Workload: p.Workload.Name, Labels: p.Workload.Pods,
+			IP: p.IP.String(), Role: string(p.Role), Model: p.model, Ports: ports, OOMKilled: p.killed}
 		if p.Sidecar != nil {
 			x.Sidecar = p.Sidecar.Addr()
+		}
+		switch {
+		case p.Manager != nil:
+			x.Metrics = p.Manager.HTTPAddress()
+		case p.model != "":
+			for _, n := range slices.Sorted(maps.Keys(p.At)) {
+				if at := p.At[n]; at != x.Sidecar && x.Metrics == "" {
+					x.Metrics = at
+				}
+			}
 		}
 		a.Pods = append(a.Pods, x)
 	}

@@ -286,7 +286,7 @@ func TestUndone(t *testing.T) {
 		return out
 	}
 	file := func() string {
-		text, err := os.ReadFile(r.endpointsFile("default"))
+		text, err := os.ReadFile(r.endpointsFile(poolName{namespace: "default"}))
 		if err != nil {
 			t.Fatal(err)
 		}

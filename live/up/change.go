@@ -22,6 +22,9 @@ import (
 // routed limits the request bodies of a body-based router. The real router has no limit.
 var routed = stream.Config{MaxBodyBytes: 32 << 20, BodyIdle: 60 * machine.Second, BodyTotal: 300 * machine.Second}
 
+// nowhere is an address that refuses connections.
+const nowhere = "127.0.0.1:1"
+
 // running holds the pods, pickers and routers that execute a Cluster, by their keys there.
 type running struct {
 	pods    map[string]*pod
@@ -125,7 +128,7 @@ func (c *change) start(ctx context.Context) error {
 	if err := c.startPods(ctx, c.diff(c.u.eventsOf), false); err != nil {
 		return err
 	}
-	if err := c.u.writeEndpoints(c.list()); err != nil {
+	if err := c.writeEndpoints(); err != nil {
 		return err
 	}
 	for _, p := range c.started.pods {
@@ -133,7 +136,7 @@ func (c *change) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := c.u.writeEndpoints(c.list()); err != nil {
+	if err := c.writeEndpoints(); err != nil {
 		return err
 	}
 	c.serve() // pickers may look these pods up from now on, so no address of theirs changes any more
@@ -217,7 +220,7 @@ func (c *change) undo(ctx context.Context) error {
 		}
 		old := u.inForce()
 		old.serve()
-		errs = append(errs, u.writeEndpoints(old.list()))
+		errs = append(errs, old.writeEndpoints())
 		old.tellPickers()
 		if c.wide {
 			errs = append(errs, u.Envoy.Back(ctx, old.configuration(old.list())))
@@ -287,7 +290,11 @@ func (c *change) configuration(pods []*pod) envoy.Dynamic {
 	for _, x := range c.to.Pickers {
 		if x.Replica < x.Asked {
 			p := d.Pickers[x.Backend.Key]
-			p.Addresses = append(p.Addresses, c.pickers[x.Key()].server.Addr())
+			at := c.pickers[x.Key()].server.Addr()
+			if x.Cut {
+				at = nowhere
+			}
+			p.Addresses = append(p.Addresses, at)
 			d.Pickers[x.Backend.Key] = p
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/gateway/misfits"
 	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/files"
@@ -35,6 +36,16 @@ type Manifests struct {
 
 // Load reads the objects of files and directories ("-" is the input). The error lists every mistake in them.
 func Load(paths []string, input io.Reader) (*gateway.Set, error) { return manifests.Load(paths, input) }
+
+// Digest returns what Manifests.Digest returns once the manifests at these paths have been read as they are now.
+func Digest(paths []string) (uint64, error) {
+	x := manifests.Source{Paths: paths}
+	_, err := x.Load()
+	if x.Digest == 0 {
+		return 0, err
+	}
+	return x.Digest, nil // mistakes are reported when the manifests are applied
+}
 
 // Open watches for edits until Close. Input from a pipe does not change.
 func Open(paths []string, input io.Reader, log *slog.Logger) (*Manifests, error) {
@@ -88,6 +99,9 @@ func (m *Manifests) edit(path string) {
 // Load reads the objects. The error lists every mistake in them.
 func (m *Manifests) Load() (*gateway.Set, error) { return m.source.Load() }
 
+// Digest identifies the texts that the last Load read.
+func (m *Manifests) Digest() uint64 { return m.source.Digest }
+
 // Follow applies the manifests whenever they change, one edit after another, until ctx ends. It calls the callback for
 // each edit, with the error if the edit was refused. After a refused edit, the last good state stays in force.
 func (u *Up) Follow(ctx context.Context, m *Manifests, told func(at string, err error)) {
@@ -136,6 +150,7 @@ func Dry(s *gateway.Set, o Options) (*plan.Cluster, error) {
 		func(a, b plan.Pod) bool { return a.Workload == b.Workload })
 	x := u.newChange(&one)
 	p.Mistakes = errors.Join(p.Mistakes, x.read())
+	p.Notes = append(p.Notes, misfits.Of(s)...)
 	x.drop()
 	return c, refused(c)
 }

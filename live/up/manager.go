@@ -36,6 +36,7 @@ func (u *Up) readManager(p *pod, c *gateway.Container) (start func() error, err 
 	if err := o.FromEnv(lookup(x.Env)); err != nil {
 		return nil, err
 	}
+	o.Log = u.LogOf(p.PodNamespace, p.PodName, c.Name)
 	if len(x.Args) > 0 {
 		u.note(p.Workload.Where(c) + ": its command line has no effect: a KV-Cache Manager goes by its " +
 			"environment")

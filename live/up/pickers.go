@@ -69,6 +69,8 @@ func without(args []string, flags ...string) (out []string) {
 func (u *Up) startPicker(p plan.PickerPod, o epp.StandaloneOptions) (_ *poolPicker, err error) {
 	x := &poolPicker{PickerPod: p, may: new(atomic.Pointer[objects.Selection])}
 	x.may.Store(new(objects.Selection))
+	o.Log = u.LogOf(p.Place())
+	o.Picking.Log = o.Log
 	o.Picking.KV.Sockets = &kvevents.Sockets{Local: true}
 	o.Fill = func(k *epp.Picking) error { k.Apply(*x.may.Load(), false); return nil }
 	if x.server, err = epp.StartStandalone(o); err != nil {

@@ -44,6 +44,8 @@ type pod struct {
 	// sends is the address in its command line to which its model server sends KV events. It is "" if the server sends
 	// none, or binds.
 	sends string
+	// allows is the pool of its sidecar.
+	allows poolName
 }
 
 // running returns the pod with all ports on which it listens.
@@ -142,7 +144,7 @@ func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (start fun
 	if err != nil {
 		return nil, err
 	}
-	o.Logger, o.Origin = u.Log, u.Origin
+	o.Logger, o.Origin = u.LogOf(p.PodNamespace, p.PodName, c.Name), u.Origin
 	for i := range o.Servers {
 		x := &o.Servers[i]
 		x.Name, x.PodName, x.PodNamespace, x.Listen = p.PodName, p.PodName, p.PodNamespace, p.On(r.Port+i)

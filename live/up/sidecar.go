@@ -20,10 +20,22 @@ func (c *change) readSidecar(p *pod, x *gateway.Container) (start func() error, 
 	if err != nil {
 		return nil, err
 	}
-	o, err := c.u.o.Sidecar(append(args, "--endpoints-file="+c.u.endpointsFile(p.PodNamespace)), env)
+	p.allows = poolName{namespace: p.PodNamespace}
+	o, err := c.u.o.Sidecar(append(args, "--endpoints-file="+c.u.endpointsFile(p.allows)), env)
 	if err != nil {
 		return nil, err
 	}
+	if p.allows.name = o.PoolName; o.PoolName != "" {
+		if o.Namespace != "default" { // the flag's default
+			p.allows.namespace = o.Namespace
+		}
+		if s := c.to.Objects; o.Protect && s.Pool(p.allows.namespace, o.PoolName) == nil {
+			c.u.note(fmt.Sprintf("%s: found no InferencePool %s/%s; expected the pool's name in INFERENCE_POOL_NAME: "+
+				"the sidecar refuses every prefill server", p.Workload.Where(x), p.allows.namespace, o.PoolName))
+		}
+	}
+	o.EndpointsFile = c.u.endpointsFile(p.allows)
+	o.Log = c.u.LogOf(p.PodNamespace, p.PodName, x.Name)
 	decoder := cluster.PortOf(o.Decoder)
 	if p.At[decoder] == "" {
 		return nil, fmt.Errorf("the decode server's port is %d, and the pod's model server listens on %s", decoder,
@@ -43,31 +55,45 @@ func (c *change) readSidecar(p *pod, x *gateway.Container) (start func() error, 
 	}, nil
 }
 
-// endpointsFile returns the path of the file that lists a namespace's pods for sidecars, which do not use Kubernetes
-// here.
-func (u *Up) endpointsFile(namespace string) string {
-	return filepath.Join(u.o.Dir, "endpoints-"+namespace+".yaml")
+// poolName names the InferencePool whose pods a sidecar allows as prefill servers. Without a name, all pods of the
+// namespace are allowed.
+type poolName struct{ namespace, name string }
+
+// endpointsFile returns the path of the file that lists these pods for sidecars, which do not use Kubernetes here.
+func (u *Up) endpointsFile(n poolName) string {
+	return filepath.Join(u.o.Dir, "endpoints-"+strings.TrimSuffix(n.namespace+"-"+n.name, "-")+".yaml")
 }
 
-// writeEndpoints writes the endpoint files.
-func (u *Up) writeEndpoints(pods []*pod) error {
-	byNamespace := map[string][]*picker.Endpoint{}
+// writeEndpoints writes the endpoint files of all sidecars.
+func (c *change) writeEndpoints() error {
+	pods := c.list()
+	lists := map[poolName][]*picker.Endpoint{}
 	for _, p := range pods {
-		if p.Role != gateway.RoleServer {
-			continue
+		if p.allows != (poolName{}) {
+			lists[p.allows] = nil
 		}
-		for n, at := range p.At {
-			e, err := cluster.NewEndpoint(p.PodNamespace, fmt.Sprintf("%s-%d", p.PodName, n), at, p.Workload.Pods)
-			if err != nil {
-				return err
+	}
+	for n := range lists {
+		pool := c.to.Objects.Pool(n.namespace, n.name)
+		for _, p := range pods {
+			if p.Role != gateway.RoleServer || p.PodNamespace != n.namespace ||
+				n.name != "" && (pool == nil || !pool.Selector.Matches(p.Workload.Pods)) {
+				continue
 			}
-			byNamespace[p.PodNamespace] = append(byNamespace[p.PodNamespace], e)
+			for number, at := range p.At {
+				name := fmt.Sprintf("%s-%d", p.PodName, number)
+				e, err := cluster.NewEndpoint(p.PodNamespace, name, at, p.Workload.Pods)
+				if err != nil {
+					return err
+				}
+				lists[n] = append(lists[n], e)
+			}
 		}
 	}
 	var errs []error
-	for namespace, list := range byNamespace {
+	for n, list := range lists {
 		slices.SortFunc(list, func(a, b *picker.Endpoint) int { return strings.Compare(a.Name, b.Name) })
-		errs = append(errs, cluster.WriteEndpoints(u.endpointsFile(namespace), list))
+		errs = append(errs, cluster.WriteEndpoints(c.u.endpointsFile(n), list))
 	}
 	return errors.Join(errs...)
 }

@@ -81,6 +81,8 @@ type Options struct {
 	Tell func(what string)
 	// Log is for debugging; nil is silent.
 	Log *slog.Logger
+	// Logs, if not nil, returns the log of one container of a pod, which gets its lines instead of Log.
+	Logs func(namespace, pod, container string) *slog.Logger
 }
 
 // Up is a running set of manifests.
@@ -137,7 +139,7 @@ func (e *InvalidError) Unwrap() error { return e.Err }
 func Start(ctx context.Context, o Options) (u *Up, err error) {
 	u = &Up{o: o, noted: map[string]bool{},
 		Run: cluster.Run{Origin: cmp.Or(o.Origin, time.Now()), Recorder: o.Recorder, Trace: o.Trace,
-			Log: cmp.Or(o.Log, discard)},
+			Log: cmp.Or(o.Log, discard), Logs: o.Logs},
 		applied: new(plan.Cluster), running: newRunning(),
 		certs: map[string][2][]byte{}, scaled: map[string]*scaled{},
 		listeners: listeners{hosts: map[string]netip.Addr{}, listen: map[string]string{}}}

@@ -56,6 +56,7 @@ type EPP struct {
 	Held bool `name:"hold" help:"Hold requests open as in document 000 (docs/documents.md#document-000). The model servers must support this flow."`
 
 	HoldLimit time.Duration `default:"1m" help:"Longest time that a request is held, before the client gets a 504."`
+	LosePart2 bool          `name:"lose-part2" help:"Never send part 2 of a held request: a fault for labs."`
 
 	EmitEndpointScores bool `help:"Put the scores into the dynamic metadata."`
 	PodHeaders         bool `help:"Name the chosen pods in x-target-pod, x-selected-pod and x-prefill-pod, as documents 002 and 003 do (docs/documents.md)."`
@@ -204,8 +205,8 @@ func (c *EPP) options(log *slog.Logger) (epp.StandaloneOptions, error) {
 		return opts, fmt.Errorf("--hold-limit %v: expected a duration above 0", c.HoldLimit)
 	}
 	opts.Picking.Stream = stream.Config{MaxBodyBytes: 64 << 20, BodyIdle: machine.FromDuration(body.Idle),
-		BodyTotal: machine.FromDuration(body.Total), Hold: c.Held, HoldLimit: machine.FromDuration(c.HoldLimit),
-		MetadataBytes: heldMetadataBytes, Seed: c.Seed}
+		BodyTotal: machine.FromDuration(body.Total), Hold: c.Held, LosePart2: c.LosePart2,
+		HoldLimit: machine.FromDuration(c.HoldLimit), MetadataBytes: heldMetadataBytes, Seed: c.Seed}
 	if c.EndpointSelector != "" {
 		selector, err := picker.ParseSelector(c.EndpointSelector)
 		if err != nil {

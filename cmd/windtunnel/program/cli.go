@@ -9,6 +9,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/lab"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/parts"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
@@ -30,6 +31,8 @@ type cli struct {
 	KVManager parts.KVManager `cmd:"" group:"parts" help:"Run the KV-cache manager alone: KV events in, scores out."`
 	Predictor parts.Predictor `cmd:"" group:"parts" help:"Run the latency predictor alone, with the real one's HTTP."`
 
+	Lab lab.Command `cmd:"" group:"play" help:"Learn by repairing a stack with a planted fault."`
+
 	Explain explainCmd `cmd:"" group:"look" help:"Explain why a request went to its endpoint."`
 	Preview previewCmd `cmd:"" group:"look" help:"Show where a request would go, for a state of the pool."`
 	Pods    podsCmd    `cmd:"" group:"look" help:"List the pods of an endpoint picker, with labels and metrics."`
@@ -37,6 +40,7 @@ type cli struct {
 
 	Capacity   capacityCmd   `cmd:"" group:"decide" help:"Find the highest rate, or fewest servers, for objectives."`
 	Sweep      sweepCmd      `cmd:"" group:"decide" help:"Play a scenario with each combination of values of its fields."`
+	Tune       tuneCmd       `cmd:"" group:"decide" help:"Search the configuration that is best for an objective."`
 	Validate   validateCmd   `cmd:"" group:"decide" help:"Play a scenario live and in virtual time, and compare."`
 	Chaos      chaosCmd      `cmd:"" group:"decide" help:"Play random faults, and check that nothing is lost or left."`
 	Experiment experimentCmd `cmd:"" group:"decide" help:"Measure again what documents claim, or under other conditions."`
@@ -80,6 +84,9 @@ func execute(args []string, o *outside) (err error) {
 			panic(r)
 		}
 	}()
+	if k := lab.Of(args); k != nil {
+		return k.Run(o)
+	}
 	parser, err := newParser(&cli{}, o)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/lab"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/gc"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -23,7 +24,7 @@ type outside = console.Console
 // Main runs the process's command line and returns the exit code.
 func Main() int {
 	gc.Serve()
-	return run(os.Args[1:], console.New())
+	return run(lab.CommandLine(os.Args[0], os.Args[1:]), console.New())
 }
 
 // run runs a command line and returns the exit code.

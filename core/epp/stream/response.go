@@ -49,6 +49,9 @@ func (s *Stream) responseBody(chunk []byte, piece *described.Piece, end bool) {
 		return
 	}
 	some := len(chunk) > 0 || piece != nil
+	if s.holding && s.respBodySeen {
+		return // part 2 was lost
+	}
 	if s.holding && !some {
 		// An empty chunk is not a token. One before the end is dropped, since the headers before it still wait.
 		if end {
@@ -60,6 +63,9 @@ func (s *Stream) responseBody(chunk []byte, piece *described.Piece, end bool) {
 		s.respBodySeen = true
 		if s.success() && s.recording() {
 			s.record(s.now, record.FirstTokenSeen, s.size(len(chunk))...)
+		}
+		if s.holding && s.cfg.LosePart2 {
+			return
 		}
 		if s.holding {
 			s.sendPart2()

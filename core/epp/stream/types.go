@@ -36,6 +36,8 @@ type Config struct {
 	// Hold enables the held-open flow of document 000 for every request that can be held: it has a body, HoldPath is
 	// true for its path, and both body modes are FullDuplex.
 	Hold bool
+	// LosePart2 is a fault: the stream never sends part 2, so HoldLimit ends each held request.
+	LosePart2 bool
 	// MaxBodyBytes limits a request's body. A larger one gets 413 in the middle of its upload. 0 is no limit.
 	MaxBodyBytes int
 	// BodyIdle limits the pauses in a request's body, BodyTotal the time from the headers to the body's end. Pauses are

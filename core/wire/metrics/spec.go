@@ -97,3 +97,15 @@ func (s Spec) Largest(p Page) (m *Sample, ok bool) {
 	}
 	return m, m != nil
 }
+
+// Sum returns the sum of the series' values, 0 where the page has none.
+func (s Spec) Sum(p Page) (sum float64) {
+	if f := p[s.Name]; s.Name != "" && f != nil {
+		for i := range f.Samples {
+			if s.matches(&f.Samples[i]) {
+				sum += f.Samples[i].Value
+			}
+		}
+	}
+	return sum
+}

@@ -127,8 +127,10 @@ type Config struct {
 	KVEvents      *KVEvents
 
 	// Environment.
-	SideChannelHost       string
-	SideChannelPort       int
+	SideChannelHost string
+	SideChannelPort int
+	// KVHoldSeconds is how long a prefill server keeps a KV cache for the decode server; 0 is vLLM's default.
+	KVHoldSeconds         int
 	BootstrapPort         int // Mooncake's
 	UCXTLS                string
 	NCCLIBDisable         bool

@@ -52,6 +52,9 @@ func (r *Result) environment(env func(string) (string, bool)) error {
 	if err := number("VLLM_NIXL_SIDE_CHANNEL_PORT", 1, 65535, func(n int) { r.SideChannelPort = n }); err != nil {
 		return err
 	}
+	if err := number("VLLM_NIXL_ABORT_REQUEST_TIMEOUT", 1, 86_400, func(n int) { r.KVHoldSeconds = n }); err != nil {
+		return err
+	}
 	if err := number("VLLM_MOONCAKE_BOOTSTRAP_PORT", 1, 65535, func(n int) { r.BootstrapPort = n }); err != nil {
 		return err
 	}

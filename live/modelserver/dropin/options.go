@@ -254,6 +254,7 @@ func (r *Result) engine(so *modelserver.ServerOptions) error {
 		LongPrefillTokenThreshold: r.LongPrefillTokenThreshold, MaxNumPartialPrefills: r.MaxNumPartialPrefills,
 		MaxLongPartialPrefills: r.MaxLongPartialPrefills,
 		LoRAs:                  engine.LoRAs{MaxLoRAs: max(r.MaxLoRAs, 1), MaxCPULoRAs: r.MaxCPULoRAs},
+		KVHoldTimeout:          machine.Time(r.KVHoldSeconds) * machine.Second,
 		ReportSteps:            true,
 	}
 	if r.Profile != ProfileSim {
