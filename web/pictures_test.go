@@ -117,43 +117,46 @@ func TestPictures(t *testing.T) {
 		finished, _ := played(t, fleet(servers))
 		live := acting(t, servers)
 		for _, scheme := range []string{"light", "dark"} {
-			ctx := tab(t, 1440, 900)
-			prefer(t, ctx, "prefers-color-scheme", scheme)
-			take := func(view, name string) {
-				for _, size := range [][2]int64{{390, 844}, {1440, 900}, {2560, 1440}} {
-					do(t, ctx, "size", chromedp.EmulateViewport(size[0], size[1]))
-					show(t, ctx, view)
-					if view == "flow" { // the dots are on their way
-						do(t, ctx, "a moment", slide(0.4))
-						do(t, ctx, "on", chromedp.Evaluate[any](`(() => { const e = document.querySelector(".speed select");
-							e.value = "0.1"; e.dispatchEvent(new Event("change", {bubbles: true})); })()`))
+			for _, x := range []struct{ name, link, view string }{
+				{"topology", finished.Link(), "flow"},
+				{"requests", finished.Link(), "requests"},
+				{"request", finished.Link(), "request/req-1-000050"},
+				{"why", finished.Link(), "request/req-1-000050/why"},
+				{"time", finished.Link(), "time"},
+				{"whatif", finished.Link(), "whatif"},
+				{"do", live.Link(), "do"},
+			} {
+				t.Run(fmt.Sprintf("%s of %d servers, %s", x.name, servers, scheme), func(t *testing.T) {
+					ctx := tab(t, 1440, 900)
+					prefer(t, ctx, "prefers-color-scheme", scheme)
+					do(t, ctx, "open", chromedp.Navigate(x.link+"#"+strings.TrimSuffix(x.view, "/why")))
+					do(t, ctx, "axe", chromedp.Evaluate[any](script))
+					for _, size := range [][2]int64{{390, 844}, {1440, 900}, {2560, 1440}} {
+						do(t, ctx, "size", chromedp.EmulateViewport(size[0], size[1]))
+						show(t, ctx, x.view)
+						switch x.name {
+						case "topology": // the dots are on their way
+							do(t, ctx, "a moment", slide(0.4))
+							do(t, ctx, "on", chromedp.Evaluate[any](`(() => {
+								const e = document.querySelector(".speed select");
+								e.value = "0.1"; e.dispatchEvent(new Event("change", {bubbles: true}));
+							})()`))
+						case "why", "whatif":
+							switchOff(t, ctx)
+						}
+						do(t, ctx, "laid out", chromedp.Sleep(1200*time.Millisecond))
+						picture := do(t, ctx, x.name, chromedp.CaptureScreenshot())
+						file := fmt.Sprintf("%s-%d-%d-%s.png", x.name, servers, size[0], scheme)
+						if err := os.WriteFile(filepath.Join(dir, file), picture, 0o644); err != nil {
+							t.Fatal(err)
+						}
+						checkAxe(t, ctx, file)
+						for _, wide := range do(t, ctx, "width", chromedp.Evaluate[[]string](tooWide)) {
+							t.Errorf("%s: %s", file, wide)
+						}
 					}
-					if name == "why" || name == "whatif" {
-						switchOff(t, ctx)
-					}
-					do(t, ctx, "laid out", chromedp.Sleep(1200*time.Millisecond))
-					picture := do(t, ctx, name, chromedp.CaptureScreenshot())
-					file := fmt.Sprintf("%s-%d-%d-%s.png", name, servers, size[0], scheme)
-					if err := os.WriteFile(filepath.Join(dir, file), picture, 0o644); err != nil {
-						t.Fatal(err)
-					}
-					checkAxe(t, ctx, file)
-					for _, wide := range do(t, ctx, "width", chromedp.Evaluate[[]string](tooWide)) {
-						t.Errorf("%s: %s", file, wide)
-					}
-				}
+				})
 			}
-			do(t, ctx, "open", chromedp.Navigate(finished.Link()))
-			do(t, ctx, "axe", chromedp.Evaluate[any](script))
-			take("flow", "topology")
-			take("requests", "requests")
-			take("request/req-1-000050", "request")
-			take("request/req-1-000050/why", "why")
-			take("time", "time")
-			take("whatif", "whatif")
-			do(t, ctx, "open", chromedp.Navigate(live.Link()+"#do"))
-			do(t, ctx, "axe", chromedp.Evaluate[any](script))
-			take("do", "do")
 		}
 	}
 }
