@@ -3,6 +3,7 @@ package diagnose
 import (
 	"fmt"
 	"slices"
+	"sort"
 )
 
 // Limits of symptoms: the least share of requests that keep their objectives, and the least share that fails. In a run
@@ -211,16 +212,15 @@ func (w *walker) latency() {
 		w.leaf(Network, &longWay, x)
 	}
 	// A part that takes most of the time comes before thresholds that are crossed beside it.
-	slices.SortStableFunc(w.leaves, func(a, b Finding) int { return w.weight(b.Leaf) - w.weight(a.Leaf) })
+	sort.SliceStable(w.leaves, func(i, j int) bool {
+		return w.prevails(w.leaves[i].Leaf) && !w.prevails(w.leaves[j].Leaf)
+	})
 }
 
-// weight is 1 for a leaf whose own part takes most of the time to the first token.
-func (w *walker) weight(l Leaf) int {
+// prevails reports whether a leaf's own part takes most of the time to the first token.
+func (w *walker) prevails(l Leaf) bool {
 	of := map[Leaf]Name{EPPTime: PickShare, RDMA: MoveShare, Network: WayShare}[l]
-	if of != "" && w.value(of) >= most {
-		return 1
-	}
-	return 0
+	return of != "" && w.value(of) >= most
 }
 
 // overloaded finds out what requests wait for.

@@ -88,7 +88,7 @@ var counters = []struct{ text, query string }{
 // Cluster asks for the facts of a cluster in a window.
 func Cluster(ctx context.Context, s Source, w Window) (*diagnose.Facts, error) {
 	a := &asker{s: s, ctx: ctx, w: w}
-	f := &a.facts
+	f := &a.Facts
 	for _, x := range a.ask("sum(increase(llm_d_epp_request_total[$w])) or " +
 		"sum(increase(vllm:request_success_total[$w]))") {
 		f.Requests = int(min(x.Values[0], 1<<40))
@@ -113,18 +113,15 @@ func Cluster(ctx context.Context, s Source, w Window) (*diagnose.Facts, error) {
 
 // asker asks one question after another, until one fails.
 type asker struct {
-	s     Source
-	ctx   context.Context
-	w     Window
-	facts diagnose.Facts
-	err   error
+	collector
+	s   Source
+	ctx context.Context
+	w   Window
+	err error
 }
 
 func (a *asker) add(n diagnose.Name, v float64, where, when string) {
-	if !math.IsInf(v, 0) && !math.IsNaN(v) {
-		a.facts.Figures = append(a.facts.Figures, diagnose.Figure{Name: n, Value: v, Where: where,
-			When: cmp.Or(when, a.when())})
-	}
+	a.collector.add(n, v, where, cmp.Or(when, a.when()))
 }
 
 // when returns the window in words.
@@ -167,7 +164,7 @@ func (a *asker) queue() {
 		a.add(diagnose.QueuePeak, peak, where, "at "+time.UnixMilli(int64(at*1e3)).UTC().Format(time.RFC3339))
 	}
 	least, n := math.Inf(1), 0
-	for _, x := range a.facts.Figures {
+	for _, x := range a.Facts.Figures {
 		if x.Name == diagnose.Queue {
 			least = min(least, x.Value)
 			n++
@@ -203,7 +200,7 @@ func (a *asker) latencies() {
 		}
 	}
 	move := a.histogram("vllm:nixl_xfer_time_seconds")
-	if a.facts.Disaggregated = move != nil; move != nil {
+	if a.Facts.Disaggregated = move != nil; move != nil {
 		a.add(diagnose.Transfer90, move.quantile(0.9), "", "")
 	}
 	server := a.histogram("vllm:time_to_first_token_seconds")

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/diagnose"
@@ -126,7 +127,7 @@ func (r *Reader) complaints() (out []diagnose.Complaint) {
 			return len(o.Text) > len(c.Text) && strings.HasPrefix(o.Text, c.Text)
 		})
 	})
-	slices.SortStableFunc(out, func(a, b diagnose.Complaint) int { return b.Count - a.Count })
+	sort.SliceStable(out, func(i, j int) bool { return out[i].Count > out[j].Count })
 	return out
 }
 
@@ -161,8 +162,11 @@ func (r *Reader) Facts(interrupted bool) (*diagnose.Facts, report.Summary, error
 
 type collector struct{ diagnose.Facts }
 
+// add adds a figure that is known.
 func (f *collector) add(n diagnose.Name, v float64, where, when string) {
-	f.Figures = append(f.Figures, diagnose.Figure{Name: n, Value: v, Where: where, When: when})
+	if !math.IsNaN(v) && !math.IsInf(v, 0) {
+		f.Figures = append(f.Figures, diagnose.Figure{Name: n, Value: v, Where: where, When: when})
+	}
 }
 
 // worstOf is how many requests a stretch needs to be called the worst.
@@ -214,9 +218,12 @@ func (f *collector) objectives(sum *report.Summary) {
 
 // times adds the parts of the median time to the first token.
 func (f *collector) times(sum *report.Summary) {
-	span := func(name string) report.SpanSummary { s, _ := sum.Span(name); return s }
-	ttft := span("ttft")
-	if pick, known := sum.Span("pick"); known {
+	spans := map[string]report.SpanSummary{}
+	for _, s := range sum.Spans {
+		spans[s.Name] = s
+	}
+	ttft := spans["ttft"]
+	if pick, known := spans["pick"]; known {
 		f.add(diagnose.Pick90, pick.P90, "", "")
 	}
 	moved := 0.0
@@ -228,15 +235,18 @@ func (f *collector) times(sum *report.Summary) {
 		return
 	}
 	f.add(diagnose.Latency90, ttft.P90, "", "")
-	share := func(n diagnose.Name, v float64) float64 {
-		v = min(max(v/ttft.P50, 0), 1)
-		f.add(n, v, "", "")
-		return v
+	rest := 1.0
+	for _, x := range []struct {
+		name    diagnose.Name
+		seconds float64
+	}{ // a decode server's queue has the requests that wait for their caches, too
+		{diagnose.QueueShare, spans["queueP"].P50 + spans["queue"].P50 - moved},
+		{diagnose.WorkShare, spans["prefillP"].P50 + spans["prefill"].P50}, {diagnose.PickShare, spans["pick"].P50},
+		{diagnose.MoveShare, moved}} {
+		share := min(max(x.seconds/ttft.P50, 0), 1)
+		f.add(x.name, share, "", "")
+		rest -= share
 	}
-	// A decode server's queue has the requests that wait for their caches, too.
-	rest := 1 - share(diagnose.QueueShare, span("queueP").P50+span("queue").P50-moved) -
-		share(diagnose.WorkShare, span("prefillP").P50+span("prefill").P50) -
-		share(diagnose.PickShare, span("pick").P50) - share(diagnose.MoveShare, moved)
 	f.add(diagnose.WayShare, max(rest, 0), "", "")
 }
 
@@ -253,18 +263,19 @@ func (f *collector) load(x *report.LoadSummary, requests int) {
 		}
 		least = min(least, x.Each[i].Queue.Mean)
 	}
+	if len(x.Each) < 2 {
+		least = math.NaN()
+	}
 	f.add(diagnose.Queue, queue, at, "")
-	f.add(diagnose.QueuePeak, x.Queue.Peak, where, "")
-	if len(x.Each) > 1 {
-		f.add(diagnose.QueueLeast, least, where, "")
+	for _, y := range []struct {
+		name  diagnose.Name
+		value float64
+	}{{diagnose.QueuePeak, x.Queue.Peak}, {diagnose.QueueLeast, least},
+		{diagnose.BatchUse, x.Running.Mean / float64(x.Slots)}, {diagnose.KVUse, x.KV.Mean},
+		{diagnose.GPUUse, x.Busy.Most}, {diagnose.PromptUse, x.Prompts},
+		{diagnose.Preempted, float64(x.Preemptions) / float64(max(1, requests))}} {
+		f.add(y.name, y.value, where, "")
 	}
-	if x.Slots > 0 {
-		f.add(diagnose.BatchUse, x.Running.Mean/float64(x.Slots), where, "")
-	}
-	f.add(diagnose.KVUse, x.KV.Mean, where, "")
-	f.add(diagnose.GPUUse, x.Busy.Most, where, "")
-	f.add(diagnose.PromptUse, x.Prompts, where, "")
-	f.add(diagnose.Preempted, float64(x.Preemptions)/float64(max(1, requests)), where, "")
 }
 
 // steps adds what the picker, the caches and held-open requests show.

@@ -22,7 +22,7 @@ var troubled = map[string]diagnose.Leaf{"faults": "", "incidents": "", "pools": 
 	"own-model-servers": "", "classes": diagnose.MoreGPUs, "slo-mixed-queue": diagnose.MoreGPUs}
 
 // Diagnose finds nothing in healthy runs: all examples in which nothing goes wrong, by day some of them with their own
-// seed, at night all with 50 seeds.
+// seed, at night all with 50 seeds. With another seed than its own, an example may miss a limit that it sets itself.
 func TestDiagnoseFindsNothingInHealthyRuns(t *testing.T) {
 	names, err := filepath.Glob(filepath.Join(repository, "examples", "*.yaml"))
 	if err != nil || len(names) < 20 {
@@ -52,7 +52,7 @@ func TestDiagnoseFindsNothingInHealthyRuns(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if len(d.Symptoms)+len(d.Findings) > 0 {
+				if len(d.Findings) > 0 || seed == s.Seed && len(d.Symptoms) > 0 {
 					t.Errorf("seed %d: found %v, %+v", seed, d.Symptoms, d.Findings)
 				}
 			}
