@@ -102,6 +102,10 @@ test-replay: ## Play every example live for up to 20 s, and what entered its end
 
 BENCHED := ./bench/... ./internal/punctual ./core/modelserver/engine ./core/kv/... ./core/modelserver/latency/... ./core/kv/link ./core/machine ./core/wire/metrics ./core/wire/openai ./core/epp/picker/... ./core/wire/sse ./core/wire/tokens ./core/wire/header ./live/epp ./live/extproc ./live/kvevents ./live/kvmanager ./live/up ./report ./web
 
+.PHONY: chaos
+chaos: ## Play random faults over all examples in virtual time, and check that nothing is lost or left (SEEDS=1000 for fewer)
+	WINDTUNNEL_CHAOS=$(or $(SEEDS),10000) $(GO) test ./internal/chaos -run TestSeedsOverExamples -count 1 -v -timeout 2h
+
 .PHONY: bench
 bench: ## Measure baselines and windtunnel in one run, and fail where a gate is missed (PKG=./core/modelserver/engine for one part)
 	@./scripts/bench "$(GO)" -timeout 60m -benchmem $(or $(PKG),$(BENCHED))
@@ -115,7 +119,7 @@ bench-ui: ## Measure the page in a real Chromium: first view, frames under 2,000
 	@./scripts/bench "$(GO)" -timeout 20m -benchtime 3x ./web
 
 PICTURED := topology=topology-3-1440-light fleet=topology-300-1440-dark phone=topology-30-390-light \
-	requests=requests-30-1440-dark request=request-30-1440-light why=why-3-1440-light time=time-3-1440-light \
+	requests=requests-30-1440-dark request=request-3-1440-light why=why-3-1440-light time=time-3-1440-light \
 	whatif=whatif-3-1440-dark
 
 .PHONY: pictures
@@ -201,6 +205,7 @@ golden: ## Rewrite what tests compare with: docs, scripts' expected output (look
 	$(GO) test ./scenario ./report -rewrite
 	$(GO) test ./scenario/schema ./cmd/windtunnel/program -update
 	$(GO) test ./web -run TestDeclarations -update
+	$(GO) test . ./web -run TestPacked -update
 
 .PHONY: clean
 clean: ## Remove what was built

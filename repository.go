@@ -2,9 +2,15 @@
 // documents with the experiments that measure them.
 package windtunnel
 
-import "embed"
+import (
+	_ "embed" // the archive
+	"io/fs"
+
+	"github.com/windtunnel/windtunnel/internal/packed"
+)
+
+//go:embed repository.zip
+var archive []byte
 
 // Files has examples/*.yaml, experiments/*.yaml and docs/claims.md at these paths.
-//
-//go:embed docs/claims.md examples/*.yaml experiments/*.yaml
-var Files embed.FS
+var Files fs.FS = packed.Open(archive)

@@ -80,18 +80,25 @@ func (s *checker) checkPicker(p *Pool, path string) {
 	s.hintPrefill(p, cfg, path)
 }
 
-// hintPrefill notes that a configuration with a prefill profile finds no prefill servers, and what adds them.
+// hintPrefill notes that a configuration with a prefill profile finds no prefill servers, or servers no such profile,
+// and what adds them.
 func (s *checker) hintPrefill(p *Pool, cfg *config.Config, path string) {
-	if p.Disaggregation.PrefillReplicas > 0 || len(p.Endpoints) > 0 || !slices.ContainsFunc(cfg.SchedulingProfiles,
-		func(f config.Profile) bool { return f.Name == dataproducer.PrefillProfile }) {
-		return
+	pool := strings.TrimSuffix(path, ".epp.config")
+	profile := slices.ContainsFunc(cfg.SchedulingProfiles,
+		func(f config.Profile) bool { return f.Name == dataproducer.PrefillProfile })
+	switch {
+	case len(p.Endpoints) > 0 || profile == (p.Disaggregation.PrefillReplicas > 0):
+	case profile:
+		sets := ""
+		if p.Sidecar == NoSidecar {
+			sets = fmt.Sprintf("--set '%s.sidecar=routing' ", pool)
+		}
+		s.assume(fmt.Sprintf("%s has a prefill profile, and the pool has no prefill servers, so that each server "+
+			"prefills what it decodes; %s--set '%s.disaggregation.prefillReplicas=2' adds two", path, sets, pool))
+	case p.Sidecar == RoutingSidecar && p.Disaggregation.SessionCache == 0: // else the sidecar chooses the servers
+		s.assume(fmt.Sprintf("%s has no prefill profile, so that no request reaches the pool's prefill servers; "+
+			"--set '%s=null' takes the built-in configuration for prefill and decode", path, path))
 	}
-	pool, sets := strings.TrimSuffix(path, ".epp.config"), ""
-	if p.Sidecar == NoSidecar {
-		sets = fmt.Sprintf("--set '%s.sidecar=routing' ", pool)
-	}
-	s.assume(fmt.Sprintf("%s has a prefill profile, and the pool has no prefill servers, so that each server prefills "+
-		"what it decodes; %s--set '%s.disaggregation.prefillReplicas=2' adds two", path, sets, pool))
 }
 
 // checkPrecise checks that a pool's model servers publish what its precise-prefix producers need.

@@ -161,3 +161,117 @@ workload: {requests: 12, rate: 1, arrivals: constant}
 		}
 	}
 }
+
+// during counts the outcomes of requests that are sent before, during and after an incident from 2 s to 4 s, at a rate
+// of 10 to a pool with further lines, and returns the longest time of those that completed during it.
+func during(t *testing.T, incident string, pool ...string) (outcomes [3]map[string]int, longest machine.Time) {
+	t.Helper()
+	sent := map[string]machine.Time{}
+	for i := range outcomes {
+		outcomes[i] = map[string]int{}
+	}
+	for _, e := range recorded(t, parsed(t, `
+pools:
+- name: a
+  modelServer: {batching: continuous, coefficients: {step: 1ms}, outputTokens: 2}
+  incidents: [`+incident+`]
+  `+strings.Join(pool, "\n  ")+`
+workload: {requests: 60, rate: 10, arrivals: constant, timeout: 10s}
+`)) {
+		switch {
+		case e.Step == record.RequestSent:
+			sent[e.Request] = e.Time
+		case e.Step == record.Finished:
+			at, i := sent[e.Request], 0
+			if at >= 4*machine.Second {
+				i = 2
+			} else if at >= 2*machine.Second {
+				i, longest = 1, max(longest, e.Time-at)
+			}
+			outcomes[i][fmt.Sprint(e.Details.Get("outcome"))]++
+		}
+	}
+	return outcomes, longest
+}
+
+// A part that is killed or cut off fails requests, one that stops or is far away delays them, and none of that lasts
+// longer than the incident.
+func TestTroublesPass(t *testing.T) {
+	for _, c := range []struct {
+		incident, outcome string
+		delayed           machine.Time
+		pool              string
+	}{
+		{"{at: 2s, what: kill-server, for: 2s}", "unavailable", 0, ""},
+		{"{at: 2s, what: cut-server, for: 2s}", "unavailable", 0, ""},
+		{"{at: 2s, what: cut-epp, for: 2s}", "unavailable", 0, ""},
+		{"{at: 2s, what: pause-server, for: 2s}", "", 1900 * machine.Millisecond, "epp: {replicas: 0}"},
+		{"{at: 2s, what: pause-epp, for: 2s}", "completed", 1900 * machine.Millisecond, ""},
+		{"{at: 2s, what: delay-server, for: 2s, delay: 100ms}", "completed", 200 * machine.Millisecond, ""},
+		{"{at: 2s, what: delay-epp, for: 2s, delay: 100ms}", "completed", 400 * machine.Millisecond, ""},
+		{"{at: 2s, what: delay-clients, for: 2s, delay: 100ms}", "completed", 200 * machine.Millisecond, ""},
+		{"{at: 2050ms, what: delay-server, for: 1s, delay: 500ms}, {at: 2100ms, what: cut-clients}", "broken", 0, ""},
+		{"{at: 2s, what: jump-clock, delay: 2s}", "completed", 0, ""},
+	} {
+		pool := []string{c.pool}
+		if c.pool != "" {
+			pool = append(pool, "flow: plain")
+		}
+		got, longest := during(t, c.incident, pool...)
+		if got[0]["completed"] < 18 || got[2]["completed"] < 15 {
+			t.Errorf("%s: %v before, %v after", c.incident, got[0], got[2])
+		}
+		if c.outcome != "" && got[1][c.outcome] == 0 && got[0][c.outcome] == 0 || longest < c.delayed {
+			t.Errorf("%s: during it %v, the longest %v; expected some %s, and %v", c.incident, got[1], longest,
+				c.outcome, c.delayed)
+		}
+	}
+}
+
+// A picker that is shown an idle server sends it everything.
+func TestFalseMetrics(t *testing.T) {
+	picks := [2]int{}
+	for _, e := range recorded(t, parsed(t, `
+pools:
+- name: a
+  replicas: 2
+  modelServer: {batching: continuous, coefficients: {step: 50ms}, outputTokens: 20}
+  epp:
+    config:
+      apiVersion: llm-d.ai/v1alpha1
+      kind: EndpointPickerConfig
+      plugins: [{type: running-requests-size-scorer}]
+      schedulingProfiles: [{name: default, plugins: [{pluginRef: running-requests-size-scorer}]}]
+  incidents: [{at: 1s, what: false-metrics, server: 1}]
+workload: {requests: 100, rate: 20}
+`)) {
+		if e.Step == record.EndpointPicked && e.Time > 2*machine.Second {
+			picks[e.Endpoint[len("10.0.0.")]-'1']++
+		}
+	}
+	if 5*picks[0] > picks[1] {
+		t.Errorf("the server that lies was picked %d times, the other one %d", picks[1], picks[0])
+	}
+}
+
+// An index that loses events differs from the engines, with the reason.
+func TestLoseEvents(t *testing.T) {
+	s := parsed(t, `
+pools:
+- name: a
+  modelServer: {batching: continuous, coefficients: {step: 10ms}, outputTokens: 20, kvEvents: {format: msgpack, interval: 10ms}}
+  epp:
+    config:
+      apiVersion: llm-d.ai/v1alpha1
+      kind: EndpointPickerConfig
+      plugins: [{type: precise-prefix-cache-producer}, {type: prefix-cache-scorer}]
+      schedulingProfiles: [{name: default, plugins: [{pluginRef: prefix-cache-scorer}]}]
+  incidents: [{at: 1s, what: lose-events, for: 1s}]
+workload: {requests: 60, rate: 20, prompt: {characters: 1000}}
+`)
+	checks, err := Play(s, nil, Options{})
+	if err != nil || len(checks) != 1 || checks[0].Missing == 0 || !checks[0].OK() ||
+		!strings.Contains(checks[0].Excuse, "events were lost") {
+		t.Errorf("found %+v, %v", checks, err)
+	}
+}

@@ -17,7 +17,7 @@ import (
 // A page that opens after a short live run shows the run from its first request, and then follows it.
 func TestShortRunIsSeenWhole(t *testing.T) {
 	server, session := fed(t, 3)
-	server.Describe(web.Meta{Mode: "live", File: "short.yaml", Requests: 3})
+	server.Describe(web.Meta{Mode: "live", File: "short.yaml", Own: true})
 	for n := 1; n <= 3; n++ {
 		lived(session, n, machine.Time(10+n)*machine.Second)
 	}
@@ -33,7 +33,7 @@ func TestShortRunIsSeenWhole(t *testing.T) {
 // A page that opens during a live run plays what it missed faster than the run continues.
 func TestRunIsCaughtUp(t *testing.T) {
 	server, session := fed(t, 3)
-	server.Describe(web.Meta{Mode: "live", Requests: 3})
+	server.Describe(web.Meta{Mode: "live", Own: true})
 	lived(session, 1, machine.Second)
 	session.Record(record.Event{Time: 3 * machine.Second, Request: record.RequestID(1, 2), Hop: record.Client,
 		Step: record.RequestSent})
@@ -165,8 +165,8 @@ workload:
 	do(t, ctx, "open", chromedp.Navigate(server.Link()))
 	all := sum.Classes[len(sum.Classes)-1]
 	do(t, ctx, "each", until(fmt.Sprintf(`document.querySelector(".verdict")?.innerText.replace(/\s+/g, " ") === %q`,
-		fmt.Sprintf("All classes %.1f %% good ttft missed by %d chat 0.0 %% good ttft missed by %[2]d batch 100.0 %% good",
-			100*all.Attainment, all.Missed["ttft"]))))
+		fmt.Sprintf("All classes %.1f %% good ttft missed by %d chat 0.0 %% good ttft missed by %[2]d "+
+			"batch 100.0 %% good", 100*all.Attainment, all.Missed["ttft"]))))
 }
 
 // The table of a decision and what if name pods by their addresses, as the record and the terminal do.

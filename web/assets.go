@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
-	"embed"
+	_ "embed" // the archive
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -15,10 +15,15 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/windtunnel/windtunnel/internal/packed"
 )
 
-//go:embed page third_party
-var files embed.FS
+//go:embed site.zip
+var archive []byte
+
+// files has page and third_party.
+var files = packed.Open(archive)
 
 // asset is one file of the page, compressed, under a URL that contains the file's hash.
 type asset struct {
@@ -59,7 +64,7 @@ var theSite = sync.OnceValue(func() *site {
 	}
 	must(fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
 		if kind := kinds[path.Ext(name)]; err == nil && !d.IsDir() && kind != "" {
-			plain, err := files.ReadFile(name)
+			plain, err := fs.ReadFile(files, name)
 			must(err)
 			all.Write(plain)
 			byName[name] = &asset{name: name, kind: kind, plain: plain, zip: compress(plain)}
@@ -77,7 +82,7 @@ var theSite = sync.OnceValue(func() *site {
 	}
 	importMap, err := json.Marshal(map[string]any{"imports": imports})
 	must(err)
-	text, err := files.ReadFile("page/index.html")
+	text, err := fs.ReadFile(files, "page/index.html")
 	must(err)
 	var preload strings.Builder // without it, the browser requests each module only after it has read its importer
 	for _, a := range s.modules() {

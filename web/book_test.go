@@ -2,6 +2,7 @@ package web
 
 import (
 	"fmt"
+	"io/fs"
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -132,7 +133,7 @@ func TestSize(t *testing.T) {
 		t.Errorf("the page has %d bytes compressed, expected %d at most", total, most)
 	}
 	for specifier, file := range bare {
-		if _, err := files.ReadFile(file); err != nil {
+		if _, err := fs.ReadFile(files, file); err != nil {
 			t.Errorf("%s: %v", specifier, err)
 		}
 	}

@@ -259,8 +259,10 @@ func TestWidths(t *testing.T) {
 	}
 }
 
-// tooWide lists elements that extend beyond the window, or beyond a parent that does not scroll.
+// tooWide lists elements that extend beyond the window, or beyond a parent that does not scroll, and views that scroll
+// sideways.
 const tooWide = `(() => { const wide = innerWidth, scrolls = (e) => { for (let p = e.parentElement; p; p = p.parentElement) { if (/auto|scroll|hidden|clip/.test(getComputedStyle(p).overflowX) && p.getBoundingClientRect().right <= wide + 1) return true; } return false; };
 	const out = document.documentElement.scrollWidth > wide ? ["the page has " + document.documentElement.scrollWidth] : [];
+	for (const e of document.querySelectorAll(".page, .whole, .detail, .about, .grid")) if (e.scrollWidth > e.clientWidth + 1) out.push("." + e.className + " scrolls sideways");
 	for (const e of document.querySelectorAll("body *")) { if (!e.checkVisibility() || e.closest("svg") || e.closest(".heard")) continue; const r = e.getBoundingClientRect(); if (r.width && (r.right > wide + 1 || r.left < -1) && !scrolls(e)) out.push(e.tagName + "." + e.className + " from " + r.left + " to " + r.right); }
 	return out.slice(0, 5); })()`

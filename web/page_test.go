@@ -537,6 +537,8 @@ func TestAccessible(t *testing.T) {
 				show(t, ctx, view)
 				check(view)
 			}
+			switchOff(t, ctx)
+			check("why, with its what if")
 			open(live.Link() + "#do")
 			show(t, ctx, "do")
 			check("do")

@@ -44,7 +44,7 @@ workload:
   outputTokens: 20..160
   prompt: {characters: 400..8000}
   classes: [{name: chat, share: 60%%}, {name: code, share: 40%%, model: Qwen/Qwen2.5-7B}]
-`, decode, weighed, apart, servers-decode-apart, servers*10, servers*3)
+`, decode, weighed, apart, servers-decode-apart, servers*6, servers*3)
 }
 
 // drawn has an expression for each view that holds once the view is complete.
@@ -69,6 +69,16 @@ func show(t *testing.T, ctx context.Context, view string) {
 	do(t, ctx, "drawn", until(drawn[view]))
 }
 
+// switchOff switches a scorer off, once, and waits for the answer of what if.
+func switchOff(t *testing.T, ctx context.Context) {
+	t.Helper()
+	do(t, ctx, "a scorer off", chromedp.Evaluate[any](`(() => {
+		const all = [...document.querySelectorAll(".knob input[type=checkbox]")];
+		if (all.every((e) => e.checked)) all[0].click();
+	})()`))
+	do(t, ctx, "the answer", text(".moved", "gone elsewhere"))
+}
+
 // acting returns the page of a live run with servers and actions.
 func acting(t *testing.T, servers int) *web.Server {
 	t.Helper()
@@ -82,15 +92,14 @@ func acting(t *testing.T, servers int) *web.Server {
 				{Name: "load", What: "Sends more of the scenario's requests.", Number: "requests a second",
 					For: true},
 				{Name: "crash", What: "The engine of a model server dies.", Servers: true, For: true, Breaks: true},
-				{Name: "slow-down", What: "The steps of a model server take this many times as long.", Servers: true,
-					For: true, Number: "factor", Breaks: true},
-				{Name: "restart-epp", What: "The endpoint picker stops, and starts again: at once, or after a time.",
-					For: true, Breaks: true}}}})
+				{Name: "slow-down", What: "The steps of a model server take this many times as long.",
+					Servers: true, For: true, Number: "factor", Breaks: true},
+				{Name: "restart-epp", What: "The endpoint picker stops, and starts again.", For: true, Breaks: true}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	server.Parts(func(context.Context, string) (web.Part, error) {
-		return web.Part{Facts: [][2]string{{"pool chat", "127.0.0.1:9002"}}, Config: "kind: EndpointPickerConfig\n"}, nil
+		return web.Part{Facts: [][2]string{{"pool chat", "127.0.0.1:9002"}}, Config: "kind: EndpointPickerConfig"}, nil
 	})
 	t.Cleanup(func() { _ = server.Stop(context.Background()) })
 	return server
@@ -118,6 +127,9 @@ func TestPictures(t *testing.T) {
 						do(t, ctx, "a moment", slide(0.4))
 						do(t, ctx, "on", chromedp.Evaluate[any](`(() => { const e = document.querySelector(".speed select");
 							e.value = "0.1"; e.dispatchEvent(new Event("change", {bubbles: true})); })()`))
+					}
+					if name == "why" || name == "whatif" {
+						switchOff(t, ctx)
 					}
 					do(t, ctx, "laid out", chromedp.Sleep(1200*time.Millisecond))
 					picture := do(t, ctx, name, chromedp.CaptureScreenshot())

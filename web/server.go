@@ -40,8 +40,8 @@ type Meta struct {
 	BBR       bool   `json:"bbr,omitempty"`
 	KVManager bool   `json:"kvManager,omitempty"`
 	Pools     []Pool `json:"pools"`
-	// Requests is the number of requests that the run will send; 0 means unknown.
-	Requests int `json:"requests,omitempty"`
+	// Own means that a live run sends requests of its own.
+	Own bool `json:"own,omitempty"`
 	// Do lists the possible actions. WhatIf reports whether the run has a log of inputs.
 	Do     []Action `json:"do,omitempty"`
 	WhatIf bool     `json:"whatIf,omitempty"`

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -200,7 +201,7 @@ func TestTypes(t *testing.T) {
 	if err != nil {
 		t.Skip("node is missing: the types of the page's modules are not checked")
 	}
-	text, err := files.ReadFile("third_party/manifest.json")
+	text, err := fs.ReadFile(files, "third_party/manifest.json")
 	var packages []struct{ Package, Version, Integrity string }
 	if err == nil {
 		err = json.Unmarshal(text, &packages)

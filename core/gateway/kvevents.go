@@ -15,7 +15,7 @@ type KVEvents struct {
 
 // KVEvents returns the event settings of the container's model server, or nil where it publishes none.
 func (c *Container) KVEvents() *KVEvents {
-	env := func(name string) string { v, _ := c.env(name); return v }
+	env := func(name string) string { v, _ := c.Variable(name); return v }
 	if v, on := c.Flag("enable-kv-events"); on && v != "false" || env("VLLM_KV_EVENT_ENABLED") == "true" {
 		return &KVEvents{true, env("VLLM_KV_EVENT_INTERVAL_MS")}
 	}

@@ -213,10 +213,6 @@ func (b *builder) asks(x *ExtensionPolicy, to *Route) {
 	to.Asking = a
 	if ref := &p.Backends[0]; to.picker == nil {
 		to.picker = &PickerService{cmp.Or(ref.Namespace, x.Namespace), ref.Name, ref.Port}
-		if b.o.Supply && !b.o.Scenario && ref.Port > 0 {
-			b.unreached(fmt.Sprintf("%s:%d: EnvoyExtensionPolicy %s/%s", x.File, x.Line, x.Namespace, x.Name),
-				to.picker.Namespace, ref.Name, ref.Port)
-		}
 	}
 	if p.Processing != nil {
 		b.note(p.At.Get("processingTimeout").Problem(

@@ -234,7 +234,6 @@ func Build(s *Set, o Options) *Program {
 	b.bound()
 	b.routers()
 	b.unserved()
-	b.misfits()
 	b.unread()
 	b.p.Status = b.unmade(b.p.Status)
 	slices.SortStableFunc(b.p.Status, func(x, y Status) int {

@@ -29,16 +29,16 @@ type KVTransfer struct {
 
 // KVTransfer returns the settings of the container's model server.
 func (c *Container) KVTransfer() (t KVTransfer) {
-	ucx, _ := c.env(envUCX)
-	port, _ := c.env(envSideChannel)
+	ucx, _ := c.Variable(envUCX)
+	port, _ := c.Variable(envSideChannel)
 	compress, _ := c.Flag(flagCompress)
 	t.TCPOnly, t.Compress = !link.UCXHasRDMA(ucx), compress == "int8"
 	t.SideChannel, _ = strconv.Atoi(port) // the model server reports a bad value
 	return t
 }
 
-// env returns a variable of the container's environment, or of its script's.
-func (c *Container) env(name string) (value string, given bool) {
+// Variable returns a variable of the container's environment, or of its script's.
+func (c *Container) Variable(name string) (value string, given bool) {
 	if value, given = c.script.Env[name]; given {
 		return value, true
 	}
@@ -72,7 +72,7 @@ func (b *builder) transfer(p *objects.Pool, c *Container) {
 		b.note(c.At.Problem(fmt.Sprintf("container %s: %s, and connector.config.%s of InferencePool %s says otherwise",
 			c.Name, what, field, p.Name), "", "what the container says counts").Error())
 	}
-	ucx, given := c.env(envUCX)
+	ucx, given := c.Variable(envUCX)
 	switch {
 	case given && (own.TCPOnly && t.RDMA || !own.TCPOnly && t.NoRDMA):
 		differs(envUCX+" is "+ucx, "rdmaEnabled")
@@ -82,7 +82,7 @@ func (b *builder) transfer(p *objects.Pool, c *Container) {
 	if _, given := c.Flag(flagCompress); t.Compressed && !given {
 		c.added = append(slices.Clone(c.added), "--"+flagCompress+"=int8")
 	}
-	port, given := c.env(envSideChannel)
+	port, given := c.Variable(envSideChannel)
 	switch {
 	case t.FirstPort == 0:
 	case given && (own.SideChannel < t.FirstPort || own.SideChannel > t.LastPort):
@@ -91,7 +91,7 @@ func (b *builder) transfer(p *objects.Pool, c *Container) {
 		c.Env = append(slices.Clone(c.Env), EnvVar{Name: envSideChannel, Value: strconv.Itoa(t.FirstPort)})
 	}
 	if text, given := c.Flag("data-parallel-size"); given && t.FirstPort > 0 {
-		first, _ := c.env(envSideChannel)
+		first, _ := c.Variable(envSideChannel)
 		from, _ := strconv.Atoi(first)
 		if n, err := strconv.Atoi(text); err == nil && from <= t.LastPort && from+n-1 > t.LastPort {
 			b.mistake(c.At.Problem(fmt.Sprintf(

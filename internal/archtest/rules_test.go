@@ -26,7 +26,7 @@ type Layer struct {
 var Layers = []Layer{
 	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/cachedir", "internal/exit",
 		"internal/chaos", "internal/experiment", "internal/files", "internal/gc", "internal/pause", "internal/rundir",
-		"internal/search", "internal/silicon", "internal/version", "internal/watch"}, true,
+		"internal/search", "internal/silicon", "internal/tune", "internal/version", "internal/watch"}, true,
 		"the command is the top layer: it assembles the parts, and only a user's own main imports it"},
 	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses only public packages"},
 	{"live/stack", []string{"core", "live", "scenario", "report", "internal/cachedir", "internal/child",
@@ -52,7 +52,7 @@ var Layers = []Layer{
 		"each live part can be replaced by a real one, so it must not know the others: they only share a wire format"},
 	{"virtual", []string{"core", "scenario", "report", "internal/exit"}, true,
 		"live and virtual drive the same core; one that imports the other would hide what the core lacks"},
-	{"web", []string{"core", "scenario", "report", "internal/exit"}, true,
+	{"web", []string{"core", "scenario", "report", "internal/exit", "internal/packed"}, true,
 		"the page reads the stream of events; it must show a recording as well as a run"},
 	{"bench", []string{"core", "live", "virtual", "scenario", "report", "internal/exit", "internal/gc"}, true,
 		"benchmarks measure the parts from outside, as the command does"},
@@ -74,6 +74,8 @@ var Layers = []Layer{
 	{"internal/search", []string{"core", "virtual", "scenario", "report", "internal/exit", "internal/files",
 		"internal/gc", "internal/silicon", "internal/version"}, false,
 		"commands that decide play scenarios many times: this package is those commands without a command line"},
+	{"internal/tune", []string{"core", "scenario", "report", "internal/exit", "internal/search"}, false,
+		"a search over configurations, with the runs of the commands that decide"},
 	{"internal/experiment", []string{"internal/search"}, false, "plays on all cores, as searches do"},
 	{"internal/chaos/wall", []string{"core", "live", "internal/chaos", "internal/pause"}, false,
 		"plays chaos in wall time: the only package that knows chaos and the stack"},
@@ -83,7 +85,7 @@ var Layers = []Layer{
 		"holds predicted times against those that benchmarks measured, which are files of a user"},
 	{"scripts", nil, false, "programs for the Makefile, which do not depend on windtunnel"},
 	{"internal", nil, false, "small packages that any package may use"},
-	{".", nil, false, "embeds files of the repository"},
+	{".", []string{"internal/packed"}, false, "embeds files of the repository"},
 }
 
 // ImportExceptions allow single imports, each with a reason. The key is "importer imported", as directories.

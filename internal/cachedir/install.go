@@ -122,7 +122,8 @@ var ErrOffline = errors.New("the package index cannot be reached: there is no ne
 func offline(out []byte) bool {
 	return slices.ContainsFunc([]string{"Failed to establish a new connection", "NameResolutionError", "ConnectTimeout",
 		"Temporary failure in name resolution", "Network is unreachable", "dns error", "tcp connect error",
-		"Cannot connect to proxy", "(from versions: none)"}, func(s string) bool { return strings.Contains(string(out), s) })
+		"Cannot connect to proxy", "(from versions: none)",
+	}, func(s string) bool { return strings.Contains(string(out), s) })
 }
 
 // indented returns a program's output, indented for an error.

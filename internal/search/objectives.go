@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/stats"
@@ -99,10 +99,10 @@ func observed(list []report.Ended, objectives []required, slo record.SLO) (x Run
 // parseObjectives parses the values of --objective. Unless the user has another objective for completed, 999 of 1,000
 // requests must complete, since a server that refuses requests is fast.
 func parseObjectives(list []string) (out []required, err error) {
-	bad := func(text string) error {
+	bad := func(text string, hints ...string) error {
 		return exit.Errorf(exit.Usage, "--objective: found %q; expected a latency and its bound such as "+
 			"ttft.p99=200ms, of ttft, tpot or e2e at mean, p50, p90, p95 or p99, or the least share, "+
-			"completed=99.9%% or attainment=95%%", text)
+			"completed=99.9%% or attainment=95%%%s", text, strings.Join(hints, ""))
 	}
 	completes := false
 	for _, text := range list {
@@ -120,8 +120,11 @@ func parseObjectives(list []string) (out []required, err error) {
 			}
 			completes = completes || m.Name == "completed"
 		case m.Unit == report.Seconds:
-			d, err := time.ParseDuration(value)
-			if b.bound = d.Seconds(); err != nil || d <= 0 {
+			var d strictyaml.Duration
+			if err := d.UnmarshalText([]byte(value)); err != nil && value != "" {
+				return nil, bad(text, "; "+err.Error())
+			}
+			if b.bound = d.Time().Seconds(); d <= 0 {
 				return nil, bad(text)
 			}
 		default:

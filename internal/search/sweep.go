@@ -210,7 +210,7 @@ func (c *Sweep) combinations() (paths []string, out [][]scenario.Setting, err er
 				"as %s=1,2,3", s.Path, s.Path)
 		}
 		paths = append(paths, s.Path)
-		values := splitValues(s.Value)
+		values := SplitValues(s.Value)
 		if len(out)*len(values) > maxPoints {
 			return nil, nil, exit.Errorf(exit.Usage, "--vary: found more than %d combinations; expected at most as "+
 				"many", maxPoints)
@@ -218,7 +218,8 @@ func (c *Sweep) combinations() (paths []string, out [][]scenario.Setting, err er
 		var next [][]scenario.Setting
 		for _, before := range out {
 			for _, v := range values {
-				next = append(next, append(slices.Clone(before), scenario.Setting{Path: s.Path, Value: v}))
+				next = append(next, append(slices.Clone(before), scenario.Setting{Path: s.Path, Value: v,
+					By: "--vary " + s.Path + "=" + v}))
 			}
 		}
 		out = next
@@ -226,8 +227,8 @@ func (c *Sweep) combinations() (paths []string, out [][]scenario.Setting, err er
 	return paths, out, nil
 }
 
-// splitValues splits at commas outside of brackets and quotes.
-func splitValues(text string) (out []string) {
+// SplitValues splits at commas outside of brackets and quotes.
+func SplitValues(text string) (out []string) {
 	depth, quote, from := 0, rune(0), 0
 	for i, r := range text {
 		switch {

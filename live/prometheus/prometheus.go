@@ -84,7 +84,8 @@ func (s *Server) Instant(ctx context.Context, query string, at time.Time) ([]dia
 }
 
 // Range implements diagnosis.Source: it returns the results of a query from one time to another, in steps.
-func (s *Server) Range(ctx context.Context, query string, from, to time.Time, step time.Duration) ([]diagnosis.Series, error) {
+func (s *Server) Range(ctx context.Context, query string, from, to time.Time, step time.Duration) ([]diagnosis.Series,
+	error) {
 	return s.ask(ctx, "query_range", url.Values{"query": {query}, "start": {seconds(from)}, "end": {seconds(to)},
 		"step": {strconv.FormatFloat(step.Seconds(), 'f', -1, 64)}})
 }

@@ -97,7 +97,8 @@ func TestHostileAnswers(t *testing.T) {
 }
 
 func TestAddresses(t *testing.T) {
-	for _, bad := range []string{"", "127.0.0.1:9091", "ftp://a", "http://", "http://a?b=c", "http://me:secret@a", "http://\x7f"} {
+	for _, bad := range []string{"", "127.0.0.1:9091", "ftp://a", "http://", "http://a?b=c",
+		"http://me:secret@a", "http://\x7f"} {
 		if _, err := New(bad); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: found %v; expected an error without the password", bad, err)
 		}

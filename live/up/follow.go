@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/gateway/misfits"
 	"github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/files"
@@ -149,6 +150,7 @@ func Dry(s *gateway.Set, o Options) (*plan.Cluster, error) {
 		func(a, b plan.Pod) bool { return a.Workload == b.Workload })
 	x := u.newChange(&one)
 	p.Mistakes = errors.Join(p.Mistakes, x.read())
+	p.Notes = append(p.Notes, misfits.Of(s)...)
 	x.drop()
 	return c, refused(c)
 }

@@ -301,7 +301,9 @@ func (x *Versus) sentence() string {
 		parts = append(parts, fmt.Sprintf("%s is the same as %s: %s", x.Of, x.With, join(same)))
 		same = nil
 	default:
-		parts = append(parts, fmt.Sprintf("these runs cannot say whether %s is better or worse than %s", x.Of, x.With))
+		parts = append(parts, fmt.Sprintf("these runs cannot say whether %s is better or worse than %s: %s", x.Of,
+			x.With, join(open)))
+		open = nil
 	}
 	for _, rest := range []struct {
 		what string

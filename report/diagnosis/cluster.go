@@ -22,8 +22,8 @@ type Window struct {
 	SLO record.SLO
 }
 
-// Series is a time series: its labels, and its values at times in seconds since 1970. An instant query returns one value
-// for each series.
+// Series is a time series: its labels, and its values at times in seconds since 1970. An instant query returns one
+// value for each series.
 type Series struct {
 	Labels map[string]string
 	Times  []float64

@@ -50,9 +50,11 @@ func one(v float64, labels ...string) Series {
 	return s
 }
 
-// buckets are cumulative counts up to the bounds.
-func buckets(counts map[string]float64) (list []Series) {
-	for le, n := range counts {
+// counts are cumulative, by upper bounds.
+type counts map[string]float64
+
+func buckets(of counts) (list []Series) {
+	for le, n := range of {
 		list = append(list, one(n, "le", le))
 	}
 	return list
@@ -71,8 +73,8 @@ func TestClusterThatQueues(t *testing.T) {
 		"quantile_over_time(0.5, vllm:num_requests_running":    {one(1, "pod", "a")},
 		"range vllm:num_requests_waiting": {{Labels: map[string]string{"pod": "b"}, Times: []float64{1e9 - 60, 1e9},
 			Values: []float64{90, 3}}},
-		"vllm:time_to_first_token_seconds_bucket": buckets(map[string]float64{"0.25": 0, "0.5": 200, "1": 400, "+Inf": 2000}),
-		"vllm:request_time_per_output_token":      buckets(map[string]float64{"0.02": 1000, "0.04": 2000, "+Inf": 2000}),
+		"vllm:time_to_first_token_seconds_bucket": buckets(counts{"0.25": 0, "0.5": 200, "1": 400, "+Inf": 2000}),
+		"vllm:request_time_per_output_token":      buckets(counts{"0.02": 1000, "0.04": 2000, "+Inf": 2000}),
 	}}
 	f, err := Cluster(t.Context(), c, window)
 	if err != nil {
@@ -82,16 +84,16 @@ func TestClusterThatQueues(t *testing.T) {
 	if len(d.Findings) != 1 || d.Findings[0].Leaf != diagnose.MaxNumSeqs || d.Findings[0].Sure != diagnose.Certain {
 		t.Fatalf("%+v", d)
 	}
-	for _, expected := range []string{"queue 40 requests (a, in the 10m0s to 2001-09-09T01:46:40Z): above 10 requests"} {
-		if !strings.HasPrefix(d.Findings[0].Evidence[0], expected) {
-			t.Errorf("found %q; expected %q", d.Findings[0].Evidence[0], expected)
-		}
+	const expected = "queue 40 requests (a, in the 10m0s to 2001-09-09T01:46:40Z): above 10 requests"
+	if !strings.HasPrefix(d.Findings[0].Evidence[0], expected) {
+		t.Errorf("found %q; expected %q", d.Findings[0].Evidence[0], expected)
 	}
 	if text := strings.Join(d.Symptoms, "; "); !strings.HasPrefix(text, "requests within their objectives 10%") {
 		t.Errorf("found symptoms %s; expected that a tenth of the first tokens is in time", text)
 	}
 	i := slices.IndexFunc(f.Figures, func(x diagnose.Figure) bool { return x.Name == diagnose.QueuePeak })
-	if i < 0 || f.Figures[i].Value != 90 || f.Figures[i].Where != "b" || f.Figures[i].When != "at 2001-09-09T01:45:40Z" {
+	if i < 0 || f.Figures[i] != (diagnose.Figure{Name: diagnose.QueuePeak, Value: 90, Where: "b",
+		When: "at 2001-09-09T01:45:40Z"}) {
 		t.Errorf("the longest queue is %+v", f.Figures)
 	}
 	// Prometheus can parse each query.
@@ -116,13 +118,14 @@ func TestClusterByDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := diagnose.Of(f); d.Leaf(diagnose.OutsidePool) == nil || !strings.HasPrefix(d.Findings[0].Evidence[0], "600 times") {
+	if d := diagnose.Of(f); d.Leaf(diagnose.OutsidePool) == nil ||
+		!strings.HasPrefix(d.Findings[0].Evidence[0], "600 times") {
 		t.Errorf("%+v", d)
 	}
 	slow := map[string][]Series{
 		"llm_d_epp_request_total[600s])) or sum(increase(vllm": {one(2000)},
 		"llmd_epp_scheduling_duration_seconds":                 {one(0.3)},
-		"llm_d_epp_request_ttft_seconds_bucket":                buckets(map[string]float64{"0.5": 100, "1": 2000, "+Inf": 2000}),
+		"llm_d_epp_request_ttft_seconds_bucket":                buckets(counts{"0.5": 100, "1": 2000, "+Inf": 2000}),
 	}
 	if f, err = Cluster(t.Context(), &cluster{answers: slow}, window); err != nil {
 		t.Fatal(err)
@@ -142,9 +145,9 @@ func TestClusterByDocument(t *testing.T) {
 
 func TestHistogram(t *testing.T) {
 	c := &cluster{answers: map[string][]Series{
-		"x_bucket":   buckets(map[string]float64{"1": 10, "2": 30, "4": 40, "+Inf": 40}),
-		"cut_bucket": buckets(map[string]float64{"1": 10, "2": 30}),
-		"all_bucket": buckets(map[string]float64{"1": 0, "+Inf": 5}),
+		"x_bucket":   buckets(counts{"1": 10, "2": 30, "4": 40, "+Inf": 40}),
+		"cut_bucket": buckets(counts{"1": 10, "2": 30}),
+		"all_bucket": buckets(counts{"1": 0, "+Inf": 5}),
 	}}
 	a := &asker{s: c, ctx: t.Context(), w: window}
 	h := a.histogram("x")

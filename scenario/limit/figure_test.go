@@ -35,17 +35,20 @@ func TestFigure(t *testing.T) {
 	}
 }
 
-// A time that was found has four digits, and more where four would put it on the other side of its bound.
+// What was found has four digits, and as many as needed where four would put it on the other side of its bound.
 func TestFoundIsRounded(t *testing.T) {
 	l := Limit{Measure: "ttft p99", Bounds: Bounds{Bound: 1.267}}
-	for v, want := range map[float64]string{1.266943431: "1.266943431s", 1.267: "1.267s", 1.2684321: "1.268s",
+	for v, want := range map[float64]string{1.266943431: "1.2669s", 1.267: "1.267s", 1.2684321: "1.268s",
 		0.2123456789: "212.3ms", 0: "0s"} {
 		if got := l.Found(v); got != want {
 			t.Errorf("%v is printed %s, expected %s", v, got, want)
 		}
 	}
-	if got := (Limit{Measure: "requests/s"}).Found(1.23456789); got != "1.23456789" {
-		t.Errorf("a rate is printed %s", got)
+	l = Limit{Measure: "requests/s", Bounds: Bounds{Bound: 2.5}}
+	for v, want := range map[float64]string{1.23456789: "1.235", 2.49998: "2.49998", 12345: "12345"} {
+		if got := l.Found(v); got != want {
+			t.Errorf("a rate of %v is printed %s, expected %s", v, got, want)
+		}
 	}
 }
 

@@ -135,23 +135,28 @@ func (l Limit) String() string { return l.Measure + l.sign(l.Text, " >= ", " <= 
 // Words returns the limit in words.
 func (l Limit) Words() string { return l.sign(l.Text, "at least ", "at most ") }
 
-// Rounded formats seconds with four digits, as summaries do, or with all where four would seem to change the side of a
-// bound.
+// Rounded formats seconds with four digits, as summaries do, or with as many as show the side of a bound.
 func Rounded(seconds float64, bound time.Duration) string {
 	d, unit := time.Duration(math.Round(seconds*1e9)), time.Duration(1)
 	for d/unit >= 10_000 {
 		unit *= 10
 	}
-	if r := d.Round(unit); (r > bound) == (d > bound) && (r < bound) == (d < bound) {
-		d = r
+	for cmp.Compare(d.Round(unit), bound) != cmp.Compare(d, bound) {
+		unit /= 10
 	}
-	return d.String()
+	return d.Round(unit).String()
 }
 
-// Found formats a value that was found, rounded where it is a time.
+// Found formats a value that was found. Times and fractions have four digits, or as many as show the side of the bound.
 func (l Limit) Found(v float64) string {
 	if _, units := measures(); units[l.Measure] == inSeconds {
 		return Rounded(v, time.Duration(math.Round(l.Bound*1e9)))
+	}
+	for digits := 4; v != math.Trunc(v) && digits < 17; digits++ {
+		r, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', digits, 64), 64)
+		if err == nil && cmp.Compare(r, l.Bound) == cmp.Compare(v, l.Bound) {
+			return l.Text(r)
+		}
 	}
 	return l.Text(v)
 }

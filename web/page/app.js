@@ -120,7 +120,7 @@ export async function start() {
     return;
   }
   root.textContent = "";
-  if (data || store.meta.mode !== "live" || store.meta.requests) replay(); // up has no requests of its own
+  if (data || store.meta.mode !== "live" || store.meta.own) replay();
   render(html`<${App}/>`, root);
 }
 

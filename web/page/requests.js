@@ -178,7 +178,8 @@ export function Requests() {
   const pick = (n, r) => { setFocus(n); location.hash = "request/" + encodeURIComponent(r[S.ID]); };
   const current = decodeURIComponent((/^#request\/(.*)$/.exec(location.hash) || [])[1] || "");
   const at = rows[focus];
-  const across = shown.map((c) => (c.id === "request" ? "minmax(5.6em,.8fr)" : c.id === "transferred" ? "minmax(6.6em,.7fr)" : c.number ? "minmax(5.6em,.7fr)" : "minmax(6em,1.4fr)")).join(" "), slots = Math.ceil(tall / height) + 14;
+  const widths = /** @type {Record<string, number>} */ ({ transferred: 6.4, ttft: 5.8, total: 5.8, request: 5.2, sent: 5.2, endpoint: 8.8, prefill: 8.8 }); // least widths of columns, in em
+  const across = shown.map((c) => "minmax(" + (widths[c.id] || (c.number ? 4.8 : 6)) + "em," + (c.number || c.id === "request" ? .7 : 1.2) + "fr)").join(" "), slots = Math.ceil(tall / height) + 14;
   return html`<section class="requests" aria-label="Requests">
     <div class="tools">
       <label>Filter <input type="search" value=${text} onInput=${(e) => setText(e.currentTarget.value)} placeholder="outcome:completed ttft>500ms 10.0.0.7 -chat" aria-describedby="shown" spellcheck="false"/></label>

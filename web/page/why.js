@@ -20,7 +20,7 @@ export function Table({ e, was }) {
     ${(e.screened || []).map(removed)}
     ${(e.profiles || []).map((p) => html`<section><h3>Profile ${p.name}${p.primary ? "" : " (not the primary one)"}</h3>
       ${(p.removed || []).map(removed)}
-      <div class="scroll" tabindex="0" role="region" aria-label=${"Scores of profile " + p.name}><table><thead><tr><th scope="col">endpoint</th>${(p.scorers || []).map((s) => html`<th scope="col" class="number">${s.name}<small> × ${digits(s.weight)}</small></th>`)}<th scope="col" class="number">total</th></tr></thead>
+      <div class="scroll" tabindex="0" role="region" aria-label=${"Scores of profile " + p.name + (was ? ", what if" : "")}><table><thead><tr><th scope="col">endpoint</th>${(p.scorers || []).map((s) => html`<th scope="col" class="number">${s.name}<small> × ${digits(s.weight)}</small></th>`)}<th scope="col" class="number">total</th></tr></thead>
       <tbody>${(p.endpoints || []).map((x) => html`<tr class=${x.picked ? "picked" : ""}><th scope="row" title=${x.name}>${x.host_port}${x.picked ? html` <em>picked</em>` : (p.tied || []).includes(x.name) && p.tied.length > 1 ? html` <em class="tied">tied</em>` : ""}${before.includes(x.name) && !x.picked ? html` <em class="tied">was picked</em>` : ""}</th>
         ${(x.raw || []).map((v, i) => html`<td class="number"><span class="cell"><i style=${{ width: Math.max(0, Math.min(1, v)) * 100 + "%" }}></i></span><span class="score">${digits(v)} <small>→ ${digits(x.weighted[i])}</small></span></td>`)}<td class="number total">${digits(x.total)}</td></tr>`)}</tbody></table></div>
       ${p.more > 0 && html`<p class="quiet">${plural(p.more, "endpoint")} with lower scores left out.</p>`}

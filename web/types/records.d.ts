@@ -291,7 +291,7 @@ declare namespace Run {
     bbr?: boolean;
     kvManager?: boolean;
     pools: Array<Pool> | null;
-    requests?: number;
+    own?: boolean;
     do?: Array<Action>;
     whatIf?: boolean;
   }

@@ -40,6 +40,7 @@ type cli struct {
 
 	Capacity   capacityCmd   `cmd:"" group:"decide" help:"Find the highest rate, or fewest servers, for objectives."`
 	Sweep      sweepCmd      `cmd:"" group:"decide" help:"Play a scenario with each combination of values of its fields."`
+	Tune       tuneCmd       `cmd:"" group:"decide" help:"Search the configuration that is best for an objective."`
 	Validate   validateCmd   `cmd:"" group:"decide" help:"Play a scenario live and in virtual time, and compare."`
 	Chaos      chaosCmd      `cmd:"" group:"decide" help:"Play random faults, and check that nothing is lost or left."`
 	Experiment experimentCmd `cmd:"" group:"decide" help:"Measure again what documents claim, or under other conditions."`

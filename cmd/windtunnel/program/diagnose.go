@@ -133,7 +133,8 @@ func (c *diagnoseCmd) cluster(ctx context.Context) (*diagnose.Diagnosis, error) 
 		return nil, exit.Errorf(exit.Broken, "--prometheus: %w", err)
 	case len(facts.Figures) == 0:
 		return nil, exit.Errorf(exit.Broken, "--prometheus %s: it has no metric of vLLM, llm-d or document 003 in the "+
-			"last %s; expected one that scrapes them (windtunnel observe writes its configuration)", c.Prometheus, c.For)
+			"last %s; expected one that scrapes them (windtunnel observe writes its configuration)", c.Prometheus,
+			c.For)
 	}
 	return diagnose.Of(facts), nil
 }

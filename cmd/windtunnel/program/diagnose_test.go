@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -89,5 +90,20 @@ func TestDiagnoseOfPrometheus(t *testing.T) {
 	if code := run([]string{"diagnose", "--prometheus", h.URL}, testOutside(&out)); code != 5 ||
 		!strings.Contains(out.String(), "it has no metric of vLLM, llm-d or document 003") {
 		t.Errorf("without metrics: exit code %d:\n%s", code, &out)
+	}
+}
+
+// docs/diagnose.md has every leaf with its cause, its first remedy and its line.
+func TestDiagnosePageHasEveryLeaf(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(repository, "docs", "diagnose.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range diagnose.Causes() {
+		_, line, _ := strings.Cut(c.Source, ", line ")
+		row := fmt.Sprintf("| `%s` | %s | %s |", c.Leaf, c.Text, strings.Join(c.Remedies, "; "))
+		if !strings.Contains(string(page), row) || !strings.Contains(string(page), ": "+line+" |") {
+			t.Errorf("docs/diagnose.md lacks the row %s with line %s", row, line)
+		}
 	}
 }

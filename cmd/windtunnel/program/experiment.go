@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -96,7 +97,7 @@ func (c *experimentCmd) list(o *outside, all []experiment.Experiment) error {
 
 // play measures an experiment's figures and prints its part of the page with them.
 func (c *experimentCmd) play(o *outside, e *experiment.Experiment) error {
-	page, err := windtunnel.Files.ReadFile(experiment.Page)
+	page, err := fs.ReadFile(windtunnel.Files, experiment.Page)
 	if c.Write != "" {
 		page, err = os.ReadFile(c.Write)
 	}

@@ -50,6 +50,9 @@ sim kvless.yaml
 run mine.yaml --epp-config epp.yaml --epp 127.0.0.1:9002
 capacity mine.yaml
 capacity mine.yaml --objective ttft=1s
+capacity mine.yaml --objective ttft.p99=200
+sweep mine.yaml --vary replicas=1,2
+run mine.yaml --port 99999
 replay mine.yaml
 explain 99 --from run.ndjson.gz
 manifests check mine.yaml

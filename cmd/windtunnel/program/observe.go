@@ -49,10 +49,9 @@ func (c *observeCmd) Run(o *outside) error {
 	if c.Interval < time.Second || c.Interval > 15*time.Second || c.Interval%time.Second != 0 {
 		return exit.Errorf(exit.Usage, "--interval: found %v; expected whole seconds from 1s to 15s", c.Interval)
 	}
-	for flag, port := range map[string]int{"--prometheus-port": c.PrometheusPort, "--grafana-port": c.GrafanaPort} {
-		if port < 0 || port > 65535 {
-			return exit.Errorf(exit.Usage, "%s: found %d; expected 0 to 65535", flag, port)
-		}
+	if err := checkPorts(map[string]*int{"--prometheus-port": &c.PrometheusPort,
+		"--grafana-port": &c.GrafanaPort}); err != nil {
+		return err
 	}
 	dir, err := filepath.Abs(c.Dir)
 	if err != nil {

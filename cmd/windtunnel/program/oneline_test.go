@@ -91,29 +91,38 @@ func TestOneLine(t *testing.T) {
 	})
 }
 
-// A picker's configuration with a prefill profile plays on servers without roles, with a note that names the flags that
-// add prefill servers. With these flags, prefill happens there, and the note is gone.
+// Where the picker's configuration and the pool's servers do not fit each other for prefill and decode, notes name the
+// flags that make them fit. With these flags, prefill happens elsewhere, and the notes are gone.
 func TestOneLinePrefill(t *testing.T) {
 	epp := write(t, "pd.yaml", printed(t, "config", filepath.Join(repository, "examples", "pd.yaml"), "--picker"))
-	args := []string{"sim", "--epp-config", epp, "--model", "llama-3.1-8b", "--accelerator", "H100", "-n", "5"}
-	for range 3 { // no flags, the sidecar's, all
-		var out bytes.Buffer
-		o := testOutside(&out)
-		var notes bytes.Buffer
-		o.Stderr = &notes
-		if code := run(args, o); code != 0 {
-			t.Fatalf("exit code %d\n%s%s", code, out.String(), notes.String())
-		}
-		flags := regexp.MustCompile(`--set '([^']+)'`).FindAllStringSubmatch(notes.String(), -1)
-		if len(flags) == 0 {
-			if !strings.Contains(out.String(), "\nprefill  ") || len(args) != 13 {
-				t.Errorf("found no prefill servers with %v:\n%s%s", args, out.String(), notes.String())
+	sidecar, servers := "pools[0].sidecar=routing", "pools[0].disaggregation.prefillReplicas=2"
+	for name, c := range map[string]struct{ flags, added []string }{
+		"profile": {[]string{"--epp-config", epp}, []string{sidecar, servers}},
+		"sidecar": {[]string{"--epp-config", epp, "--set", sidecar}, []string{servers}},
+		"servers": {[]string{"--set", sidecar, "--set", servers}, []string{"pools[0].epp.config=null"}},
+	} {
+		args := append([]string{"sim", "--model", "llama-3.1-8b", "--accelerator", "H100", "-n", "5"}, c.flags...)
+		for _, last := range []bool{false, true} {
+			var out, notes bytes.Buffer
+			o := testOutside(&out)
+			o.Stderr = &notes
+			if code := run(args, o); code != 0 {
+				t.Fatalf("%s: exit code %d\n%s%s", name, code, out.String(), notes.String())
 			}
-			return
+			var found []string
+			for _, m := range regexp.MustCompile(`--set '([^']+)'`).FindAllStringSubmatch(notes.String(), -1) {
+				found = append(found, m[1])
+				args = append(args, "--set", m[1])
+			}
+			if !last {
+				if d := cmp.Diff(c.added, found); d != "" {
+					t.Errorf("%s: expected (-) other flags than the note (+) names:\n%s", name, d)
+				}
+			} else if !regexp.MustCompile(`\nprefill .*:8000 [1-9]`).MatchString(out.String()) || found != nil {
+				t.Errorf("%s: found no prefill on other servers with %v:\n%s%s", name, args, &out, &notes)
+			}
 		}
-		args = append(args, "--set", flags[0][1])
 	}
-	t.Errorf("the note stays with %v", args)
 }
 
 // In a scenario, the flags replace what it has: the picker, the model wherever it is named, the accelerator of each

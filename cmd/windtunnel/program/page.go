@@ -50,7 +50,7 @@ func (f *pageFlags) start(o *report.Options, m web.Meta) (*shownPage, error) {
 	if m.File != "" {
 		m.File = filepath.Base(m.File)
 	}
-	m.Version, m.Scenario, m.Seed, m.Requests = version.Text(), o.Scenario, o.Seed, o.Requests
+	m.Version, m.Scenario, m.Seed = version.Text(), o.Scenario, o.Seed
 	var err error
 	if p.server, err = web.Start(web.Options{Book: p.book, Port: f.UIPort, Meta: m}); err != nil {
 		return nil, err

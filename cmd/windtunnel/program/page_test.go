@@ -133,6 +133,8 @@ func TestRunPage(t *testing.T) {
 	get("/?" + at.RawQuery)
 	var meta struct {
 		Mode    string
+		File    string
+		Own     bool
 		WhatIf  bool
 		Gateway string
 		Do      []struct{ Name string }
@@ -141,6 +143,7 @@ func TestRunPage(t *testing.T) {
 		}
 	}
 	if err := json.Unmarshal([]byte(get("/data/meta")), &meta); err != nil || meta.Mode != "live" || !meta.WhatIf ||
+		!meta.Own || meta.File != "ci.yaml" ||
 		len(meta.Do) < 3 || len(meta.Pools) == 0 {
 		t.Fatalf("%v: %+v", err, meta)
 	}

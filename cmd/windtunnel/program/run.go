@@ -94,6 +94,10 @@ func (c *runCmd) Run(o *outside) error {
 		return exit.Errorf(exit.Usage, "--epp-config is for windtunnel's own endpoint picker; expected it without "+
 			"--epp and --epp-command")
 	}
+	if err := checkPorts(map[string]*int{"--port": c.Port, "--grpc-port": c.GRPCPort, "--admin-port": c.AdminPort,
+		"--grpc-health-port": c.HealthPort, "--metrics-port": c.MetricsPort, "--ui-port": &c.UIPort}); err != nil {
+		return err
+	}
 	s, err := flags.scenarioWith(o, c.Set, func(x *scenario.Overrides) { x.Endpoints = c.Endpoints })
 	if err != nil {
 		return err
@@ -135,7 +139,8 @@ func (c *runCmd) Run(o *outside) error {
 	tokenGaps := gaps.New()
 	shown := c.options(o, s, runClock(origin))
 	shown.Gaps, shown.Also = tokenGaps, c.also
-	page, err := c.pageFlags.start(&shown, web.Meta{Mode: "live", File: c.file(), Envoy: true, BBR: len(s.Pools) > 1})
+	page, err := c.pageFlags.start(&shown,
+		web.Meta{Mode: "live", File: c.file(), Own: true, Envoy: true, BBR: len(s.Pools) > 1})
 	if err != nil {
 		return err
 	}

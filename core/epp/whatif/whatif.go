@@ -7,16 +7,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/tidwall/gjson"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/epp/inputlog"
 	"github.com/windtunnel/windtunnel/core/epp/picker"
-	"github.com/windtunnel/windtunnel/core/epp/picker/config"
 	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
@@ -80,7 +76,7 @@ func Ask(each func(func(line []byte) error) error, q Question) (*Answer, error) 
 		}
 		text, number = cmp.Or(text, recorded), n
 	}
-	text, err := q.change(text)
+	text, err := Change(q.Name, text, q.Weights, q.Off)
 	if err != nil {
 		return nil, err
 	}
@@ -143,75 +139,6 @@ func first(each func(func([]byte) error) error, pool string) (text string, numbe
 		return "", 0, err
 	}
 	return "", 0, errors.New("the run has no log of inputs: only windtunnel's own endpoint picker writes one")
-}
-
-// change returns the configuration with the question's weights.
-func (q *Question) change(text string) (string, error) {
-	if text == "" {
-		var err error
-		if text, err = defaultText(); err != nil {
-			return "", err
-		}
-	}
-	if len(q.Weights)+len(q.Off) == 0 {
-		return text, nil
-	}
-	var c map[string]any
-	if err := yaml.Unmarshal([]byte(text), &c); err != nil {
-		return "", fmt.Errorf("%s: %w", cmp.Or(q.Name, "the configuration"), err)
-	}
-	profiles, _ := c["schedulingProfiles"].([]any)
-	if len(profiles) == 0 {
-		return "", errors.New("the configuration names no scheduling profiles, so there are no weights to change; " +
-			"give a whole configuration with schedulingProfiles instead")
-	}
-	found := map[string]bool{}
-	var scorers []string
-	for _, p := range profiles {
-		profile, _ := p.(map[string]any)
-		name, _ := profile["name"].(string)
-		list, _ := profile["plugins"].([]any)
-		var kept []any
-		for _, x := range list {
-			plugin, _ := x.(map[string]any)
-			ref, _ := plugin["pluginRef"].(string)
-			key := name + "/" + ref
-			scorers = append(scorers, key)
-			if slices.Contains(q.Off, key) {
-				continue
-			}
-			for _, k := range []string{ref, key} {
-				if w, ok := q.Weights[k]; ok {
-					plugin["weight"], found[k] = w, true
-				}
-			}
-			kept = append(kept, x)
-		}
-		profile["plugins"] = kept
-	}
-	for key := range q.Weights {
-		if !found[key] {
-			return "", fmt.Errorf("the configuration has no scorer %s; expected one of %s", key,
-				strings.Join(scorers, ", "))
-		}
-	}
-	out, err := yaml.Marshal(c)
-	return string(out), err
-}
-
-// defaultText returns the default configuration as text.
-func defaultText() (string, error) {
-	d := config.Default()
-	var list, refs []any
-	for _, p := range d.Plugins {
-		list = append(list, map[string]any{"type": p.Type, "name": p.Name})
-	}
-	for _, p := range d.SchedulingProfiles[0].Plugins {
-		refs = append(refs, map[string]any{"pluginRef": p.PluginRef, "weight": *p.Weight})
-	}
-	out, err := yaml.Marshal(map[string]any{"apiVersion": d.APIVersion, "kind": d.Kind, "plugins": list,
-		"schedulingProfiles": []any{map[string]any{"name": d.SchedulingProfiles[0].Name, "plugins": refs}}})
-	return string(out), err
 }
 
 // know replaces endpoints' metrics for one decision. Undo restores them.

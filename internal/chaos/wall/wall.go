@@ -164,21 +164,25 @@ func inFlight(ctx context.Context, st *stack.Stack) string {
 func (l *Leaks) judge() string {
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		l.After = count()
-		broken := ""
-		switch b, a := l.Before, l.After; {
-		case a.Goroutines > b.Goroutines+more:
-			broken = fmt.Sprintf("%d goroutines before the run, and %d after it", b.Goroutines, a.Goroutines)
-		case a.Files > b.Files+more:
-			broken = fmt.Sprintf("%d open files before the run, and %d after it", b.Files, a.Files)
-		case a.HeapKiB > b.HeapKiB+moreHeapKiB:
-			broken = fmt.Sprintf("a heap of %d KiB before the run, and of %d KiB after it", b.HeapKiB, a.HeapKiB)
-		case l.End > l.Half+l.Half/seriesShare+moreSeries:
-			return fmt.Sprintf("%d series of metrics after half of the run, and %d at its end", l.Half, l.End)
-		}
-		if broken == "" || time.Now().After(end) {
-			return broken
+		if grown := l.grown(); grown == "" || time.Now().After(end) {
+			return grown
 		}
 	}
+}
+
+// grown returns what has grown beyond its bound; empty for nothing.
+func (l *Leaks) grown() string {
+	switch b, a := l.Before, l.After; {
+	case a.Goroutines > b.Goroutines+more:
+		return fmt.Sprintf("%d goroutines before the run, and %d after it", b.Goroutines, a.Goroutines)
+	case a.Files > b.Files+more:
+		return fmt.Sprintf("%d open files before the run, and %d after it", b.Files, a.Files)
+	case a.HeapKiB > b.HeapKiB+moreHeapKiB:
+		return fmt.Sprintf("a heap of %d KiB before the run, and of %d KiB after it", b.HeapKiB, a.HeapKiB)
+	case l.End > l.Half+l.Half/seriesShare+moreSeries:
+		return fmt.Sprintf("%d series of metrics after half of the run, and %d at its end", l.Half, l.End)
+	}
+	return ""
 }
 
 func count() Count {

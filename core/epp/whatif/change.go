@@ -1,0 +1,84 @@
+package whatif
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/windtunnel/windtunnel/core/epp/picker/config"
+)
+
+// Change returns an EndpointPickerConfig, the picker's default for an empty text, with other weights of scorers and
+// without the plug-ins of off in their profiles. Scorers are named by the name of their plug-in or as PROFILE/NAME,
+// plug-ins that are off as PROFILE/NAME. Errors name the file, if name is not empty.
+func Change(name, text string, weights map[string]float64, off []string) (string, error) {
+	if text == "" {
+		var err error
+		if text, err = DefaultText(); err != nil {
+			return "", err
+		}
+	}
+	if len(weights)+len(off) == 0 {
+		return text, nil
+	}
+	var c map[string]any
+	if err := yaml.Unmarshal([]byte(text), &c); err != nil {
+		return "", fmt.Errorf("%s: %w", cmp.Or(name, "the configuration"), err)
+	}
+	profiles, _ := c["schedulingProfiles"].([]any)
+	if len(profiles) == 0 {
+		return "", errors.New("the configuration names no scheduling profiles, so there are no weights to change; " +
+			"give a whole configuration with schedulingProfiles instead")
+	}
+	found := map[string]bool{}
+	var scorers []string
+	for _, p := range profiles {
+		profile, _ := p.(map[string]any)
+		name, _ := profile["name"].(string)
+		list, _ := profile["plugins"].([]any)
+		var kept []any
+		for _, x := range list {
+			plugin, _ := x.(map[string]any)
+			ref, _ := plugin["pluginRef"].(string)
+			key := name + "/" + ref
+			scorers = append(scorers, key)
+			if slices.Contains(off, key) {
+				continue
+			}
+			for _, k := range []string{ref, key} {
+				if w, ok := weights[k]; ok {
+					plugin["weight"], found[k] = w, true
+				}
+			}
+			kept = append(kept, x)
+		}
+		profile["plugins"] = kept
+	}
+	for key := range weights {
+		if !found[key] {
+			return "", fmt.Errorf("the configuration has no scorer %s; expected one of %s", key,
+				strings.Join(scorers, ", "))
+		}
+	}
+	out, err := yaml.Marshal(c)
+	return string(out), err
+}
+
+// DefaultText returns the picker's default configuration as text.
+func DefaultText() (string, error) {
+	d := config.Default()
+	var list, refs []any
+	for _, p := range d.Plugins {
+		list = append(list, map[string]any{"type": p.Type, "name": p.Name})
+	}
+	for _, p := range d.SchedulingProfiles[0].Plugins {
+		refs = append(refs, map[string]any{"pluginRef": p.PluginRef, "weight": *p.Weight})
+	}
+	out, err := yaml.Marshal(map[string]any{"apiVersion": d.APIVersion, "kind": d.Kind, "plugins": list,
+		"schedulingProfiles": []any{map[string]any{"name": d.SchedulingProfiles[0].Name, "plugins": refs}}})
+	return string(out), err
+}

@@ -1,0 +1,136 @@
+package tune
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/search"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// Knob is something that may vary: a field of the scenario, or the weight of a scorer.
+type Knob struct {
+	Name string `json:"name"` // the path of the field, or the scorer as PROFILE/NAME
+	// Values are the choices. Without choices, the range is from Low to High, in steps of whole numbers if Whole, and
+	// with equal shares for equal ratios if Log.
+	Values    []string `json:"values,omitempty"`
+	Low       float64  `json:"low,omitempty"`
+	High      float64  `json:"high,omitempty"`
+	Log       bool     `json:"log,omitempty"`
+	Whole     bool     `json:"whole,omitempty"`
+	Zero      bool     `json:"zero,omitempty"` // 0 is allowed, too
+	pool      int      // of a scorer
+	scorer    bool
+	variable  string // its name in constraints
+	Otherwise string `json:"today,omitempty"` // the value as it is, where it is known
+}
+
+// mostKnobs bounds the knobs of a search, and zeroShare is the share of coordinates that stand for 0.
+const (
+	mostKnobs = 32
+	zeroShare = 0.15
+)
+
+// ParseKnob parses PATH=RANGE. A range is LOW..HIGH, whole numbers if both bounds are, or a list of values: A,B,C. A
+// range that begins with 0 and a comma has 0, too; log: before it gives equal ratios equal shares.
+func ParseKnob(text string) (Knob, error) {
+	bad := func(what, expected string) error {
+		return exit.Errorf(exit.Usage, "--vary %s: %s; expected %s", text, what, expected)
+	}
+	const form = "a field's path and its range, such as pools[0].replicas=2..8, " +
+		"pools[0].modelServer.maxNumSeqs=64,128,256 or workload.rate=log:1..100"
+	s, err := scenario.ParseSetting(text)
+	if err != nil {
+		return Knob{}, bad(err.Error(), form)
+	}
+	k := Knob{Name: s.Path}
+	k.variable = s.Path[strings.LastIndexByte(s.Path, '.')+1:]
+	value := strings.TrimSpace(s.Value)
+	value, k.Log = strings.CutPrefix(value, "log:")
+	rest, zero := strings.CutPrefix(value, "0,")
+	from, to, ranged := strings.Cut(rest, "..")
+	if !ranged {
+		k.Values = search.SplitValues(s.Value)
+		if k.Log || len(k.Values) < 2 || slices.Contains(k.Values, "") {
+			return k, bad("there is one value, or an empty one", form)
+		}
+		return k, nil
+	}
+	k.Zero = zero
+	var errs [2]error
+	k.Low, errs[0] = strconv.ParseFloat(from, 64)
+	k.High, errs[1] = strconv.ParseFloat(to, 64)
+	switch {
+	case errs[0] != nil || errs[1] != nil || math.IsInf(k.Low, 0) || math.IsInf(k.High, 0) || !(k.Low < k.High):
+		return k, bad("the range is empty, or has no two numbers", "LOW..HIGH with LOW below HIGH")
+	case k.Log && k.Low <= 0:
+		return k, bad("log: of a range that reaches 0", "a LOW above 0; 0,LOW..HIGH has 0, too")
+	}
+	k.Whole = k.Low == math.Trunc(k.Low) && k.High == math.Trunc(k.High) && !strings.Contains(value, ".0")
+	return k, nil
+}
+
+// text returns the value at a coordinate in [0, 1).
+func (k *Knob) text(at float64) string {
+	if len(k.Values) > 0 {
+		return k.Values[int(at*float64(len(k.Values)))]
+	}
+	if k.Zero {
+		if at < zeroShare {
+			return "0"
+		}
+		at = (at - zeroShare) / (1 - zeroShare)
+	}
+	v := k.Low + at*(k.High-k.Low)
+	switch {
+	case k.Log:
+		v = k.Low * math.Pow(k.High/k.Low, at)
+	case k.Whole:
+		v = k.Low + math.Floor(at*(k.High-k.Low+1))
+	}
+	if k.Whole {
+		return strconv.FormatFloat(math.Round(v), 'f', -1, 64)
+	}
+	return strconv.FormatFloat(rounded(v), 'f', -1, 64)
+}
+
+// rounded returns a number with two significant digits, which people can read, and which still are within 5 %.
+func rounded(v float64) float64 {
+	f, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 2, 64), 64)
+	if err != nil {
+		return v
+	}
+	return f
+}
+
+// at returns the coordinate of a value, false if the value is outside the range.
+func (k *Knob) at(text string) (float64, bool) {
+	if i := slices.Index(k.Values, text); len(k.Values) > 0 {
+		return (float64(i) + 0.5) / float64(len(k.Values)), i >= 0
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return 0, false
+	}
+	if v == 0 && k.Zero {
+		return zeroShare / 2, true
+	}
+	x := (v - k.Low) / (k.High - k.Low)
+	switch {
+	case k.Log:
+		x = math.Log(v/k.Low) / math.Log(k.High/k.Low)
+	case k.Whole:
+		x = (v - k.Low + 0.5) / (k.High - k.Low + 1)
+	}
+	if k.Zero {
+		x = zeroShare + x*(1-zeroShare)
+	}
+	return min(x, math.Nextafter(1, 0)), v >= k.Low && v <= k.High
+}
+
+// Label is the knob's name with a value, for people.
+func (k *Knob) label(value string) string { return fmt.Sprintf("%s=%s", k.Name, value) }

@@ -1,0 +1,39 @@
+package scenario
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/windtunnel/windtunnel/core/epp/picker/config"
+)
+
+// The pool of the one-line form and the plain template have the picker's own default configuration.
+func TestDefaultPicker(t *testing.T) {
+	name, text := Builtin(DeployedFile)
+	for name, text := range map[string][]byte{name: text, "plain": Template("plain")} {
+		s, err := Parse(name, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := s.Pools[0].EPP.Config.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		words := func(c *config.Config) (out []string) {
+			for _, p := range c.Plugins {
+				out = append(out, p.Type)
+			}
+			for _, f := range c.SchedulingProfiles {
+				for _, p := range f.Plugins {
+					out = append(out, f.Name, p.PluginRef, fmt.Sprint(*p.Weight))
+				}
+			}
+			return out
+		}
+		if d := cmp.Diff(words(config.Default()), words(found)); d != "" {
+			t.Errorf("%s has another configuration (+) than llm-d's default (-):\n%s", name, d)
+		}
+	}
+}
