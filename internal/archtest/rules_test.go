@@ -25,8 +25,9 @@ type Layer struct {
 // it.
 var Layers = []Layer{
 	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/cachedir", "internal/exit",
-		"internal/chaos", "internal/experiment", "internal/files", "internal/gc", "internal/pause", "internal/rundir",
-		"internal/search", "internal/silicon", "internal/tune", "internal/version", "internal/watch"}, true,
+		"internal/chaos", "internal/experiment", "internal/files", "internal/gc", "internal/packed", "internal/pause",
+		"internal/rundir", "internal/search", "internal/silicon", "internal/tune", "internal/version",
+		"internal/watch"}, true,
 		"the command is the top layer: it assembles the parts, and only a user's own main imports it"},
 	{"examples", []string{"cmd", "extend", "core"}, false, "an example uses only public packages"},
 	{"live/stack", []string{"core", "live", "scenario", "report", "internal/cachedir", "internal/child",

@@ -69,6 +69,7 @@ func (c *change) writeEndpoints() error {
 	pods := c.list()
 	lists := map[poolName][]*picker.Endpoint{}
 	for _, p := range pods {
+		lists[poolName{namespace: p.PodNamespace}] = nil
 		if p.allows != (poolName{}) {
 			lists[p.allows] = nil
 		}

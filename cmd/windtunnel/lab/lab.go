@@ -6,7 +6,7 @@ package lab
 
 import (
 	"cmp"
-	"embed"
+	_ "embed" // the archive
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
+	"github.com/windtunnel/windtunnel/internal/packed"
 )
 
 // Areas are the sections of document 003's troubleshooting guide, and document 000's flow, in the order of the list.
@@ -67,12 +68,16 @@ type Edit struct {
 	New  string `json:"new"`
 }
 
-//go:embed labs base
-var embedded embed.FS
+// archive has the directories labs and base; go test . -run TestPacked -update renews it.
+//
+//go:embed labs.zip
+var archive []byte
+
+var embedded = packed.Open(archive)
 
 // All returns every lab, by areas and names.
 func All() (out []*Lab, err error) {
-	entries, err := embedded.ReadDir("labs")
+	entries, err := fs.ReadDir(embedded, "labs")
 	for _, e := range entries {
 		l, bad := read(strings.TrimSuffix(e.Name(), ".yaml"))
 		out, err = append(out, l), errors.Join(err, bad)
@@ -102,7 +107,7 @@ func Find(name string) (*Lab, error) {
 
 func read(name string) (*Lab, error) {
 	file := path.Join("labs", name+".yaml")
-	text, err := embedded.ReadFile(file)
+	text, err := fs.ReadFile(embedded, file)
 	if err != nil {
 		return nil, err
 	}
@@ -121,13 +126,13 @@ func read(name string) (*Lab, error) {
 // Files returns the lab's manifests by their names, with its fault and then with a remedy; nil is none.
 func (l *Lab) Files(r *Remedy) (map[string]string, error) {
 	dir := path.Join("base", l.Base)
-	entries, err := embedded.ReadDir(dir)
+	entries, err := fs.ReadDir(embedded, dir)
 	if err != nil {
 		return nil, err
 	}
 	healthy := map[string]string{}
 	for _, e := range entries {
-		text, err := embedded.ReadFile(path.Join(dir, e.Name()))
+		text, err := fs.ReadFile(embedded, path.Join(dir, e.Name()))
 		if err != nil {
 			return nil, err
 		}

@@ -31,11 +31,11 @@ type cli struct {
 	Pods    podsCmd    `cmd:"" group:"look" help:"List the pods of an endpoint picker, with labels and metrics."`
 	Compare compareCmd `cmd:"" group:"decide" help:"Compare scenarios or recordings: what is better, what is worse."`
 
-	Capacity   capacityCmd   `cmd:"" group:"decide" help:"Find the highest rate, or fewest servers, for objectives."`
-	Sweep      sweepCmd      `cmd:"" group:"decide" help:"Play a scenario with each combination of values of its fields."`
-	Tune       tuneCmd       `cmd:"" group:"decide" help:"Search the configuration that is best for an objective."`
-	Validate   validateCmd   `cmd:"" group:"decide" help:"Play a scenario live and in virtual time, and compare."`
-	Chaos      chaosCmd      `cmd:"" group:"decide" help:"Play random faults, and check that nothing is lost or left."`
+	Capacity capacityCmd `cmd:"" group:"decide" help:"Find the highest rate, or fewest servers, for objectives."`
+	Sweep    sweepCmd    `cmd:"" group:"decide" help:"Play a scenario with each combination of values of its fields."`
+	Tune     tuneCmd     `cmd:"" group:"decide" help:"Search the configuration that is best for an objective."`
+	Validate validateCmd `cmd:"" group:"decide" help:"Play a scenario live and in virtual time, and compare."`
+	breaking
 	Experiment experimentCmd `cmd:"" group:"decide" help:"Measure again what documents claim, or under other conditions."`
 	Calibrate  calibrateCmd  `cmd:"" group:"decide" help:"Measure a real model server's step times for a scenario."`
 	Replay     replayCmd     `cmd:"" group:"play" help:"Show a recording again."`
@@ -60,8 +60,12 @@ type partCommands struct {
 	Sidecar   parts.Sidecar   `cmd:"" group:"parts" help:"Run the routing sidecar alone, with pd-sidecar's flags."`
 	KVManager parts.KVManager `cmd:"" group:"parts" help:"Run the KV-cache manager alone: KV events in, scores out."`
 	Predictor parts.Predictor `cmd:"" group:"parts" help:"Run the latency predictor alone, with the real one's HTTP."`
+}
 
-	Lab lab.Command `cmd:"" group:"play" help:"Learn by repairing a stack with a planted fault."`
+// breaking has the commands about what goes wrong.
+type breaking struct {
+	Lab   lab.Command `cmd:"" group:"play" help:"Learn by repairing a stack with a planted fault."`
+	Chaos chaosCmd    `cmd:"" group:"decide" help:"Play random faults, and check that nothing is lost or left."`
 }
 
 const description = `A wind tunnel for the llm-d request flow: real Envoy, endpoint picker and sidecar,
