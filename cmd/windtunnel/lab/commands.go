@@ -41,9 +41,9 @@ type Command struct {
 	Hint    hintCmd    `cmd:"" help:"Print the next hint about the fault."`
 	Check   checkCmd   `cmd:"" help:"Send fresh traffic, and report whether the fault is repaired."`
 	Solve   solveCmd   `cmd:"" help:"Repair the fault, and print the change."`
-	Stop    stopCmd    `cmd:"" help:"End the running "`
+	Stop    stopCmd    `cmd:"" help:"End the running lab."`
 	Shell   shellCmd   `cmd:"" help:"Start a shell in which document 003's commands work as written."`
-	Kubectl kubectlCmd `cmd:"" help:"Answer a command of kubectl from the running "`
+	Kubectl kubectlCmd `cmd:"" help:"Answer a command of kubectl from the running lab."`
 }
 
 // dirOf returns the directory of the user's lab: WINDTUNNEL_LAB, or lab in windtunnel's cache.
@@ -59,7 +59,7 @@ func dirOf(o *console.Console) (Dir, error) {
 	return Dir(filepath.Join(cache, "lab")), nil
 }
 
-// running returns the directory and the state of the running
+// running returns the directory and the state of the running lab.
 func running(o *console.Console) (d Dir, s State, l *Lab, err error) {
 	if d, err = dirOf(o); err != nil {
 		return d, s, nil, err
@@ -127,8 +127,8 @@ func (startCmd) Help() string {
 	return `Writes manifests with a fault, starts them as windtunnel up does, sends traffic, and prints a symptom. Edits
 of the manifests take effect within a second. In another terminal, windtunnel lab shell looks with document
 003's commands (docs/documents.md#document-003), windtunnel lab check verifies a repair by fresh traffic, and
-windtunnel lab hint helps. One lab runs at a time. Ctrl-C or windtunnel lab stop ends it and removes its
-files. docs/labs.md has more.
+lab hint gives hints. One lab runs at a time. Ctrl-C or lab stop ends it and removes its files.
+docs/labs.md has more.
 
 Examples:
   windtunnel lab start ssrf-pool-name

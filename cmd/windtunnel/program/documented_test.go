@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/lab"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/parts"
 	"github.com/windtunnel/windtunnel/internal/nightly"
 )
@@ -114,6 +115,9 @@ func TestDocumentedCommands(t *testing.T) {
 			parser, err := newParser(&cli{}, o)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if lab.Of(args) != nil { // kubectl's flags
+				continue
 			}
 			_, err = parser.Parse(parts.Args(args, o))
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
