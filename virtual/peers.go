@@ -3,6 +3,9 @@ package virtual
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
@@ -76,7 +79,7 @@ func (s *server) ask(a *enginecore.Ask) {
 	to, open := s.calls[a.Call]
 	if !open {
 		if to.server = s.pool.byHost[a.To.Host]; to.server == nil {
-			s.input(enginecore.Broke{Call: a.Call, Err: errors.New("no such host")})
+			s.input(enginecore.Broke{Call: a.Call, Err: unreached(a.To.Host, a.To.Port)})
 			return
 		}
 		x.inquiry++
@@ -84,6 +87,14 @@ func (s *server) ask(a *enginecore.Ask) {
 		s.calls[a.Call], x.askers[to.inquiry] = to, asker{s, a.Call}
 	}
 	to.server.input(enginecore.Asked{Inquiry: to.inquiry, Question: a.Question})
+}
+
+// unreached returns the error of dialling an address at which no server is.
+func unreached(host string, port int) error {
+	if _, err := netip.ParseAddr(host); err != nil {
+		return errors.New("no such host")
+	}
+	return fmt.Errorf("dial tcp %s: connect: connection refused", net.JoinHostPort(host, strconv.Itoa(port)))
 }
 
 // control changes an engine. The picker learns of it from its metrics.
