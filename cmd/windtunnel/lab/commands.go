@@ -341,8 +341,8 @@ func quietly(s *scenario.Scenario, clock func() machine.Time) report.Options {
 type checkCmd struct{ format }
 
 func (checkCmd) Help() string {
-	return `Waits until the edited manifests are in force, plays the lab's traffic, and compares figures: answers, times,
-and what metrics count. Labs about latency play it in virtual time with the edited manifests, the others
+	return `Waits until the edited manifests are in force, plays the lab's traffic, and compares figures: answers,
+times, and what metrics count. Labs about latency play it in virtual time with the edited manifests, the others
 live. The exit code is 0 if the fault is repaired, and 1 if it is not.
 
 Examples:
@@ -611,8 +611,8 @@ type kubectlCmd struct {
 }
 
 func (kubectlCmd) Help() string {
-	return `What kubectl does in windtunnel lab shell: get, describe, logs, exec, top, apply, edit and port-forward, as far
-as document 003 uses them (docs/documents.md#document-003). Without -n it looks in all namespaces.
+	return `What kubectl does in windtunnel lab shell: get, describe, logs, exec, top, apply, edit and port-forward,
+as far as document 003 uses them (docs/documents.md#document-003). Without -n it looks in all namespaces.
 
 Examples:
   windtunnel lab kubectl get pods -o wide

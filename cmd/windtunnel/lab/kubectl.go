@@ -45,12 +45,12 @@ type Kubectl struct {
 
 // call is a command line of kubectl.
 type call struct {
-	verb                                            string
-	args, command                                   []string
-	namespace, selector, output, container, file    string
-	tail                                            int
-	all, labels, interactive, tty, follow, previous bool
-	sortBy                                          string
+	verb                                         string
+	args, command                                []string
+	namespace, selector, output, container, file string
+	tail                                         int
+	all, labels, interactive, tty, previous      bool
+	sortBy                                       string
 }
 
 // ExitError is the exit code of a program that Kubectl has run in a pod. The program has printed the reason.

@@ -116,11 +116,11 @@ func read(name string) (*Lab, error) {
 		return nil, err
 	}
 	l := &Lab{Name: name}
-	d.Root().Decode(l)
+	problems := d.Root().Decode(l)
 	if !slices.Contains(Areas, l.Area) {
 		err = fmt.Errorf("%s: area: found %q, expected one of %s", file, l.Area, strings.Join(Areas, ", "))
 	}
-	return l, errors.Join(d.Problems().Err(), err)
+	return l, errors.Join(d.Problems().Err(), problems.Err(), err)
 }
 
 // Files returns the lab's manifests by their names, with its fault and then with a remedy; nil is none.

@@ -31,8 +31,8 @@ type diagnoseCmd struct {
 }
 
 func (c *diagnoseCmd) Help() string {
-	return `Walks the decision trees of document 003's troubleshooting guide (docs/documents.md#document-003) and prints the
-leaf that explains a symptom, with its evidence, its source, remedies, and how sure it is. A symptom is a missed
+	return `Walks the decision trees of document 003's troubleshooting guide (docs/documents.md#document-003) and prints
+the leaf that explains a symptom, with its evidence, its source, remedies, and how sure it is. A symptom is a missed
 objective (slo), a missed expectation, or requests that fail; without any, crossed thresholds are notes. A scenario is
 played in virtual time, and the remedies of its leaves, too, from the same seed. Manifests are read without a
 symptom: their mistakes are certain. docs/diagnose.md lists the leaves.

@@ -36,10 +36,10 @@ type experimentCmd struct {
 }
 
 func (experimentCmd) Help() string {
-	return `Documents claim figures: 2.5 times the throughput, ten times lower latency, a third of the cost. docs/claims.md has
-what windtunnel measures of each claim, and under which conditions it holds. An experiment plays the scenarios of one
-part of that page in virtual time and prints the part with the figures that it measures. --set plays them
-under your conditions.
+	return `Documents claim figures: 2.5 times the throughput, ten times lower latency, a third of the cost.
+docs/claims.md has what windtunnel measures of each claim, and under which conditions it holds. An experiment
+plays the scenarios of one part of that page in virtual time, and prints the part with the figures that it
+measures. --set plays them under your conditions.
 
 Exit codes: 0 the figures are those of the page, or --set is given; 1 a figure differs; 2 the command line is
 wrong; 3 a file or a field is wrong; 4 a library is missing (predicted-latency).

@@ -30,8 +30,8 @@ type tuneCmd struct {
 }
 
 func (c *tuneCmd) Help() string {
-	return `Searches the configuration that is best for an objective, in virtual time and on all cores. Candidates race: all meet
-the same requests, and bad ones leave after a ninth of a run. The best three and today's configuration then
+	return `Searches the configuration that is best for an objective, in virtual time and on all cores. Candidates race:
+all meet the same requests, and bad ones leave after a ninth of a run. The best three and today's configuration then
 play again with fresh seeds, and only these runs decide. "No configuration is better than yours by more than
 1.0 %" is a valid answer. At the end, each knob moves alone around the best candidate, which shows those that
 matter. The same seed gives the same result, on any number of cores, unless --time ends the search.
@@ -43,7 +43,7 @@ Examples:
   windtunnel tune mine.yaml
   windtunnel tune mine.yaml --objective ttft.p90 --keep 'completed>=99.9%'
   windtunnel tune --epp-config my-epp.yaml --model meta-llama/Llama-3.1-8B-Instruct --accelerator H100 --replicas 8
-  windtunnel tune mine.yaml --vary 'pools[0].modelServer.maxNumSeqs=log:16..512' --vary 'pools[0].modelServer.maxNumBatchedTokens=2048,4096,8192'
+  windtunnel tune mine.yaml --vary 'pools[0].modelServer.maxNumSeqs=log:16..512' --vary weights
   windtunnel tune mine.yaml --write tuned.yaml`
 }
 
