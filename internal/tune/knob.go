@@ -1,7 +1,6 @@
 package tune
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -14,19 +13,21 @@ import (
 
 // Knob is something that may vary: a field of the scenario, or the weight of a scorer.
 type Knob struct {
-	Name string `json:"name"` // the path of the field, or the scorer as PROFILE/NAME
+	// Name is the path of the field, or the scorer as PROFILE/NAME, after its pool if there are several.
+	Name string `json:"name"`
 	// Values are the choices. Without choices, the range is from Low to High, in steps of whole numbers if Whole, and
 	// with equal shares for equal ratios if Log.
-	Values    []string `json:"values,omitempty"`
-	Low       float64  `json:"low,omitempty"`
-	High      float64  `json:"high,omitempty"`
-	Log       bool     `json:"log,omitempty"`
-	Whole     bool     `json:"whole,omitempty"`
-	Zero      bool     `json:"zero,omitempty"` // 0 is allowed, too
-	pool      int      // of a scorer
-	scorer    bool
-	variable  string // its name in constraints
-	Otherwise string `json:"today,omitempty"` // the value as it is, where it is known
+	Values []string `json:"values,omitempty"`
+	Low    float64  `json:"low,omitempty"`
+	High   float64  `json:"high,omitempty"`
+	Log    bool     `json:"log,omitempty"`
+	Whole  bool     `json:"whole,omitempty"`
+	Zero   bool     `json:"zero,omitempty"`  // 0 is allowed, too
+	Today  string   `json:"today,omitempty"` // the value as it is, where it is known
+
+	pool     int    // of a scorer
+	scorer   string // PROFILE/NAME; empty for a field
+	variable string // its name in conditions
 }
 
 // mostKnobs bounds the knobs of a search, and zeroShare is the share of coordinates that stand for 0.
@@ -98,7 +99,7 @@ func (k *Knob) text(at float64) string {
 	return strconv.FormatFloat(rounded(v), 'f', -1, 64)
 }
 
-// rounded returns a number with two significant digits, which people can read, and which still are within 5 %.
+// rounded returns a number with two significant digits, which people can read, within 5 %.
 func rounded(v float64) float64 {
 	f, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 2, 64), 64)
 	if err != nil {
@@ -131,6 +132,3 @@ func (k *Knob) at(text string) (float64, bool) {
 	}
 	return min(x, math.Nextafter(1, 0)), v >= k.Low && v <= k.High
 }
-
-// Label is the knob's name with a value, for people.
-func (k *Knob) label(value string) string { return fmt.Sprintf("%s=%s", k.Name, value) }

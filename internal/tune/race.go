@@ -15,15 +15,12 @@ type Score struct {
 	Value     float64 // of the objective, with the sign that makes lower better
 }
 
-// compare orders scores, the better first. A score that is no number comes last.
+// possible reports whether a candidate is a scenario whose runs have a value of the objective.
+func (s Score) possible() bool { return !math.IsInf(s.Violation, 1) }
+
+// compare orders scores, the better first.
 func (s Score) compare(t Score) int {
-	worst := func(v float64) float64 {
-		if math.IsNaN(v) {
-			return math.Inf(1)
-		}
-		return v
-	}
-	return cmp.Or(cmp.Compare(worst(s.Violation), worst(t.Violation)), cmp.Compare(worst(s.Value), worst(t.Value)))
+	return cmp.Or(cmp.Compare(s.Violation, t.Violation), cmp.Compare(s.Value, t.Value))
 }
 
 // candidate is a point of the space: a coordinate in [0, 1) for each knob, and the values that it stands for.

@@ -53,7 +53,7 @@ func (x *Tuned) Write(to io.Writer) error {
 func (x *Tuned) valuesOf(f *Finalist) string {
 	words := make([]string, len(x.Knobs))
 	for i, k := range x.Knobs {
-		words[i] = cmp.Or(f.Values[k.Name], k.Otherwise, "as it is")
+		words[i] = cmp.Or(f.Values[k.Name], k.Today, "as it is")
 	}
 	return strings.Join(words, "\t")
 }

@@ -1,0 +1,269 @@
+package tune
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/expr-lang/expr"
+	"github.com/expr-lang/expr/vm"
+
+	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
+	"github.com/windtunnel/windtunnel/core/epp/whatif"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/search"
+	"github.com/windtunnel/windtunnel/scenario"
+)
+
+// Weights stands for the weights of all scorers of the pickers.
+const Weights = "weights"
+
+// space is the set of all candidates: what varies, and the conditions that every candidate meets.
+type space struct {
+	variant search.Variant
+	base    *scenario.Scenario
+	knobs   []Knob
+	where   []*vm.Program
+}
+
+// newSpace reads what varies and the conditions. It checks the fields and both ends of each range.
+func newSpace(v search.Variant, vary, where []string, seed uint64) (*space, error) {
+	x := &space{variant: v}
+	var err error
+	if x.base, err = v.Scenario(0); err != nil {
+		return nil, err
+	}
+	if len(vary) == 0 {
+		vary = []string{Weights}
+	}
+	for _, text := range vary {
+		if text == Weights {
+			err = x.addScorers()
+		} else {
+			err = x.addField(text)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(x.knobs) == 0 || len(x.knobs) > mostKnobs {
+		return nil, exit.Errorf(exit.Usage, "found %d fields and scorers to vary; expected 1 to %d: the picker's "+
+			"scorers, or --vary PATH=RANGE", len(x.knobs), mostKnobs)
+	}
+	return x, x.addConditions(where, seed)
+}
+
+// addField adds a field of the scenario.
+func (x *space) addField(text string) error {
+	k, err := ParseKnob(text)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(x.knobs, func(other Knob) bool { return other.Name == k.Name }) {
+		return exit.Errorf(exit.Usage, "--vary: %s is given twice", k.Name)
+	}
+	alone := &space{variant: x.variant, knobs: []Knob{k}}
+	for _, at := range []float64{0, math.Nextafter(1, 0)} {
+		if _, err := alone.scenario([]string{k.text(at)}); err != nil {
+			return fmt.Errorf("--vary %s: %w", text, err)
+		}
+	}
+	x.knobs = append(x.knobs, k)
+	return nil
+}
+
+// addScorers adds the weight of each scorer: 0, or 0.1 to 10. In a pool without a configuration, these are the scorers
+// of llm-d's default.
+func (x *space) addScorers() error {
+	for i := range x.base.Pools {
+		p := &x.base.Pools[i]
+		if p.EPP.Replicas == 0 {
+			continue
+		}
+		text, err := whatif.Change(p.EPP.Config.File, string(p.EPP.Config.Text), nil, nil)
+		if err != nil {
+			return exit.With(exit.Input, err)
+		}
+		c := scenario.PickerConfig{File: p.EPP.Config.File, Text: []byte(text)}
+		cfg, err := c.Read()
+		if err != nil {
+			return exit.With(exit.Input, err)
+		}
+		k, err := picker.New(cfg, plugins.Builtin(), picker.Options{})
+		if err != nil {
+			return exit.With(exit.Input, err)
+		}
+		scores := map[string]bool{}
+		for _, pl := range k.Plugins() {
+			_, scores[pl.Name()] = pl.(picker.Scorer)
+		}
+		for _, profile := range cfg.SchedulingProfiles {
+			for _, ref := range profile.Plugins {
+				if scores[ref.PluginRef] {
+					x.addScorer(i, profile.Name, ref.PluginRef, ref.Weight)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// addScorer adds a scorer's weight. nil is a weight of 1.
+func (x *space) addScorer(pool int, profile, name string, weight *float64) {
+	k := Knob{Low: 0.1, High: 10, Log: true, Zero: true, pool: pool, scorer: profile + "/" + name,
+		variable: strings.ReplaceAll(name, "-", "_")}
+	k.Name = k.scorer
+	if len(x.base.Pools) > 1 {
+		k.Name = x.base.Pools[pool].Name + " " + k.scorer
+	}
+	if x.base.Pools[pool].EPP.Config.Given() {
+		k.Today = "1"
+		if weight != nil {
+			k.Today = strconv.FormatFloat(*weight, 'f', -1, 64)
+		}
+	}
+	x.knobs = append(x.knobs, k)
+}
+
+// addConditions compiles the conditions, and checks that some candidate meets them. A name that two knobs have is no
+// variable.
+func (x *space) addConditions(where []string, seed uint64) error {
+	env := map[string]any{}
+	named := map[string]int{}
+	for i := range x.knobs {
+		k := &x.knobs[i]
+		named[k.variable]++
+		env[k.variable] = typed(k.text(0))
+	}
+	for i := range x.knobs {
+		if k := &x.knobs[i]; named[k.variable] > 1 {
+			delete(env, k.variable)
+			k.variable = ""
+		}
+	}
+	for _, text := range where {
+		program, err := expr.Compile(text, expr.Env(env), expr.AsBool())
+		if err != nil {
+			return exit.Errorf(exit.Usage, "--where: %w; expected a condition over %s", err,
+				strings.Join(slices.Sorted(maps.Keys(env)), ", "))
+		}
+		x.where = append(x.where, program)
+	}
+	if len(where) == 0 {
+		return nil
+	}
+	rng := rand.New(rand.NewPCG(seed, 1))
+	at := make([]float64, len(x.knobs))
+	for range 10_000 {
+		for i := range at {
+			at[i] = rng.Float64()
+		}
+		if _, ok := x.decode(at); ok {
+			return nil
+		}
+	}
+	return exit.Errorf(exit.Usage, "--where: none of 10,000 random candidates meets %s; expected conditions that some "+
+		"candidates meet", strings.Join(where, " and "))
+}
+
+// typed returns a number where the text is one.
+func typed(text string) any {
+	if v, err := strconv.ParseFloat(text, 64); err == nil {
+		return v
+	}
+	return text
+}
+
+// decode returns the values at a point, false where they miss a condition or leave a profile without a scorer.
+func (x *space) decode(at []float64) ([]string, bool) {
+	values, env := make([]string, len(at)), map[string]any{}
+	scored := map[string]bool{}
+	for i := range at {
+		k := &x.knobs[i]
+		values[i] = k.text(at[i])
+		if k.variable != "" {
+			env[k.variable] = typed(values[i])
+		}
+		if k.scorer != "" {
+			profile := fmt.Sprint(k.pool, k.scorer[:strings.IndexByte(k.scorer, '/')])
+			scored[profile] = scored[profile] || values[i] != "0"
+		}
+	}
+	for _, any := range scored {
+		if !any {
+			return nil, false
+		}
+	}
+	for _, program := range x.where {
+		if ok, err := expr.Run(program, env); err != nil || ok != true {
+			return nil, false
+		}
+	}
+	return values, true
+}
+
+// today returns today's configuration as a candidate, nil where a value of it is unknown or outside its range.
+func (x *space) today() *candidate {
+	c := &candidate{}
+	for i := range x.knobs {
+		k := &x.knobs[i]
+		at, ok := k.at(k.Today)
+		if !ok {
+			return nil
+		}
+		c.at, c.values = append(c.at, at), append(c.values, k.Today)
+	}
+	return c
+}
+
+// scenario returns the scenario with these values, nil for today's configuration.
+func (x *space) scenario(values []string) (*scenario.Scenario, error) {
+	var settings []scenario.Setting
+	weights, off := map[int]map[string]float64{}, map[int][]string{}
+	for i, v := range values {
+		k := &x.knobs[i]
+		switch {
+		case k.scorer == "":
+			settings = append(settings, scenario.Setting{Path: k.Name, Value: v})
+		case v == "0":
+			off[k.pool] = append(off[k.pool], k.scorer)
+		default:
+			w, err := strconv.ParseFloat(v, 64)
+			if err != nil {
+				return nil, err
+			}
+			if weights[k.pool] == nil {
+				weights[k.pool] = map[string]float64{}
+			}
+			weights[k.pool][k.scorer] = w
+		}
+	}
+	v := x.variant.With(settings...)
+	s, err := v.Scenario(0)
+	if err != nil {
+		return nil, err
+	}
+	for pool := range weights {
+		c := &s.Pools[pool].EPP.Config
+		text, err := whatif.Change(c.File, string(c.Text), weights[pool], off[pool])
+		if err != nil {
+			return nil, exit.With(exit.Input, err)
+		}
+		*c = scenario.PickerConfig{File: "the tuned configuration", Text: []byte(text)}
+	}
+	return s, nil
+}
+
+// named returns a candidate's values by knob.
+func (x *space) named(c *candidate) map[string]string {
+	out := map[string]string{}
+	for i, v := range c.values {
+		out[x.knobs[i].Name] = v
+	}
+	return out
+}
