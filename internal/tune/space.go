@@ -13,6 +13,7 @@ import (
 	"github.com/expr-lang/expr/vm"
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/epp/picker/config"
 	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/epp/whatif"
 	"github.com/windtunnel/windtunnel/internal/exit"
@@ -85,11 +86,11 @@ func (x *space) addScorers() error {
 		if p.EPP.Replicas == 0 {
 			continue
 		}
-		text, err := whatif.Change(p.EPP.Config.File, string(p.EPP.Config.Text), nil, nil)
+		text, err := change(&p.EPP.Config, nil, nil)
 		if err != nil {
 			return exit.With(exit.Input, err)
 		}
-		c := scenario.PickerConfig{File: p.EPP.Config.File, Text: []byte(text)}
+		c := scenario.PickerConfig{File: "the configuration of pool " + p.Name, Text: []byte(text)}
 		cfg, err := c.Read()
 		if err != nil {
 			return exit.With(exit.Input, err)
@@ -121,7 +122,7 @@ func (x *space) addScorer(pool int, profile, name string, weight *float64) {
 	if len(x.base.Pools) > 1 {
 		k.Name = x.base.Pools[pool].Name + " " + k.scorer
 	}
-	if x.base.Pools[pool].EPP.Config.Given() {
+	if !inTurn(&x.base.Pools[pool].EPP.Config) {
 		k.Today = "1"
 		if weight != nil {
 			k.Today = strconv.FormatFloat(*weight, 'f', -1, 64)
@@ -250,7 +251,7 @@ func (x *space) scenario(values []string) (*scenario.Scenario, error) {
 	}
 	for pool := range weights {
 		c := &s.Pools[pool].EPP.Config
-		text, err := whatif.Change(c.File, string(c.Text), weights[pool], off[pool])
+		text, err := change(c, weights[pool], off[pool])
 		if err != nil {
 			return nil, exit.With(exit.Input, err)
 		}
@@ -258,6 +259,19 @@ func (x *space) scenario(values []string) (*scenario.Scenario, error) {
 	}
 	return s, nil
 }
+
+// change returns a picker's configuration with other weights and without some scorers. One that sends in turn has no
+// scorers, and gets those of llm-d's default.
+func change(c *scenario.PickerConfig, weights map[string]float64, off []string) (string, error) {
+	text := string(c.Text)
+	if inTurn(c) {
+		text = ""
+	}
+	return whatif.Change(c.File, text, weights, off)
+}
+
+// inTurn reports whether a picker has the configuration of a pool without one, which sends in turn.
+func inTurn(c *scenario.PickerConfig) bool { return string(c.Text) == config.RoundRobin }
 
 // named returns a candidate's values by knob.
 func (x *space) named(c *candidate) map[string]string {
