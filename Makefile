@@ -72,7 +72,7 @@ test-nightly: ## Test all that there is: every example live, every recording thr
 
 .PHONY: test-statistics
 test-statistics: ## Hold what many runs say against what must come of them, which takes long
-	WINDTUNNEL_STATISTICS=all $(GO) test ./report/... ./virtual/... ./internal/search/... ./cmd/windtunnel/... -run 'Statistics|QueueingTheory|CompareFinds' -v -count 1 -timeout 60m
+	WINDTUNNEL_STATISTICS=all $(GO) test ./report/... ./virtual/... ./internal/search/... ./internal/tune ./cmd/windtunnel/... -run 'Statistics|QueueingTheory|CompareFinds' -v -count 1 -timeout 60m
 
 .PHONY: test-clients
 test-clients: ## Drive model server and whole stacks with the clients that people use (needs Python with pip, 3.12 or newer or on a Debian, Node with npm, a Prometheus or apt-get)
