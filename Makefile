@@ -143,6 +143,10 @@ bench-peers: ## Hold virtual time against DynoSim on the same work (PEERS="-requ
 soak: ## Run whole stacks 10 minutes under ordinary and 10 under hostile load, and look at what grows (SOAK=1m for less)
 	$(GO) test ./bench/soak -v -run 'TestOrdinary|TestHostile' -timeout 2h -soak $(or $(SOAK),10m)
 
+.PHONY: soak-mixed
+soak-mixed: ## Run whole stacks 1 hour under 20 mixed requests a second, and look at what grows (SOAK=1m for less)
+	$(GO) test ./bench/soak -v -run TestMixed -timeout 3h -soak $(or $(SOAK),1h)
+
 .PHONY: silicon
 silicon: build ## Fit the parameters of step times to the measured GPUs of internal/silicon/data again, and renew docs/silicon.md
 	gzip -9nc internal/silicon/data/silicon.csv > internal/silicon/data/silicon.csv.gz

@@ -3,6 +3,7 @@
 // until nothing is in flight, so that only leftovers are counted.
 //
 //	make soak                                  # 10 minutes each
+//	make soak-mixed                            # 1 hour of 20 requests a second
 //	go test ./bench/soak -v -soak 1m
 //
 // Without -soak the same takes seconds, and shows that the soak test itself works.
@@ -33,8 +34,10 @@ var profiles = flag.String("profiles", "",
 	"a folder for heap profiles, one after each round: go tool pprof -diff_base shows what grew from one to another")
 
 var soak = flag.Duration("soak", 0,
-	"duration of ordinary load and of hostile load, each; 0 is a few seconds of each, without a verdict on what "+
-		"grows")
+	"duration of each load (ordinary, hostile, mixed); 0 is a few seconds of each, without a verdict on what grows")
+
+// pace is TestMixed's load in requests per second.
+const pace = 20
 
 // The load stops after each round to count leftovers. Growth counts after warm rounds, because caches and pools first
 // grow to their size.
@@ -52,7 +55,7 @@ const (
 )
 
 // TestOrdinary sends valid requests.
-func TestOrdinary(t *testing.T) { run(t, ordinary) }
+func TestOrdinary(t *testing.T) { run(t, 0, ordinary) }
 
 func ordinary(r *rig, rng *rand.Rand) string {
 	text := strings.Repeat("Why is the sky blue? ", 1+rng.IntN(40))
@@ -63,12 +66,34 @@ func ordinary(r *rig, rng *rand.Rand) string {
 
 // TestHostile sends load that no client should send, with one ordinary request in ten. Those must still be answered.
 func TestHostile(t *testing.T) {
-	run(t, func(r *rig, rng *rand.Rand) string {
+	run(t, 0, func(r *rig, rng *rand.Rand) string {
 		if rng.IntN(10) > 0 {
 			r.harm(rng)
 			return ""
 		}
 		return r.ask(`{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}`)
+	})
+}
+
+// TestMixed sends what a gateway sees in an hour at a fixed rate: mostly streamed and whole answers, and now and then a
+// client that gives up, a model that no server has, and something hostile.
+func TestMixed(t *testing.T) {
+	run(t, pace, func(r *rig, rng *rand.Rand) string {
+		switch n := rng.IntN(20); {
+		case n == 0:
+			r.harm(rng)
+		case n == 1:
+			sendRaw(r.Gateway.Addr, post(chat(rng)), false, true)
+		case n == 2:
+			if bad := r.ask(`{"model":"other","messages":[{"role":"user","content":"hi"}]}`); !strings.Contains(bad, "NotFoundError") {
+				return "a model that no server has: " + bad
+			}
+		case n < 6:
+			return r.ask(`{"model":"m","messages":[{"role":"user","content":"Is the sky blue?"}]}`)
+		default:
+			return ordinary(r, rng)
+		}
+		return ""
 	})
 }
 
@@ -97,8 +122,9 @@ var kinds = []struct {
 	{"series", func(s *sample) *float64 { return &s.Series }, 20, 0},
 }
 
-// run plays rounds with calls of once against both stacks. With -soak, it fills the stores first.
-func run(t *testing.T, once func(*rig, *rand.Rand) string) {
+// run plays rounds with calls of once against both stacks, rate a second or (0) as many as 16 clients make. With -soak,
+// it fills the stores first.
+func run(t *testing.T, rate int, once func(*rig, *rand.Rand) string) {
 	rigs := make([]*rig, len(scenarios))
 	for i, text := range scenarios {
 		rigs[i] = start(t, text)
@@ -112,7 +138,7 @@ func run(t *testing.T, once func(*rig, *rand.Rand) string) {
 	var samples []sample
 	var asked atomic.Int64
 	for i := range n {
-		load(t, i, each, rigs, func(r *rig, rng *rand.Rand) string {
+		load(t, i, each, rate, rigs, func(r *rig, rng *rand.Rand) string {
 			asked.Add(1)
 			return once(r, rng)
 		})
@@ -125,6 +151,7 @@ func run(t *testing.T, once func(*rig, *rand.Rand) string) {
 		s.process()
 		profile(t, i)
 		samples = append(samples, s)
+		t.Logf("round %d: %+v", i, s)
 		if t.Failed() {
 			break
 		}
@@ -148,32 +175,43 @@ func fill(t *testing.T, rigs []*rig) {
 	}
 	var asked atomic.Int64
 	for i := -1; asked.Load() < filled && !t.Failed(); i-- {
-		load(t, i, filling, rigs, func(r *rig, rng *rand.Rand) string {
+		load(t, i, filling, 0, rigs, func(r *rig, rng *rand.Rand) string {
 			asked.Add(1)
 			return ordinary(r, rng)
 		})
 	}
 }
 
-// load calls once repeatedly for a time, from 16 goroutines, each with one stack. A round's load is the same in every
-// run.
-func load(t *testing.T, round int, long time.Duration, rigs []*rig, once func(*rig, *rand.Rand) string) {
+// load calls once repeatedly for a time: rate times a second, or without a rate from 16 goroutines, each with one stack.
+// A round's load is the same in every run.
+func load(t *testing.T, round int, long time.Duration, rate int, rigs []*rig, once func(*rig, *rand.Rand) string) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	wrong := map[string]int{}
 	ctx, cancel := context.WithTimeout(context.Background(), long)
 	defer cancel()
-	for k := range 16 {
+	play := func(k int, rng *rand.Rand) {
+		if bad := once(rigs[k%len(rigs)], rng); bad != "" {
+			mu.Lock()
+			wrong[bad]++
+			mu.Unlock()
+		}
+	}
+	for k := 0; rate == 0 && k < 16; k++ {
 		rng := rand.New(rand.NewPCG(uint64(round), uint64(k)))
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				if bad := once(rigs[k%len(rigs)], rng); bad != "" {
-					mu.Lock()
-					wrong[bad]++
-					mu.Unlock()
-				}
+				play(k, rng)
 			}
 		})
+	}
+	if rate > 0 {
+		tick := time.NewTicker(time.Second / time.Duration(rate))
+		defer tick.Stop()
+		for k := 0; ctx.Err() == nil; k++ {
+			wg.Go(func() { play(k, rand.New(rand.NewPCG(uint64(round), uint64(k)))) })
+			<-tick.C
+		}
 	}
 	wg.Wait()
 	for bad, n := range wrong {

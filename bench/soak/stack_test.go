@@ -110,7 +110,7 @@ func (r *rig) ask(body string, head ...string) string {
 	switch {
 	case err != nil:
 		return err.Error()
-	case resp.StatusCode != 200 || !strings.Contains(string(text), "[DONE]"):
+	case resp.StatusCode != 200 || !strings.Contains(string(text), "[DONE]") && !strings.Contains(string(text), `"usage"`):
 		return resp.Status + " " + string(text)
 	}
 	return ""
