@@ -356,6 +356,28 @@ func TestProcessingTimeout(t *testing.T) {
 	}
 }
 
+// An edit that changes a picker's cluster alone, or a pool's, is in force without an edit of its endpoints: failOpen turns
+// health checks on and off, and a breaker opens.
+func TestEditedClusters(t *testing.T) {
+	t.Parallel()
+	with := func(open bool, most int) *gateway.Set {
+		return objectsOf(t, oneGateway()+echoes("one", 1)+leadTo("/v1", pool("one"))+
+			extension("x", "r-v1", dict{"failOpen": open})+
+			policy("InferencePool", "one", dict{"circuitBreaker": dict{"maxRequests": most}}))
+	}
+	r := bring(t, with(false, 10))
+	for range 2 {
+		for _, to := range []*gateway.Set{with(true, 10), with(true, 0), with(false, 0), with(false, 10)} {
+			if err := r.Apply(t.Context(), to); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if a := r.post(r.url(80)+"/v1/chat/completions", chat); a.status != http.StatusOK {
+		t.Errorf("after the edits: %d: %s", a.status, a.body)
+	}
+}
+
 // Routes to a pool whose picker holds requests have no limit of one attempt, and
 // retries of connections alone; both is said.
 func TestHeldPoolsAreNotCut(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
@@ -23,6 +24,7 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // Resources are resources of one type by name.
@@ -166,11 +168,17 @@ func (s *Server) move(ctx context.Context, to State, wait bool) error {
 	ctx, cancel := context.WithTimeout(ctx, s.most)
 	defer cancel()
 	for _, step := range [][]string{kinds[:2], kinds[2:]} {
-		wanted := map[string]string{}
+		wanted, replaced := map[string]string{}, map[string]bool{}
 		for _, kind := range step {
 			held, update := s.held(kind), map[string]types.Resource{}
 			for name, r := range to.of(kind) {
-				if was := held[name]; was != nil && proto.Equal(was, r) {
+				was := held[name]
+				switch {
+				case was == nil || !proto.Equal(was, r):
+					replaced[name] = was != nil && kind == resource.ClusterType
+				case replaced[name] && kind == resource.EndpointType:
+					r = anew(r)
+				default:
 					continue
 				}
 				text, err := cache.MarshalResource(r)
@@ -200,6 +208,16 @@ func (s *Server) move(ctx context.Context, to State, wait bool) error {
 		}
 	}
 	return nil
+}
+
+// anew returns endpoints that mean the same and differ, so that they are sent again: Envoy puts a changed cluster in
+// force only once it gets endpoints for it, and asks for none that it has.
+func anew(r proto.Message) proto.Message {
+	x := proto.CloneOf(r)
+	if x, ok := x.(*endpointv3.ClusterLoadAssignment); ok {
+		x.Policy = &endpointv3.ClusterLoadAssignment_Policy{OverprovisioningFactor: wrapperspb.UInt32(140)} // the default
+	}
+	return x
 }
 
 // put sends changed resources to Envoy and removes old ones.
