@@ -88,6 +88,7 @@ func (x *Line) Delay(by time.Duration) error {
 func (x *Line) add(c net.Conn) net.Conn {
 	life, end := context.WithCancel(context.Background())
 	out := &conn{Conn: c, line: x, life: life, end: end}
+	out.room.L = &out.mu
 	x.mu.Lock()
 	if x.conns == nil {
 		x.conns = map[*conn]struct{}{}
@@ -124,8 +125,17 @@ type conn struct {
 
 	mu      sync.Mutex // guards the fields below
 	queue   []late     // what was written and not sent yet
+	bytes   int        // in the queue
+	room    sync.Cond  // signals that the queue is shorter, or the connection closed
 	closing bool       // Close was called while the queue was not empty
 }
+
+// Bounds of a delayed connection: the bytes that Write queues before it waits, and the time that Close gives a peer to
+// read what is queued.
+const (
+	mostQueued = 4 << 20
+	lingers    = 10 * time.Second
+)
 
 // late is a piece that is sent at a time.
 type late struct {
@@ -142,7 +152,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write implements net.Conn. It does not wait for a delayed piece to be sent.
+// Write implements net.Conn. It waits for delayed pieces only if the queue is full.
 func (c *conn) Write(p []byte) (int, error) {
 	d := time.Duration(c.line.delay.Load())
 	c.mu.Lock()
@@ -151,9 +161,13 @@ func (c *conn) Write(p []byte) (int, error) {
 		return c.Conn.Write(p)
 	}
 	defer c.mu.Unlock()
+	for c.bytes >= mostQueued && c.life.Err() == nil {
+		c.room.Wait()
+	}
 	if c.life.Err() != nil {
 		return 0, net.ErrClosed
 	}
+	c.bytes += len(p)
 	if c.queue = append(c.queue, late{time.Now().Add(d), bytes.Clone(p)}); len(c.queue) == 1 {
 		go c.send()
 	}
@@ -173,8 +187,10 @@ func (c *conn) send() {
 			_, err = c.Conn.Write(next.data)
 		}
 		c.mu.Lock()
+		c.bytes -= len(next.data)
+		c.room.Signal()
 		if c.queue = slices.Delete(c.queue, 0, 1); !open || err != nil {
-			c.queue, c.closing = nil, true
+			c.queue, c.bytes, c.closing = nil, 0, true
 		}
 	}
 	if c.closing {
@@ -188,13 +204,15 @@ func (c *conn) Close() error {
 	defer c.mu.Unlock()
 	if len(c.queue) > 0 {
 		c.closing = true
-		return nil
+		return c.Conn.SetWriteDeadline(c.queue[len(c.queue)-1].at.Add(lingers))
 	}
 	return c.close()
 }
 
+// close closes the connection. The caller holds the lock.
 func (c *conn) close() error {
 	c.end()
+	c.room.Broadcast()
 	c.line.mu.Lock()
 	delete(c.line.conns, c)
 	c.line.mu.Unlock()
@@ -208,5 +226,7 @@ func (c *conn) reset() {
 			return
 		}
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	_ = c.close() // the reader and the writer get the error
 }

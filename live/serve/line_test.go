@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/windtunnel/windtunnel/internal/eventually"
 )
 
 // echoes serves connections on a line that send each line back.
@@ -109,6 +111,51 @@ func TestLineDelay(t *testing.T) {
 	}
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// On a slow line, Write waits while a peer that does not read has 4 MiB before it, and a cut ends the wait.
+func TestLineFull(t *testing.T) {
+	var x Line
+	near, far := net.Pipe()
+	c := x.add(near).(*conn)
+	if err := x.Delay(time.Nanosecond); err != nil {
+		t.Fatal(err)
+	}
+	piece, got := make([]byte, 64<<10), make([]byte, 64<<10)
+	written := make(chan error, 1)
+	write := func(n int) {
+		for range n {
+			if _, err := c.Write(piece); err != nil {
+				written <- err
+				return
+			}
+		}
+		written <- nil
+	}
+	queued := func() int {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.bytes
+	}
+	const n = 2 * mostQueued / (64 << 10)
+	go write(n)
+	eventually.Is(t, "a full queue", func() bool { return queued() >= mostQueued })
+	for range n {
+		if _, err := io.ReadFull(far, got); err != nil || queued() > mostQueued {
+			t.Fatal(queued(), err)
+		}
+	}
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+	go write(n)
+	eventually.Is(t, "a full queue again", func() bool { return queued() >= mostQueued })
+	if err := x.Cut(false); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-written; !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
 	}
 }
 
