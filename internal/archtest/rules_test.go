@@ -25,7 +25,7 @@ type Layer struct {
 // it.
 var Layers = []Layer{
 	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/cachedir", "internal/exit",
-		"internal/chaos", "internal/experiment", "internal/files", "internal/gc", "internal/packed", "internal/pause",
+		"internal/chaos", "internal/experiment", "internal/files", "internal/gc", "internal/lab", "internal/pause",
 		"internal/rundir", "internal/search", "internal/silicon", "internal/tune", "internal/version",
 		"internal/watch"}, true,
 		"the command is the top layer: it assembles the parts, and only a user's own main imports it"},
@@ -83,6 +83,9 @@ var Layers = []Layer{
 		"plays chaos in wall time: the only package that knows chaos and the stack"},
 	{"internal/chaos", []string{"core", "virtual", "scenario", "internal/exit", "internal/search"}, false,
 		"plays scenarios with random faults, as the commands that decide play them without"},
+	{"internal/lab", []string{"core", "live/client", "live/up", "virtual", "scenario", "report", "internal/files",
+		"internal/packed", "internal/pause", "internal/rundir", "internal/watch"}, false,
+		"plays a lab's traffic through the stack of its manifests, or in virtual time"},
 	{"internal/silicon", []string{"core"}, false,
 		"holds predicted times against those that benchmarks measured, which are files of a user"},
 	{"scripts", nil, false, "programs for the Makefile, which do not depend on windtunnel"},

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
-	"github.com/windtunnel/windtunnel/cmd/windtunnel/lab"
 	"github.com/windtunnel/windtunnel/internal/freeport"
+	"github.com/windtunnel/windtunnel/internal/lab"
 	"github.com/windtunnel/windtunnel/internal/nightly"
 )
 

@@ -5,13 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/windtunnel/windtunnel/internal/files"
@@ -172,100 +169,4 @@ func (d Dir) Hints(more int) (int, error) {
 	}
 	seen := len(text) + more
 	return seen, files.Replace(d.file("hints"), []byte(strings.Repeat("\n", seen)))
-}
-
-// Event is a line of kubectl get events.
-type Event struct {
-	Time    time.Time `json:"time"`
-	Type    string    `json:"type"`
-	Reason  string    `json:"reason"`
-	Message string    `json:"message"`
-}
-
-// maxLog is the size in bytes at which a log begins again.
-const maxLog = 4 << 20
-
-// Logs writes the logs of a lab's containers, a file each.
-type Logs struct {
-	dir  Dir
-	mu   sync.Mutex // guards open
-	open map[string]*logFile
-}
-
-// NewLogs returns the logs in a directory.
-func NewLogs(d Dir) *Logs { return &Logs{dir: d, open: map[string]*logFile{}} }
-
-// Of returns the log of a container.
-func (l *Logs) Of(namespace, pod, container string) *slog.Logger {
-	return slog.New(slog.NewTextHandler(l.file(logName(namespace, pod, container)),
-		&slog.HandlerOptions{Level: slog.LevelDebug}))
-}
-
-// Event adds an event.
-func (l *Logs) Event(kind, reason, message string) {
-	text, err := json.Marshal(Event{time.Now(), kind, reason, message})
-	if err == nil {
-		_, _ = l.file("events").Write(append(text, '\n')) // the user loses one event of a lab
-	}
-}
-
-// Close closes the files.
-func (l *Logs) Close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, f := range l.open {
-		f.Close()
-	}
-}
-
-func logName(namespace, pod, container string) string {
-	return strings.Join([]string{namespace, pod, container}, "_")
-}
-
-func (d Dir) log(name string) string { return d.file("log-" + name) }
-
-func (l *Logs) file(name string) io.Writer {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	f := l.open[name]
-	if f == nil {
-		f = &logFile{}
-		f.File, f.err = os.OpenFile(l.dir.log(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-		l.open[name] = f
-	}
-	return f
-}
-
-// logFile is a log that begins again when it is too large.
-type logFile struct {
-	*os.File
-	err  error
-	mu   sync.Mutex // guards size
-	size int
-}
-
-func (f *logFile) Write(p []byte) (int, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err == nil && f.size+len(p) > maxLog {
-		f.size, f.err = 0, f.Truncate(0)
-	}
-	if f.err != nil {
-		return 0, f.err
-	}
-	f.size += len(p)
-	return f.File.Write(p)
-}
-
-// events returns the events so far, the oldest first.
-func (d Dir) events() (out []Event) {
-	text, _ := files.Read(d.log("events"), 2*maxLog) // without the file there are none
-	for line := range strings.Lines(string(text)) {
-		var e Event
-		if json.Unmarshal([]byte(line), &e) == nil {
-			out = append(out, e)
-		}
-	}
-	slices.SortStableFunc(out, func(a, b Event) int { return a.Time.Compare(b.Time) })
-	return out
 }

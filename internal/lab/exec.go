@@ -123,66 +123,6 @@ func (k *Kubectl) reach(p pod, host, number string) string {
 	return net.JoinHostPort(p.ip, number)
 }
 
-// NvidiaSMI prints the accelerators of pods as nvidia-smi does, with the fields of --query-gpu.
-func NvidiaSMI(ctx context.Context, out io.Writer, pods []pod, args []string) error {
-	query := []string{"utilization.gpu", "memory.used", "memory.total"}
-	head := true
-	for _, arg := range args {
-		name, value, _ := strings.Cut(arg, "=")
-		switch name {
-		case "--query-gpu":
-			query = strings.Split(value, ",")
-		case "--format":
-			head = !strings.Contains(value, "noheader")
-		default:
-			return fmt.Errorf("nvidia-smi: found %q, expected --query-gpu=FIELDS and --format=csv", arg)
-		}
-	}
-	fields := map[string]func(g gpu) string{
-		"utilization.gpu": func(g gpu) string { return fmt.Sprintf("%.0f %%", g.percent) },
-		"memory.used":     func(g gpu) string { return fmt.Sprintf("%.0f MiB", g.used) },
-		"memory.total":    func(g gpu) string { return fmt.Sprintf("%.0f MiB", g.total) },
-	}
-	units := map[string]string{"utilization.gpu": "[%]", "memory.used": "[MiB]", "memory.total": "[MiB]"}
-	var heads []string
-	for _, q := range query {
-		if fields[q] == nil {
-			return fmt.Errorf("nvidia-smi: --query-gpu: found %q, expected some of %s", q,
-				strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
-		}
-		heads = append(heads, q+" "+units[q])
-	}
-	if head {
-		fmt.Fprintln(out, strings.Join(heads, ", "))
-	}
-	for _, p := range pods {
-		g, err := readGPU(ctx, p)
-		if err != nil {
-			return err
-		}
-		var row []string
-		for _, q := range query {
-			row = append(row, fields[q](g))
-		}
-		fmt.Fprintln(out, strings.Join(row, ", "))
-	}
-	return nil
-}
-
-// SMI runs nvidia-smi outside of pods, for the accelerators of all of them.
-func (k *Kubectl) SMI(ctx context.Context, args []string) (err error) {
-	if k.state, err = k.Dir.State(); err != nil {
-		return err
-	}
-	var with []pod
-	for _, p := range podsOf(k.state.Addresses, nil) {
-		if _, err := readGPU(ctx, p); err == nil {
-			with = append(with, p)
-		}
-	}
-	return NvidiaSMI(ctx, k.Out, with, args)
-}
-
 // printenv prints the environment of a pod's container.
 func (k *Kubectl) printenv(p pod) error {
 	if p.workload == nil {
@@ -267,4 +207,54 @@ func fetchPage(ctx context.Context, at string) (metrics.Page, error) {
 		return nil, err
 	}
 	return metrics.ParseSeries(text, func(string) bool { return true })
+}
+
+// forward copies connections from a local port to a port of a pod until ctx ends.
+func (k *Kubectl) forward(ctx context.Context) error {
+	if len(k.args) != 2 {
+		return fmt.Errorf("expected kubectl port-forward %s", verbs["port-forward"])
+	}
+	p, err := k.onePod()
+	if err != nil {
+		return err
+	}
+	local, remote, both := strings.Cut(k.args[1], ":")
+	if !both {
+		remote = local
+	}
+	to := p.ports[remote]
+	if to == "" {
+		return fmt.Errorf("port %q: expected a port on which pod %s listens: %s", remote, p.name,
+			strings.Join(slices.Sorted(maps.Keys(p.ports)), ", "))
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", local))
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	fmt.Fprintf(k.Out, "Forwarding from %s -> %s\n", l.Addr(), remote)
+	for {
+		from, err := l.Accept()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		go relay(ctx, from, to)
+	}
+}
+
+func relay(ctx context.Context, from net.Conn, to string) {
+	defer from.Close()
+	at, err := (&net.Dialer{}).DialContext(ctx, "tcp", to)
+	if err != nil {
+		return // the client sees that the connection ends
+	}
+	defer at.Close()
+	defer context.AfterFunc(ctx, func() { from.Close(); at.Close() })()
+	go func() {
+		_, _ = io.Copy(at, from) // the other direction ends the connection
+	}()
+	_, _ = io.Copy(from, at) // as above
 }
