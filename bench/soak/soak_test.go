@@ -85,7 +85,8 @@ func TestMixed(t *testing.T) {
 		case n == 1:
 			sendRaw(r.Gateway.Addr, post(chat(rng)), false, true)
 		case n == 2:
-			if bad := r.ask(`{"model":"other","messages":[{"role":"user","content":"hi"}]}`); !strings.Contains(bad, "NotFoundError") {
+			bad := r.ask(`{"model":"other","messages":[{"role":"user","content":"hi"}]}`)
+			if !strings.Contains(bad, "NotFoundError") {
 				return "a model that no server has: " + bad
 			}
 		case n < 6:
@@ -122,8 +123,8 @@ var kinds = []struct {
 	{"series", func(s *sample) *float64 { return &s.Series }, 20, 0},
 }
 
-// run plays rounds with calls of once against both stacks, rate a second or (0) as many as 16 clients make. With -soak,
-// it fills the stores first.
+// run plays rounds with calls of once against both stacks, rate a second, or for 0 as many as 16 clients make. With
+// -soak, it fills the stores first.
 func run(t *testing.T, rate int, once func(*rig, *rand.Rand) string) {
 	rigs := make([]*rig, len(scenarios))
 	for i, text := range scenarios {
@@ -182,8 +183,8 @@ func fill(t *testing.T, rigs []*rig) {
 	}
 }
 
-// load calls once repeatedly for a time: rate times a second, or without a rate from 16 goroutines, each with one stack.
-// A round's load is the same in every run.
+// load calls once repeatedly for a time: rate times a second, or for 0 from 16 goroutines, each with one stack. The load
+// of a round is the same in every run.
 func load(t *testing.T, round int, long time.Duration, rate int, rigs []*rig, once func(*rig, *rand.Rand) string) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex

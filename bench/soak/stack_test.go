@@ -107,10 +107,11 @@ func (r *rig) ask(body string, head ...string) string {
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
+	whole := strings.Contains(string(text), "[DONE]") || strings.Contains(string(text), `"usage"`)
 	switch {
 	case err != nil:
 		return err.Error()
-	case resp.StatusCode != 200 || !strings.Contains(string(text), "[DONE]") && !strings.Contains(string(text), `"usage"`):
+	case resp.StatusCode != 200 || !whole:
 		return resp.Status + " " + string(text)
 	}
 	return ""
