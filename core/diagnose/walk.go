@@ -28,6 +28,7 @@ var (
 const (
 	repeats = 0.02 // below this hit rate, no prompt repeats another
 	matters = 0.25 // a part of the time to the first token that a remedy can shorten noticeably
+	little  = 0.1  // a part of it that is possibly worth shortening, if nothing else explains the symptom
 	most    = 0.5
 	full    = 0.9 // of a resource; random arrivals never use all of it on average
 	// The requests that a certain finding and a likely one need.
@@ -54,6 +55,9 @@ func Of(f *Facts) *Diagnosis {
 			d.note("%s, without a symptom", text)
 		}
 	case late || len(d.Findings) == 0:
+		if len(w.leaves) == 0 && len(d.Findings) == 0 {
+			w.leaves = w.minor
+		}
 		if len(w.leaves) > 0 {
 			d.Findings, d.Alternatives = append(d.Findings, w.leaves[0]), w.leaves[1:]
 		}
@@ -116,7 +120,8 @@ type walker struct {
 	*Facts
 	*Diagnosis
 	leaves  []Finding
-	crossed []string // thresholds, in words
+	minor   []Finding // beyond a threshold, with too small a part of the time to be leaves
+	crossed []string  // thresholds, in words
 }
 
 // at checks a threshold, and notes the result in the walk.
@@ -202,11 +207,20 @@ func (w *walker) latency() {
 		}
 		w.leaf(MoreGPUs, &busyGPU, x, prompts)
 	}
-	if x, beyond := w.at(&slowPick); beyond && part(PickShare) {
-		w.leaf(EPPTime, &slowPick, x, w.most(PickShare))
-	}
-	if x, beyond := w.at(&slowMove); beyond && part(MoveShare) {
-		w.leaf(RDMA, &slowMove, x, w.most(MoveShare))
+	for _, of := range []struct {
+		leaf  Leaf
+		t     *threshold
+		share Name
+	}{{EPPTime, &slowPick, PickShare}, {RDMA, &slowMove, MoveShare}} {
+		x, beyond := w.at(of.t)
+		if known && w.value(of.share) < little || !beyond {
+			continue
+		}
+		w.leaf(of.leaf, of.t, x, w.most(of.share))
+		if n := len(w.leaves) - 1; !part(of.share) {
+			w.minor, w.leaves = append(w.minor, w.leaves[n]), w.leaves[:n]
+			w.minor[len(w.minor)-1].Sure, w.minor[len(w.minor)-1].Why = Possible, "a small part of the time"
+		}
 	}
 	if x, beyond := w.at(&longWay); beyond {
 		w.leaf(Network, &longWay, x)
