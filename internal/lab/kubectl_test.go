@@ -37,7 +37,7 @@ func running(t *testing.T) (*Kubectl, *output) {
 	return &Kubectl{Dir: d, Out: out, Err: out}, out
 }
 
-// output is what kubectl prints.
+// output collects the text that kubectl prints.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -97,7 +97,8 @@ func TestLogs(t *testing.T) {
 				words = append(words, w)
 			}
 		}
-		if got := strings.Join(words, " "); err == nil && got != want || err != nil && !strings.Contains(err.Error(), want) {
+		got := strings.Join(words, " ")
+		if err == nil && got != want || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("kubectl %s: %q, %v; expected %q", command, got, err, want)
 		}
 	}

@@ -74,8 +74,8 @@ func (k *Kubectl) logOf(p pod) (string, error) {
 		return "", fmt.Errorf("-c: found %q, expected a container of pod %s: %s", c, p.name,
 			strings.Join(p.containers, ", "))
 	case k.previous && p.status == "Running":
-		return "", fmt.Errorf("--previous: container %s of pod %s runs for the first time; expected a pod that was killed",
-			c, p.name)
+		return "", fmt.Errorf("--previous: container %s of pod %s runs for the first time; expected a pod that was "+
+			"killed", c, p.name)
 	case c == "envoy":
 		return k.Dir.file(filepath.Join("run", "envoy", "envoy.log")), nil
 	}
@@ -113,7 +113,7 @@ func timeOf(line string) (time.Time, bool) {
 	return t, err == nil
 }
 
-// more returns the whole lines of at most 1 MiB that a log has got since. A log that has become shorter has begun again.
+// more returns the whole lines of at most 1 MiB that a log has got since. A log that is shorter has begun again.
 func (x *log) more() ([]byte, error) {
 	f, err := os.Open(x.path)
 	if err != nil {

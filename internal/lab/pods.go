@@ -121,7 +121,8 @@ func (k *Kubectl) onePod() (pod, error) {
 				(k.namespace == "" || p.namespace == k.namespace)
 		})
 		if i < 0 {
-			return pod{}, fmt.Errorf("found no pod of %s%s; kubectl get pods prints them all", k.args[0], in(k.namespace))
+			return pod{}, fmt.Errorf("found no pod of %s%s; kubectl get pods prints them all", k.args[0],
+				in(k.namespace))
 		}
 		name = k.pods[i].name
 	}

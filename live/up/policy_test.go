@@ -356,8 +356,8 @@ func TestProcessingTimeout(t *testing.T) {
 	}
 }
 
-// An edit that changes a picker's cluster alone, or a pool's, is in force without an edit of its endpoints: failOpen turns
-// health checks on and off, and a breaker opens.
+// An edit that changes a picker's cluster alone, or a pool's, is in force without an edit of its endpoints: failOpen
+// turns health checks on and off, and a breaker opens.
 func TestEditedClusters(t *testing.T) {
 	t.Parallel()
 	with := func(open bool, most int) *gateway.Set {

@@ -1,3 +1,4 @@
+// Package lab has the commands of windtunnel lab. Package internal/lab does what they ask for.
 package lab
 
 import (

@@ -177,7 +177,7 @@ func (s *Server) move(ctx context.Context, to State, wait bool) error {
 				case was == nil || !proto.Equal(was, r):
 					replaced[name] = was != nil && kind == resource.ClusterType
 				case replaced[name] && kind == resource.EndpointType:
-					r = anew(r)
+					r = resent(r)
 				default:
 					continue
 				}
@@ -210,12 +210,13 @@ func (s *Server) move(ctx context.Context, to State, wait bool) error {
 	return nil
 }
 
-// anew returns endpoints that mean the same and differ, so that they are sent again: Envoy puts a changed cluster in
+// resent returns endpoints that mean the same and differ, so that they are sent again: Envoy puts a changed cluster in
 // force only once it gets endpoints for it, and asks for none that it has.
-func anew(r proto.Message) proto.Message {
+func resent(r proto.Message) proto.Message {
 	x := proto.CloneOf(r)
 	if x, ok := x.(*endpointv3.ClusterLoadAssignment); ok {
-		x.Policy = &endpointv3.ClusterLoadAssignment_Policy{OverprovisioningFactor: wrapperspb.UInt32(140)} // the default
+		const byDefault = 140
+		x.Policy = &endpointv3.ClusterLoadAssignment_Policy{OverprovisioningFactor: wrapperspb.UInt32(byDefault)}
 	}
 	return x
 }
