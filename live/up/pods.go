@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -170,8 +171,9 @@ func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (start fun
 			r.KVEvents.Endpoint = p.Events
 		}
 		err := fleet.Start(context.Background())
-		for i, address := range fleet.Addresses() {
-			at[r.Port+i] = address
+		for i, address := range fleet.Addresses() { // the pod's own, whatever the server advertises
+			_, port, _ := net.SplitHostPort(address)
+			at[r.Port+i] = net.JoinHostPort(p.IP.String(), port)
 		}
 		return err
 	}, nil

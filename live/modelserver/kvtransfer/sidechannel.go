@@ -79,7 +79,7 @@ type channel struct {
 }
 
 // Address returns the address of the side channel. If the options set no address, the first call opens the side channel
-// on the server's own address and any port.
+// on the server's own address and any port. A channel on that address has the host that the server gives to others.
 func (e *End) Address() (host string, port int, err error) {
 	c := &e.side
 	c.mu.Lock()
@@ -96,7 +96,7 @@ func (e *End) Address() (host string, port int, err error) {
 	if !ok {
 		return "", 0, fmt.Errorf("side channel: not a TCP address: %v", c.listener.Addr())
 	}
-	if a.IP.IsUnspecified() || e.o.SideChannel == "" {
+	if a.IP.IsUnspecified() || e.o.SideChannel == "" || a.IP.String() == e.o.ListenHost {
 		return e.host, a.Port, nil
 	}
 	return a.IP.String(), a.Port, nil
