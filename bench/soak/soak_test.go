@@ -183,8 +183,8 @@ func fill(t *testing.T, rigs []*rig) {
 	}
 }
 
-// load calls once repeatedly for a time: rate times a second, or for 0 from 16 goroutines, each with one stack. The load
-// of a round is the same in every run.
+// load calls once repeatedly for a time: rate times a second, or for 0 from 16 goroutines, each with one stack. A
+// round's load is the same in every run.
 func load(t *testing.T, round int, long time.Duration, rate int, rigs []*rig, once func(*rig, *rand.Rand) string) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex

@@ -20,7 +20,7 @@ var said = []struct {
 	{[]string{"failed to find endpoint candidates"}, PoolSelector},
 	{[]string{"selects the pods of no Deployment"}, PoolSelector},
 	{[]string{"scrape_failed", "health-data-source", "refused"}, WrongPort},
-	{[]string{"scrape_failed", "metrics"}, Scraper},
+	{[]string{"scrape_failed", "etric"}, Scraper},
 	{[]string{"ext_proc_error"}, ExtProc},
 	{[]string{"(ext_proc)"}, ExtProc},
 	{[]string{"targetPorts are"}, WrongPort},
@@ -32,6 +32,7 @@ var said = []struct {
 	{[]string{"prefiller_blocked", "as every prefiller"}, PoolName},
 	{[]string{"prefiller_blocked"}, OutsidePool},
 
+	{[]string{"not one of the servers that this one fetches KV caches from"}, Transport},
 	{[]string{"could not be fetched", "in time"}, TransferTimeout},
 	{[]string{"could not be fetched", "not held here"}, PrefillerForgot},
 	{[]string{"could not be fetched", "refused"}, SideChannel},
@@ -53,6 +54,7 @@ var weak = []struct {
 	leaf  Leaf
 }{
 	{[]string{"screeners eliminated all endpoint candidates"}, WrongPort},
+	{[]string{"upstream request timeout"}, RequestTimeout}, // Envoy's answer at the end of a route's time
 }
 
 // means returns the leaf that a complaint leads to.
@@ -68,8 +70,9 @@ func means(list []struct {
 	return "", false
 }
 
-// complaints turns what parts said into findings, if requests failed or a file is wrong.
-func (d *Diagnosis) complaints(f *Facts, failed bool) {
+// complaints turns what parts said into findings, if requests failed or a file is wrong. A picker without metrics also
+// makes requests late.
+func (d *Diagnosis) complaints(f *Facts, late, failed bool) {
 	add := func(c *Complaint, leaf Leaf) {
 		evidence := c.Text
 		if c.Count > 0 {
@@ -102,7 +105,7 @@ func (d *Diagnosis) complaints(f *Facts, failed bool) {
 		switch {
 		case !known: // an endpoint that answers its probe with an error listens at the pool's port
 			quiet = quiet && !(strings.Contains(c.Text, "health-data-source") && strings.Contains(c.Text, " status "))
-		case c.Count > 0 && !failed:
+		case c.Count > 0 && !failed && !(late && leaf == Scraper):
 			d.note("%s, without a symptom", c)
 		default:
 			quiet = quiet && leaf == Scraper

@@ -39,7 +39,7 @@ const (
 func Of(f *Facts) *Diagnosis {
 	d := &Diagnosis{Symptoms: slices.Clone(f.Symptoms), Findings: []Finding{}}
 	late, failed := d.symptoms(f)
-	d.complaints(f, failed)
+	d.complaints(f, late, failed)
 	d.held(f, failed)
 	d.index(f, late || failed)
 	w := walker{Facts: f, Diagnosis: d}
@@ -65,6 +65,10 @@ func Of(f *Facts) *Diagnosis {
 			d.note("no leaf of the trees explains the symptoms")
 		}
 	}
+	// A certain cause comes before what may follow from it.
+	sort.SliceStable(d.Findings, func(i, j int) bool {
+		return d.Findings[i].Sure == Certain && d.Findings[j].Sure != Certain
+	})
 	if len(d.Symptoms) == 0 {
 		d.Symptoms = []string{}
 	}

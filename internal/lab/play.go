@@ -12,6 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/live/client"
+	"github.com/windtunnel/windtunnel/live/up"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/diagnosis"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -46,30 +47,42 @@ func PlayLive(ctx context.Context, d Dir) (report.Summary, error) {
 	if err != nil {
 		return none, err
 	}
-	s, err := scenario.Load(d.Scenario())
+	s, err := d.Traffic()
 	if err != nil {
-		return none, err
-	}
-	seed := rand.Uint64N(1 << 40) //nolint:gosec // keeps the prompts of runs apart
-	if err := s.Override(scenario.Overrides{Seed: &seed}); err != nil {
 		return none, err
 	}
 	began := time.Now()
 	clock := func() machine.Time { return machine.FromDuration(time.Since(began)) }
-	session, err := report.Start(quietly(s, clock))
+	session, err := report.Start(Quietly(s, clock))
 	if err != nil {
 		return none, err
 	}
-	load := s.Load()
-	sent := client.Run(ctx, client.Options{Target: strings.TrimPrefix(at.Addresses.Listeners[0].URL, "http://"),
-		HTTP2: load.HTTP2, Chunked: load.Chunked, Timeout: load.Timeout, Requests: load.Requests.Requests,
-		Concurrency: load.Concurrency, Workload: load.Requests, Recorder: session, Now: clock})
+	sent := Send(ctx, s, at.Addresses, session, clock)
 	sum, err := session.End(ctx.Err() != nil)
 	return sum, errors.Join(sent, err)
 }
 
-// quietly returns the options for a run of s that prints nothing. clock is nil in virtual time.
-func quietly(s *scenario.Scenario, clock func() machine.Time) report.Options {
+// Traffic returns the lab's traffic, with prompts of its own each time.
+func (d Dir) Traffic() (*scenario.Scenario, error) {
+	s, err := scenario.Load(d.Scenario())
+	if err != nil {
+		return nil, err
+	}
+	seed := rand.Uint64N(1 << 40) //nolint:gosec // keeps the prompts of runs apart
+	return s, s.Override(scenario.Overrides{Seed: &seed})
+}
+
+// Send sends a scenario's requests to the first Gateway.
+func Send(ctx context.Context, s *scenario.Scenario, to *up.Addresses, r record.Recorder,
+	clock func() machine.Time) error {
+	load := s.Load()
+	return client.Run(ctx, client.Options{Target: strings.TrimPrefix(to.Listeners[0].URL, "http://"),
+		HTTP2: load.HTTP2, Chunked: load.Chunked, Timeout: load.Timeout, Requests: load.Requests.Requests,
+		Concurrency: load.Concurrency, Workload: load.Requests, Recorder: r, Now: clock})
+}
+
+// Quietly returns the options for a run of s that prints nothing. clock is nil in virtual time.
+func Quietly(s *scenario.Scenario, clock func() machine.Time) report.Options {
 	return report.Options{Out: io.Discard, Detail: report.Quiet, Clock: clock, PrefixCache: s.CachesPrefixes(),
 		Scenario: s.Name, Seed: s.Seed, Requests: s.Workload.Requests, InFlight: s.Workload.Requests,
 		SLO: s.Workload.SLO,
@@ -88,7 +101,7 @@ func PlayVirtually(d Dir, l *Lab) ([]record.Expectation, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := diagnosis.Start(quietly(s, nil))
+	r, err := diagnosis.Start(Quietly(s, nil))
 	if err != nil {
 		return nil, err
 	}

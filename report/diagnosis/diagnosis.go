@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync"
 
 	"github.com/windtunnel/windtunnel/core/diagnose"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -20,9 +21,10 @@ import (
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// Reader reads the events of a run.
+// Reader reads the events of a run. Record may be called by several goroutines.
 type Reader struct {
 	*report.Session
+	mu   sync.Mutex // guards said
 	said map[string]*complaint
 }
 
@@ -42,7 +44,7 @@ const maxSaid, longest = 64, 400
 func Start(o report.Options) (*Reader, error) {
 	o.Out, o.Detail = io.Discard, report.Progress
 	s, err := report.Start(o)
-	return &Reader{s, map[string]*complaint{}}, err
+	return &Reader{Session: s, said: map[string]*complaint{}}, err
 }
 
 // ReadFile returns the facts of a recording, and its summary.
@@ -78,7 +80,9 @@ func (r *Reader) Record(e record.Event) {
 	case record.ConfigRefused:
 		reason = "mistake: " + reason
 	case record.PrefillerBlocked:
-		reason = blocked + e.Endpoint
+		if reason = blocked + e.Endpoint; e.Details.Get("allowed") == 0 {
+			reason += ", as every prefiller"
+		}
 	case record.Logged:
 		if from, _ := e.Details.Get("from").(string); strings.HasPrefix(from, "ext_proc_error") {
 			reason = "Envoy: " + from
@@ -90,6 +94,8 @@ func (r *Reader) Record(e record.Event) {
 		return
 	}
 	key := string(e.Hop) + "\x00" + reason[:min(len(reason), longest)]
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	c := r.said[key]
 	if c == nil {
 		if len(r.said) == maxSaid {
@@ -99,12 +105,14 @@ func (r *Reader) Record(e record.Event) {
 		r.said[strings.Clone(key)] = c
 	}
 	c.count++
-	c.last = e.Time
+	c.first, c.last = min(c.first, e.Time), max(c.last, e.Time)
 }
 
 // complaints returns what was said, the most frequent first. Hops that say the same, or the beginning of it, count
 // once.
 func (r *Reader) complaints() (out []diagnose.Complaint) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(r.said)) {
 		c := r.said[key]
 		_, text, _ := strings.Cut(key, "\x00")
@@ -139,13 +147,6 @@ func (r *Reader) Facts(interrupted bool) (*diagnose.Facts, report.Summary, error
 	}
 	f := &collector{Facts: diagnose.Facts{Requests: sum.Requests, Complaints: r.complaints(),
 		Excused: len(sum.Expectations) > 0 && sum.Missed() == 0, Disaggregated: len(sum.PrefillServers) > 0}}
-	if sum.Hops[record.Sidecar][record.PrefillLegSent] == 0 {
-		for i := range f.Complaints {
-			if c := &f.Complaints[i]; strings.HasPrefix(c.Text, blocked) {
-				c.Text += ", as every prefiller"
-			}
-		}
-	}
 	for _, e := range sum.Expectations {
 		if !e.OK {
 			f.Symptoms = append(f.Symptoms, fmt.Sprintf("%s: expected %s, found %s", e.What, e.Expected, e.Found))

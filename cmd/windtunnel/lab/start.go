@@ -98,10 +98,7 @@ func (c *startCmd) serve(ctx context.Context, o *console.Console, d lab.Dir, l *
 	if err := errors.Join(d.Fill(texts), os.WriteFile(d.Scenario(), []byte(l.Traffic), 0o600), d.Link()); err != nil {
 		return exit.With(exit.Environment, err)
 	}
-	quiet := *o
-	quiet.Stderr = io.Discard // the documents' old names of flags are wanted here
-	options := up.Options{Sidecar: parts.SidecarOptions(&quiet), Picker: parts.PickerOptions(&quiet),
-		Predictor: parts.PredictorOptions, Trainer: parts.UpTrainer(&quiet)}
+	options := optionsOf(o)
 	options.Log = logs.Of("windtunnel", "up", "up")
 	files, err := up.Open([]string{d.Manifests()}, nil, options.Log)
 	if err != nil {
@@ -170,6 +167,14 @@ func (c *startCmd) serve(ctx context.Context, o *console.Console, d lab.Dir, l *
 	end()
 	works.Wait()
 	return errors.Join(err, ended(u))
+}
+
+// optionsOf returns how a lab reads the command lines of its containers.
+func optionsOf(o *console.Console) up.Options {
+	quiet := *o
+	quiet.Stderr = io.Discard // the documents' old names of flags are wanted here
+	return up.Options{Sidecar: parts.SidecarOptions(&quiet), Picker: parts.PickerOptions(&quiet),
+		Predictor: parts.PredictorOptions, Trainer: parts.UpTrainer(&quiet)}
 }
 
 // freeAt returns the address of a port of the loopback, or of any port if it is in use and need not be that one.

@@ -135,11 +135,12 @@ func (x *ClientRequest) allowed() bool {
 // inPool reports whether the sidecar may call a server, and records each one that it may not. It may not call a server
 // without a known address.
 func (x *ClientRequest) inPool(t *Target) bool {
-	ok := false
-	x.c.locked(func() { ok = t.Bad == "" && x.c.Allow.Allows(t) })
+	ok, allowed := false, 0
+	x.c.locked(func() { ok, allowed = t.Bad == "" && x.c.Allow.Allows(t), x.c.Allow.Size() })
 	if !ok {
 		x.blocked++
-		x.record(record.PrefillerBlocked, t.String(), record.D("address", t.Addr.String()))
+		x.record(record.PrefillerBlocked, t.String(), record.D("address", t.Addr.String()),
+			record.D("allowed", allowed))
 	}
 	return ok
 }
