@@ -143,7 +143,7 @@ type Victim interface {
 	ServerConnections(server int) Connections
 	PickerConnections(replica int) Connections
 	ClientConnections() Connections
-	// FalsifyMetrics makes a server's page of metrics that of an idle server.
+	// FalsifyMetrics makes a server's metrics page show an idle server.
 	FalsifyMetrics(server int, yes bool)
 	// LoseEvents loses the KV events that a server publishes.
 	LoseEvents(server int, yes bool)

@@ -107,7 +107,7 @@ func (s *Server) ask(ctx context.Context, path string, values url.Values) ([]dia
 	}
 	var a answer
 	if err := json.Unmarshal(text, &a); err != nil {
-		return nil, fmt.Errorf("%s: the answer is not that of Prometheus' HTTP API: %w", s.base, err)
+		return nil, fmt.Errorf("%s: the answer has not the form of Prometheus' HTTP API: %w", s.base, err)
 	}
 	kinds := []string{"vector", "matrix"}
 	switch n := len(a.Data.Result); {

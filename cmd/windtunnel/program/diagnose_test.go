@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,6 +21,10 @@ import (
 // incidents no leaf names, or that have servers of another party.
 var troubled = map[string]diagnose.Leaf{"faults": "", "incidents": "", "pools": "", "slo-drift": "",
 	"own-model-servers": "", "classes": diagnose.MoreGPUs, "slo-mixed-queue": diagnose.MoreGPUs}
+
+// atLimit are examples with the highest rate that keeps their limits. With other seeds some miss them, because the
+// accelerators are busy, and diagnose names that.
+var atLimit = []string{"pd-apart", "pd-mixed"}
 
 // Diagnose finds nothing in healthy runs: all examples in which nothing goes wrong, by day some of them with their own
 // seed, at night all with 50 seeds. With another seed than its own, an example may miss a limit that it sets itself.
@@ -45,6 +50,10 @@ func TestDiagnoseFindsNothingInHealthyRuns(t *testing.T) {
 			s, err := v.Scenario(0)
 			if err != nil {
 				t.Fatal(err)
+			}
+			seeds := seeds
+			if slices.Contains(atLimit, short) {
+				seeds = 1
 			}
 			for seed := s.Seed; seed < s.Seed+uint64(seeds); seed++ {
 				v.Overrides.Seed = &seed

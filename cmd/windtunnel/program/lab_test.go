@@ -28,8 +28,8 @@ type labRig struct {
 func startLab(t *testing.T, l *lab.Lab, number int) *labRig {
 	t.Helper()
 	r := &labRig{dir: lab.Dir(filepath.Join(t.TempDir(), "lab")), lab: l,
-		running: &running{t: t, out: &locked{}, told: &locked{}, code: make(chan int, 1)}}
-	o := r.console(r.out, r.told)
+		running: &running{t: t, out: &locked{}, notes: &locked{}, code: make(chan int, 1)}}
+	o := r.console(r.out, r.notes)
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	t.Cleanup(stop)
@@ -43,9 +43,9 @@ func startLab(t *testing.T, l *lab.Lab, number int) *labRig {
 	return r
 }
 
-func (r *labRig) console(out, told *locked) *console.Console {
+func (r *labRig) console(out, notes *locked) *console.Console {
 	o := console.New()
-	o.Stdout, o.Stderr, o.Terminal, o.Columns = out, told, false, 0
+	o.Stdout, o.Stderr, o.Terminal, o.Columns = out, notes, false, 0
 	o.Env = func(name string) (string, bool) {
 		if name == "WINDTUNNEL_LAB" {
 			return string(r.dir), true
@@ -111,7 +111,7 @@ func labLive(t *testing.T, l *lab.Lab, number int) {
 		r.check(l.Remedies[i].Name, 0)
 	}
 	if code, out := r.do("lab", "stop"); code != 0 || <-r.code != 0 {
-		t.Errorf("lab stop ends with %d:\n%s%s", code, out, r.told.String())
+		t.Errorf("lab stop ends with %d:\n%s%s", code, out, r.notes.String())
 	}
 	if _, err := os.Stat(string(r.dir)); !os.IsNotExist(err) {
 		t.Errorf("the lab has left its directory: %v", err)

@@ -67,7 +67,7 @@ spec: {parentRefs: [{name: g}], rules: [{matches: [{path: {value: %s}}], filters
 	write("/b")
 	u.await("the edited file", func() bool { return status("/b") == http.StatusFound })
 	write("b")
-	u.await("the mistake", func() bool { return strings.Contains(u.told.String(), "what was in force stays") })
+	u.await("the mistake", func() bool { return strings.Contains(u.notes.String(), "what was in force stays") })
 	if got := status("/b"); got != http.StatusFound {
 		t.Errorf("after the mistake: %d", got)
 	}
@@ -77,7 +77,7 @@ spec: {parentRefs: [{name: g}], rules: [{matches: [{path: {value: %s}}], filters
 // running is windtunnel up under test.
 type running struct {
 	t         *testing.T
-	out, told *locked
+	out, notes *locked
 	code      chan int
 	stop      func()
 	at        struct {
@@ -91,9 +91,9 @@ type running struct {
 
 func bringUp(t *testing.T, args ...string) *running {
 	t.Helper()
-	u := &running{t: t, out: &locked{}, told: &locked{}, code: make(chan int, 1)}
+	u := &running{t: t, out: &locked{}, notes: &locked{}, code: make(chan int, 1)}
 	o := console.New()
-	o.Stdout, o.Stderr, o.Terminal, o.Columns = u.out, u.told, false, 0
+	o.Stdout, o.Stderr, o.Terminal, o.Columns = u.out, u.notes, false, 0
 	ctx, stop := context.WithCancel(context.Background())
 	u.stop = stop
 	t.Cleanup(stop)
@@ -109,7 +109,7 @@ func (u *running) await(what string, ok func() bool) {
 	for !ok() {
 		select {
 		case c := <-u.code:
-			u.t.Fatalf("it ended with %d before %s:\n%s", c, what, u.told.String())
+			u.t.Fatalf("it ended with %d before %s:\n%s", c, what, u.notes.String())
 		default:
 			pause.For(u.t.Context(), 10*time.Millisecond)
 		}
@@ -121,7 +121,7 @@ func (u *running) end() {
 	u.t.Helper()
 	u.stop()
 	if c := <-u.code; c != 0 {
-		u.t.Errorf("exit code %d:\n%s", c, u.told.String())
+		u.t.Errorf("exit code %d:\n%s", c, u.notes.String())
 	}
 }
 
@@ -187,7 +187,7 @@ func document003(t *testing.T, network int, decode, prefill string, args ...stri
 			return !strings.Contains(resp.Header.Get("X-Selected-Pod"), ":")
 		})
 		if resp.StatusCode != http.StatusOK {
-			t.Fatalf("%s: %s\n%s", l.URL, resp.Status, u.told.String())
+			t.Fatalf("%s: %s\n%s", l.URL, resp.Status, u.notes.String())
 		}
 		for name, want := range map[string]string{"X-Decode-Pod": decode, "X-Prefill-Pod": prefill,
 			"X-Selected-Pod": decode, "X-Response-Time-Ms": "", "X-Kv-Transfer-Time-Ms": "", "X-Request-Id": ""} {
