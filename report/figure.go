@@ -92,3 +92,13 @@ func entryNamed(list reflect.Value, name string) reflect.Value {
 	}
 	return reflect.Value{}
 }
+
+// JudgeBy returns a Judge of Options by a function that compares figures with what is expected of them.
+func JudgeBy(check func(figure func(path ...string) (float64, bool)) []Expectation) func(Summary) []Expectation {
+	return func(sum Summary) []Expectation {
+		return check(func(path ...string) (float64, bool) {
+			v, found, _ := sum.Figure(path)
+			return v, found
+		})
+	}
+}

@@ -111,12 +111,7 @@ func played(t *testing.T, text string) (*web.Server, report.Summary) {
 	session, err := report.Start(
 		report.Options{Out: new(strings.Builder), Also: book, Inputs: inputs, Requests: s.Workload.Requests,
 			Detail: report.Progress, SLO: s.Workload.SLO,
-			Judge: func(sum report.Summary) []report.Expectation {
-				return s.Expectations.Check(func(path ...string) (v float64, found bool) {
-					v, found, _ = sum.Figure(path)
-					return v, found
-				})
-			}})
+			Judge: report.JudgeBy(s.Expectations.Check)})
 	if err != nil {
 		t.Fatal(err)
 	}

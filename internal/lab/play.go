@@ -85,13 +85,8 @@ func Send(ctx context.Context, s *scenario.Scenario, to *up.Addresses, r record.
 func Quietly(s *scenario.Scenario, clock func() machine.Time) report.Options {
 	return report.Options{Out: io.Discard, Detail: report.Quiet, Clock: clock, PrefixCache: s.CachesPrefixes(),
 		Scenario: s.Name, Seed: s.Seed, Requests: s.Workload.Requests, InFlight: s.Workload.Requests,
-		SLO: s.Workload.SLO,
-		Judge: func(sum report.Summary) []report.Expectation {
-			return s.Expectations.Check(func(path ...string) (float64, bool) {
-				v, found, _ := sum.Figure(path)
-				return v, found
-			})
-		}}
+		SLO:   s.Workload.SLO,
+		Judge: report.JudgeBy(s.Expectations.Check)}
 }
 
 // PlayVirtually plays the lab's traffic in virtual time, with the manifests as they are now. It adds the lab's leaf to

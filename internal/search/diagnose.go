@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/diagnose"
-	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/diagnosis"
@@ -51,12 +50,7 @@ func (p *Player) facts(ctx context.Context, v *Variant) (*diagnose.Facts, *scena
 	}
 	o := report.Options{Requests: s.Workload.Requests, InFlight: s.Workload.Requests, SLO: s.Workload.SLO,
 		PrefixCache: s.CachesPrefixes(), Scenario: s.Name, Seed: s.Seed,
-		Judge: func(sum report.Summary) []record.Expectation {
-			return s.Expectations.Check(func(path ...string) (float64, bool) {
-				value, found, _ := sum.Figure(path)
-				return value, found
-			})
-		}}
+		Judge: report.JudgeBy(s.Expectations.Check)}
 	if s.Workload.Uncounted() {
 		o.Requests, o.InFlight = 0, s.Workload.Concurrency
 	}

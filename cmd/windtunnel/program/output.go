@@ -77,7 +77,7 @@ func (f *outputFlags) options(o *outside, s *scenario.Scenario, clock func() mac
 		Scenario: s.Name, Seed: s.Seed, Requests: s.Workload.Requests, InFlight: s.Workload.Requests,
 		SLO:      s.Workload.SLO,
 		Outcomes: f.Outcomes, Detail: f.detail(),
-		Judge: func(sum report.Summary) []report.Expectation { return s.Expectations.Check(summaryFigures(sum)) },
+		Judge: report.JudgeBy(s.Expectations.Check),
 	}
 	f.shownIn.set(&r)
 	if s.Workload.Uncounted() {
@@ -108,14 +108,6 @@ func (f *outputFlags) check(o *outside, s *scenario.Scenario, reads []string, mo
 		}
 	}
 	return nil
-}
-
-// summaryFigures returns a function that looks a number of the summary up. outputFlags.check has checked the paths.
-func summaryFigures(sum report.Summary) func(path ...string) (float64, bool) {
-	return func(path ...string) (float64, bool) {
-		v, found, _ := sum.Figure(path)
-		return v, found
-	}
 }
 
 // verdict returns the error, with its exit code, of a run that came to its end. A scenario's expectations decide;

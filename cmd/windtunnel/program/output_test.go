@@ -23,7 +23,7 @@ func TestSpansCanBeExpected(t *testing.T) {
 	for _, s := range report.Spans() {
 		sum.Spans = append(sum.Spans, report.SpanSummary{Name: s.Name, Max: 0.5})
 	}
-	got := all.Check(summaryFigures(sum))
+	got := report.JudgeBy(all.Check)(sum)
 	if len(got) != len(report.Spans()) {
 		t.Fatalf("%d spans are measured and %d can be expected", len(report.Spans()), len(got))
 	}

@@ -76,11 +76,11 @@ spec: {parentRefs: [{name: g}], rules: [{matches: [{path: {value: %s}}], filters
 
 // running is windtunnel up under test.
 type running struct {
-	t         *testing.T
+	t          *testing.T
 	out, notes *locked
-	code      chan int
-	stop      func()
-	at        struct {
+	code       chan int
+	stop       func()
+	at         struct {
 		Listeners []struct {
 			Port int
 			URL  string
