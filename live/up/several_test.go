@@ -181,6 +181,25 @@ spec: {selector: {epp: %[1]s}, ports: [{port: 9002}]}
 `, pool, replicas, flags)
 }
 
+// Envoy reaches no picker whose Service lacks the port that the pool names, and serves requests again after an edit.
+func TestPickerPort(t *testing.T) {
+	t.Parallel()
+	with := func(port string) *gateway.Set {
+		return objectsOf(t, oneGateway()+echoes("one", 1)+leadTo("/v1", pool("one"))+
+			strings.Replace(pickerOf("one", 1, ""), "ports: [{port: 9002}]", "ports: [{port: "+port+"}]", 1))
+	}
+	r := bring(t, with("9003"))
+	if got := r.status("/v1/chat/completions"); got < 500 {
+		t.Errorf("without the port: %d", got)
+	}
+	if err := r.Apply(t.Context(), with("9002")); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.status("/v1/chat/completions"); got != http.StatusOK {
+		t.Errorf("with the port: %d", got)
+	}
+}
+
 // Replicas of a pool's picker share its requests, and come and go without a failed
 // request; with an election one alone is asked.
 func TestPickerReplicas(t *testing.T) {
