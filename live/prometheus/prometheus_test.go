@@ -63,7 +63,9 @@ func TestHostileAnswers(t *testing.T) {
 		"redirects are not followed": func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, other.URL, http.StatusFound)
 		},
-		"has not the form of Prometheus' HTTP API": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") },
+		"has not the form of Prometheus' HTTP API": func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, "<html>")
+		},
 		`status "", `:                         func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") },
 		"status 400: {\"status\":\"error\"": func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusBadRequest)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/internal/chaos"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -54,9 +55,11 @@ workload: {requests: 300, rate: 100, arrivals: constant, timeout: 10s}
 	if err := st.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
-	began, ended, outcomes := map[string]int{}, map[string]int{}, map[string][]string{}
+	began, ended, completed := map[string]int{}, map[string]int{}, map[string]bool{}
 	sent := map[string]bool{} // after the last incident
+	watch := chaos.NewWatch()
 	for _, e := range rec.all() {
+		watch.Record(e)
 		what := fmt.Sprint(e.Details.Get("what"))
 		switch e.Step {
 		case record.IncidentBegan:
@@ -66,24 +69,24 @@ workload: {requests: 300, rate: 100, arrivals: constant, timeout: 10s}
 		case record.RequestSent:
 			sent[e.Request] = ended["delay-clients"] > 0
 		case record.Finished:
-			outcomes[e.Request] = append(outcomes[e.Request], fmt.Sprint(e.Details.Get("outcome")))
+			completed[e.Request] = e.Details.Get("outcome") == string(record.Completed)
 		}
 		if reason := e.Details.Get("reason"); reason != nil && what != "<nil>" {
 			t.Errorf("%s did not happen: %v", what, reason)
 		}
 	}
-	if len(began) != 12 || len(ended) != 11 || len(outcomes) != 300 {
-		t.Errorf("%d kinds of incidents began, %d ended, and %d requests have an outcome; expected 12, 11, 300",
-			len(began), len(ended), len(outcomes))
+	if len(began) != 12 || len(ended) != 11 || len(sent) != 300 {
+		t.Errorf("%d kinds of incidents began, %d ended, and %d requests were sent; expected 12, 11, 300",
+			len(began), len(ended), len(sent))
+	}
+	if broken := watch.Broken(); broken != "" {
+		t.Error(broken)
 	}
 	after := 0
-	for id, list := range outcomes {
-		if len(list) != 1 {
-			t.Errorf("%s has outcomes %v", id, list)
-		}
-		if sent[id] {
-			if after++; list[0] != string(record.Completed) {
-				t.Errorf("%s, sent after all incidents, is %s", id, list[0])
+	for id, late := range sent {
+		if late {
+			if after++; !completed[id] {
+				t.Errorf("%s, sent after all incidents, has not completed", id)
 			}
 		}
 	}
