@@ -209,7 +209,7 @@ golden: ## Rewrite what tests compare with: docs, scripts' expected output (look
 	$(GO) test ./scenario ./report -rewrite
 	$(GO) test ./scenario/schema ./cmd/windtunnel/program -update
 	$(GO) test ./web -run TestDeclarations -update
-	$(GO) test . ./web -run TestPacked -update
+	$(GO) test . ./web ./internal/lab -run TestPacked -update
 
 .PHONY: clean
 clean: ## Remove what was built

@@ -66,7 +66,7 @@ func TestHostileAnswers(t *testing.T) {
 		"has not the form of Prometheus' HTTP API": func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, "<html>")
 		},
-		`status "", `:                         func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") },
+		`status "", `: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") },
 		"status 400: {\"status\":\"error\"": func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusBadRequest)
 			fmt.Fprint(w, `{"status":"error","errorType":"bad_data","error":"parse error"}`)

@@ -114,7 +114,8 @@ func TestScripts(t *testing.T) {
 				now = 0
 				modes = Modes{parseMode(str("request", "duplex")), parseMode(str("response", "duplex"))}
 				cfg := Config{Hold: d.HasArg("hold"), LosePart2: d.HasArg("lose-part2"),
-					MaxBodyBytes: 4 << 20, Deadline: 10 * machine.Second, HoldLimit: 60 * machine.Second, MetadataBytes: 8, Seed: 1}
+					MaxBodyBytes: 4 << 20, Deadline: 10 * machine.Second, HoldLimit: 60 * machine.Second,
+					MetadataBytes: 8, Seed: 1}
 				if str("errors", "openai") == "epp" {
 					cfg.Errors = EPPErrors
 				}
