@@ -91,7 +91,7 @@ func Cluster(ctx context.Context, s Source, w Window) (*diagnose.Facts, error) {
 	f := &a.Facts
 	for _, x := range a.ask("sum(increase(llm_d_epp_request_total[$w])) or " +
 		"sum(increase(vllm:request_success_total[$w]))") {
-		f.Requests = int(min(x.Values[0], 1<<40))
+		f.Requests = int(max(0, min(x.Values[0], 1<<40)))
 	}
 	for _, g := range gauges {
 		for _, x := range a.ask(g.query) {

@@ -205,10 +205,13 @@ func series(ctx context.Context, st *stack.Stack) (n int) {
 	t := &http.Transport{DisableKeepAlives: true}
 	client := &http.Client{Transport: t, Timeout: patience}
 	for _, target := range st.Addresses().Targets {
+		if target.Labels["job"] == "envoy" {
+			continue
+		}
 		path := target.Labels["__metrics_path__"]
 		for _, at := range target.Targets {
 			page, err := serve.Fetch(ctx, client, http.MethodGet, "http://"+at+path, nil, maxPage)
-			if err != nil || target.Labels["job"] == "envoy" {
+			if err != nil {
 				continue
 			}
 			for line := range strings.Lines(string(page)) {
