@@ -200,6 +200,16 @@ func TestPickerPort(t *testing.T) {
 	}
 }
 
+// A pod is an endpoint at its own address, whatever host its model server announces to others.
+func TestAnnouncedHost(t *testing.T) {
+	t.Parallel()
+	r := bring(t, objectsOf(t, oneGateway()+leadTo("/v1", pool("a"))+
+		strings.Replace(servers("a", 1, ""), `"--model", "a"`, `"--model", "a", "--advertise", "127.99.0.9"`, 1)))
+	if a := r.post(r.url(80)+"/v1/chat/completions", fmt.Sprintf(ask, "a")); a.status != http.StatusOK {
+		t.Errorf("%d: %s", a.status, a.body)
+	}
+}
+
 // Replicas of a pool's picker share its requests, and come and go without a failed
 // request; with an election one alone is asked.
 func TestPickerReplicas(t *testing.T) {

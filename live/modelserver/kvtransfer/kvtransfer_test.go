@@ -6,6 +6,7 @@ import (
 	"net"
 	"testing"
 
+	"github.com/windtunnel/windtunnel/core/kv/link"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
@@ -34,6 +35,25 @@ func TestDeadListenerIsTold(t *testing.T) {
 		if err := <-g.Failed(); !errors.Is(err, net.ErrClosed) {
 			t.Error(err)
 		}
+		g.Wait()
+	}
+}
+
+// A side channel on the server's own address has the host that the server gives to others, and another one its own.
+func TestAnnouncedHost(t *testing.T) {
+	t.Parallel()
+	for listens, want := range map[string]string{"": "10.9.9.9", "127.0.0.1:0": "10.9.9.9",
+		"127.0.0.2:0": "127.0.0.2"} {
+		g := serve.Group{Log: slog.New(slog.DiscardHandler)}
+		e := New(t.Context(), nil, Options{Announced: &g, Log: g.Log, Profile: &link.Profile{}, ListenHost: "127.0.0.1",
+			SideChannel: listens})
+		if err := e.Open("10.9.9.9"); err != nil {
+			t.Fatal(err)
+		}
+		if host, port, err := e.Address(); host != want || port == 0 || err != nil {
+			t.Errorf("%q: %s:%d, %v; expected %s", listens, host, port, err, want)
+		}
+		e.Close()
 		g.Wait()
 	}
 }
