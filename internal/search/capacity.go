@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/internal/version"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/constraint"
 	"github.com/windtunnel/windtunnel/report/table"
@@ -107,6 +109,8 @@ type Capacity struct {
 	Runs     int    `json:"runs"`
 	Requests int    `json:"requests"`
 	Loads    []load `json:"loads"`
+	// Key is a hash of everything that the answer depends on.
+	Key string `json:"key"`
 
 	objectives []required
 }
@@ -148,8 +152,7 @@ func (c *CapacityOptions) seeker() (*seeker, *scenario.Scenario, error) {
 	return k, s, err
 }
 
-// Capacity searches for the goal of Find. After an interruption it returns the result so far, and an error. It returns
-// nil if another process with another share has found the result already.
+// Capacity searches for the goal of Find. After an interruption it returns the result so far, and an error.
 func (p *Player) Capacity(ctx context.Context, c CapacityOptions) (*Capacity, error) {
 	k, s, err := c.seeker()
 	if err != nil {
@@ -163,15 +166,15 @@ func (p *Player) Capacity(ctx context.Context, c CapacityOptions) (*Capacity, er
 		return nil, err
 	}
 	answer := filepath.Join(c.Results, "answer-"+key)
-	if _, err := os.Stat(answer + ".json"); err == nil && c.Share.Of > 0 {
-		return nil, nil
+	if out, err := k.answered(answer+".json", key); out != nil || err != nil {
+		return out, err
 	}
 	stop, err := k.store.begin()
 	if err != nil {
 		return nil, err
 	}
 	defer stop()
-	out := &Capacity{Find: c.Find, objectives: objectives}
+	out := &Capacity{Find: c.Find, objectives: objectives, Key: key}
 	for _, b := range objectives {
 		out.Objectives = append(out.Objectives, b.text)
 	}
@@ -214,6 +217,39 @@ func (p *Player) Capacity(ctx context.Context, c CapacityOptions) (*Capacity, er
 	}
 	return out, err
 }
+
+// answered returns the answer in the results, nil without one.
+func (k *seeker) answered(path, key string) (*Capacity, error) {
+	if info, err := os.Stat(k.c.Results); err == nil && k.c.Collect && !info.IsDir() {
+		path = k.c.Results
+	}
+	text, err := files.Read(path, maxResults)
+	if k.c.Results == "" || errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	x := &Capacity{objectives: k.objectives}
+	if err == nil {
+		err = json.Unmarshal(text, x)
+	}
+	if err == nil && x.Key != key {
+		err = fmt.Errorf("found the answer of another search, or of another version of windtunnel; expected that of %s "+
+			"with these flags, by version %s", k.c.Variant.File, version.Text())
+	}
+	for i := range x.Loads {
+		l := &x.Loads[i]
+		l.look.Verdict = verdicts[l.Verdict]
+		if len(l.Measures) != len(k.objectives) {
+			err = cmp.Or(err, errors.New("found a load without its measures"))
+		}
+	}
+	if err != nil {
+		return nil, exit.Errorf(exit.Input, "--results %s: %w", path, err)
+	}
+	return x, nil
+}
+
+// verdicts are the verdicts by their words.
+var verdicts = map[string]Verdict{"keeps": Keeps, "misses": Misses, "undecided": Undecided}
 
 // loadColumns are the columns of rows.
 var loadColumns = slices.Concat([]table.Column{{Name: "rate", Kind: table.Decimal, Digits: table.Exact},
@@ -598,8 +634,11 @@ func (k *seeker) once(v *Variant, at Load, seed int) (*played, error) {
 // judged sets the search's judgement of the load.
 func (l *load) judged(x Look, objectives []required) {
 	l.look, l.Runs = x, x.Runs
-	words := map[Verdict]string{Keeps: "keeps", Misses: "misses", Undecided: "undecided"}
-	l.Verdict = words[x.Verdict]
+	for word, v := range verdicts {
+		if v == x.Verdict {
+			l.Verdict = word
+		}
+	}
 	for i := range objectives {
 		l.Measures = append(l.Measures, objectives[i].measured(x.Estimates[i]))
 	}

@@ -3,6 +3,8 @@ package search
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -107,13 +109,16 @@ func TestSharesOfACapacitySearch(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "results")
 	v := queueFile(t)
+	options := func(d Division) CapacityOptions {
+		return CapacityOptions{Variant: v, Division: d, Find: FindRate, Objectives: []string{"ttft.mean=401ms"},
+			Duration: 10 * time.Second, Precision: 20, Replications: 3, MaxReplicas: 1}
+	}
 	search := func(d Division) (*Capacity, error) {
-		return new(Player).Capacity(context.Background(), CapacityOptions{Variant: v, Division: d, Find: FindRate,
-			Objectives: []string{"ttft.mean=401ms"}, Duration: 10 * time.Second, Precision: 20, Replications: 3,
-			MaxReplicas: 1})
+		return new(Player).Capacity(context.Background(), options(d))
 	}
 	forms := func(x *Capacity) string {
-		return written(t, func(b *bytes.Buffer) error { return x.Write(b, 100) })
+		return written(t, func(b *bytes.Buffer) error { return x.Write(b, 100) },
+			func(b *bytes.Buffer) error { return json.NewEncoder(b).Encode(x) })
 	}
 	alone, err := search(Division{})
 	if err != nil {
@@ -127,17 +132,42 @@ func TestSharesOfACapacitySearch(t *testing.T) {
 	for i := range 3 {
 		wg.Go(func() {
 			x, err := search(Division{Results: dir, Share: Share{i, 4}})
-			if err != nil || x != nil && forms(x) != want {
+			if err != nil || forms(x) != want {
 				t.Errorf("share %d: %v; found another answer than one process", i, err)
 			}
 		})
 	}
 	wg.Wait()
-	if x, err := search(Division{Results: dir, Share: Share{3, 4}}); x != nil || err != nil {
-		t.Errorf("%v, %v; expected nothing, since the answer is known", x, err)
+	late := new(Player)
+	late.Progress = func(string, int, int) { t.Error("a process that comes after the answer plays a run") }
+	if x, err := late.Capacity(context.Background(), options(Division{Results: dir, Share: Share{3, 4}})); err != nil ||
+		forms(x) != want {
+		t.Errorf("%v, %v; expected the answer", x, err)
 	}
-	if x, err := search(Division{Results: dir, Collect: true}); err != nil || forms(x) != want {
-		t.Errorf("%v; collected:\n%s\nexpected:\n%s", err, forms(x), want)
+	answer, err := filepath.Glob(filepath.Join(dir, "answer-*.json"))
+	if err != nil || len(answer) != 1 {
+		t.Fatal(answer, err)
+	}
+	text, err := os.ReadFile(answer[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	single := filepath.Join(t.TempDir(), "one.json")
+	for from, to := range map[string]string{alone.Key: "another", "measures": "others"} {
+		if os.WriteFile(single, bytes.ReplaceAll(text, []byte(from), []byte(to)), 0o600) != nil {
+			t.Fatal("no file")
+		}
+		if x, err := search(Division{Results: single, Collect: true}); err == nil {
+			t.Errorf("%s for %s: %s; expected an error", to, from, x.Answer)
+		}
+	}
+	if err := errors.Join(os.WriteFile(single, text, 0o600), os.Remove(answer[0])); err != nil {
+		t.Fatal(err)
+	}
+	for _, results := range []string{single, dir} { // from the answer, and from the runs
+		if x, err := search(Division{Results: results, Collect: true}); err != nil || forms(x) != want {
+			t.Errorf("%v; collected:\n%s\nexpected:\n%s", err, forms(x), want)
+		}
 	}
 	runs, _ := filepath.Glob(filepath.Join(dir, "run-*"))
 	if len(runs) != alone.Runs {

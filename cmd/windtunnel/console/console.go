@@ -89,6 +89,14 @@ func (o *Console) Out() io.Writer {
 	return o.Stdout
 }
 
+// Bytes returns Stdout for output that is no text, such as Parquet.
+func (o *Console) Bytes() io.Writer {
+	if w, escapes := o.Stdout.(interface{ Unescaped() io.Writer }); escapes {
+		return w.Unescaped()
+	}
+	return o.Stdout
+}
+
 // pipe is standard output. If its reader goes away, as head does, that is an interruption and not a failure: the
 // command ends without a message.
 type pipe struct {

@@ -82,19 +82,12 @@ var groups = []kong.Group{
 
 // execute parses the arguments and runs their command.
 func execute(args []string, o *outside) (err error) {
-	defer func() { // kong exits while it parses --help
-		switch r := recover().(type) {
-		case nil:
-		case exited:
-			if r != 0 {
-				err = exit.Told(exit.Code(r), errors.New("exit"))
-			}
-		default:
-			panic(r)
-		}
-	}()
+	defer recovered(&err)
 	if k := lab.Of(args); k != nil {
 		return k.Run(o)
+	}
+	if there := onCluster(args); there != nil {
+		return startCluster(o, there)
 	}
 	parser, err := newParser(&cli{}, o)
 	if err != nil {
@@ -120,11 +113,28 @@ func execute(args []string, o *outside) (err error) {
 	return ctx.Run(o)
 }
 
+// recovered sets the error of a parser that exits, as kong does while it parses --help.
+func recovered(err *error) {
+	switch r := recover().(type) {
+	case nil:
+	case exited:
+		if r != 0 {
+			*err = exit.Told(exit.Code(r), errors.New("exit"))
+		}
+	default:
+		panic(r)
+	}
+}
+
 type exited int
 
 func newParser(commands *cli, o *outside) (*kong.Kong, error) {
+	return parserOf(commands, "windtunnel", description, o)
+}
+
+func parserOf(commands any, name, about string, o *outside) (*kong.Kong, error) {
 	parser, err := kong.New(commands,
-		kong.Name("windtunnel"), kong.Description(description),
+		kong.Name(name), kong.Description(about),
 		kong.Writers(o.Stdout, o.Stderr),
 		kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
@@ -165,11 +175,11 @@ func usageError(err error) error {
 	command := "windtunnel"
 	var parse *kong.ParseError
 	if errors.As(err, &parse) && parse.Context != nil {
+		command = parse.Context.Model.Name
 		if selected := parse.Context.Selected(); selected != nil {
-			command = "windtunnel " + selected.Path()
+			command += " " + strings.TrimPrefix(selected.Path(), command+" ")
 		}
 	}
-	command = strings.TrimPrefix(command, "windtunnel windtunnel ")
 	return exit.Hint(exit.Usage, likely(err), fmt.Sprintf("Try: %s --help", command))
 }
 

@@ -61,7 +61,11 @@ func (c *sweepCmd) Run(o *outside) error {
 		write := func(to io.Writer, columns int) error { return out.Write(to, c.Output, columns) }
 		err = errors.Join(err, textOrJSON{}.verdict(o, out, out.Sound(), write, "not steady", "did not complete"))
 	default:
-		err = errors.Join(err, out.Write(o.Stdout, c.Output, 0))
+		to := o.Stdout
+		if c.Output == "parquet" {
+			to = o.Bytes()
+		}
+		err = errors.Join(err, out.Write(to, c.Output, 0))
 	}
 	return err
 }
