@@ -232,8 +232,8 @@ func (k *seeker) answered(path, key string) (*Capacity, error) {
 		err = json.Unmarshal(text, x)
 	}
 	if err == nil && x.Key != key {
-		err = fmt.Errorf("found the answer of another search, or of another version of windtunnel; expected that of %s "+
-			"with these flags, by version %s", k.c.Variant.File, version.Text())
+		err = fmt.Errorf("found the answer of another search, or of another version of windtunnel; expected the "+
+			"answer for %s with these flags, by version %s", k.c.Variant.File, version.Text())
 	}
 	for i := range x.Loads {
 		l := &x.Loads[i]

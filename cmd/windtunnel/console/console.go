@@ -22,6 +22,8 @@ import (
 // Console has everything of the process that a command uses and a test may replace. Commands use nothing else of
 // package os.
 type Console struct {
+	// Args are the process's arguments.
+	Args           []string
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	// Screen is Stdout for writers that colour; see Out.
@@ -41,6 +43,7 @@ func New() *Console {
 	columns, _, _ := term.GetSize(int(os.Stdout.Fd())) // 0 without a terminal
 	stdout := &pipe{Writer: os.Stdout, left: func() {}}
 	return &Console{
+		Args:  os.Args[1:],
 		Stdin: os.Stdin, Stdout: terminal.PrintableWriter(stdout), Stderr: terminal.PrintableWriter(os.Stderr),
 		Screen:   stdout,
 		Env:      os.LookupEnv,

@@ -9,6 +9,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/cluster"
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/completion"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/lab"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/parts"
 	"github.com/windtunnel/windtunnel/internal/exit"
@@ -48,8 +50,8 @@ type cli struct {
 	Config     configCmd     `cmd:"" group:"look" help:"Print the Envoy configuration that a run would use."`
 	Doctor     doctorCmd     `cmd:"" group:"look" help:"Report which Envoy a run would use, and what this machine lacks."`
 
-	Completion completionCmd `cmd:"" group:"look" help:"Print shell completion for commands and flags."`
-	Version    versionCmd    `cmd:"" group:"look" help:"Print the version."`
+	Completion completion.Command `cmd:"" group:"look" help:"Print shell completion for commands and flags."`
+	Version    versionCmd         `cmd:"" group:"look" help:"Print the version."`
 }
 
 // partCommands run one part alone.
@@ -82,19 +84,29 @@ var groups = []kong.Group{
 
 // execute parses the arguments and runs their command.
 func execute(args []string, o *outside) (err error) {
-	defer recovered(&err)
+	defer func() { // kong exits while it parses --help
+		switch r := recover().(type) {
+		case nil:
+		case exited:
+			if r != 0 {
+				err = exit.Told(exit.Code(r), errors.New("exit"))
+			}
+		default:
+			panic(r)
+		}
+	}()
 	if k := lab.Of(args); k != nil {
 		return k.Run(o)
 	}
-	if there := onCluster(args); there != nil {
-		return startCluster(o, there)
+	if there := cluster.Args(args); there != nil {
+		return cluster.Start(o, there)
 	}
 	parser, err := newParser(&cli{}, o)
 	if err != nil {
 		return err
 	}
 	if line, ok := o.Env("COMP_LINE"); ok {
-		return completeLine(parser.Model, line, o)
+		return completion.Line(parser.Model, line, o)
 	}
 	switch {
 	case len(args) == 0:
@@ -113,28 +125,11 @@ func execute(args []string, o *outside) (err error) {
 	return ctx.Run(o)
 }
 
-// recovered sets the error of a parser that exits, as kong does while it parses --help.
-func recovered(err *error) {
-	switch r := recover().(type) {
-	case nil:
-	case exited:
-		if r != 0 {
-			*err = exit.Told(exit.Code(r), errors.New("exit"))
-		}
-	default:
-		panic(r)
-	}
-}
-
 type exited int
 
 func newParser(commands *cli, o *outside) (*kong.Kong, error) {
-	return parserOf(commands, "windtunnel", description, o)
-}
-
-func parserOf(commands any, name, about string, o *outside) (*kong.Kong, error) {
 	parser, err := kong.New(commands,
-		kong.Name(name), kong.Description(about),
+		kong.Name("windtunnel"), kong.Description(description),
 		kong.Writers(o.Stdout, o.Stderr),
 		kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
@@ -175,11 +170,11 @@ func usageError(err error) error {
 	command := "windtunnel"
 	var parse *kong.ParseError
 	if errors.As(err, &parse) && parse.Context != nil {
-		command = parse.Context.Model.Name
 		if selected := parse.Context.Selected(); selected != nil {
-			command += " " + strings.TrimPrefix(selected.Path(), command+" ")
+			command = "windtunnel " + selected.Path()
 		}
 	}
+	command = strings.TrimPrefix(command, "windtunnel windtunnel ")
 	return exit.Hint(exit.Usage, likely(err), fmt.Sprintf("Try: %s --help", command))
 }
 

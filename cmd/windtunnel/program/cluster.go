@@ -2,16 +2,10 @@ package program
 
 import (
 	"errors"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"slices"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/cluster"
 	"github.com/windtunnel/windtunnel/internal/exit"
 )
-
-// ForCluster is the program that speaks to an API server, a binary of its own because of Kubernetes' libraries.
-const ForCluster = "windtunnel-k8s"
 
 // Sweep and Capacity are the commands for windtunnel-k8s, which adds flags of the cluster and plays the runs there.
 type (
@@ -66,56 +60,8 @@ func (f *divideFlags) alone(file, results string) error {
 	case file == "-":
 		return exit.Errorf(exit.Usage, "--on kubernetes: the scenario comes from standard input; expected a file")
 	case results != "" || f.Share.Of > 0 || f.Collect:
-		return exit.Errorf(exit.Usage, "--on kubernetes: found --results, --share or --collect; expected none of them, "+
-			"since the results are on a volume (--claim) that %s divides", ForCluster)
+		return exit.Errorf(exit.Usage, "--on kubernetes: found --results, --share or --collect; expected none of "+
+			"them: %s keeps the results on a volume (--claim) and divides the runs", cluster.Program)
 	}
 	return nil
-}
-
-// onCluster returns the arguments for windtunnel-k8s, nil for a command that runs here.
-func onCluster(args []string) []string {
-	if len(args) == 0 || args[0] != "sweep" && args[0] != "capacity" || slices.Contains(args, "--help") {
-		return nil
-	}
-	for i, a := range args {
-		switch {
-		case a == "--on=kubernetes":
-			return slices.Delete(slices.Clone(args), i, i+1)
-		case a == "--on" && i+1 < len(args) && args[i+1] == "kubernetes":
-			return slices.Delete(slices.Clone(args), i, i+2)
-		}
-	}
-	return nil
-}
-
-// startCluster runs windtunnel-k8s, which lies beside this program or on PATH, and returns with its exit code.
-func startCluster(o *outside, args []string) error {
-	path := ""
-	if own, err := os.Executable(); err == nil {
-		path, _ = exec.LookPath(filepath.Join(filepath.Dir(own), ForCluster))
-	}
-	if path == "" {
-		found, err := exec.LookPath(ForCluster)
-		if err != nil {
-			return exit.Hint(exit.Environment, errors.New("--on kubernetes: "+ForCluster+" is neither beside "+
-				"windtunnel nor on PATH"), "go install github.com/windtunnel/windtunnel/kubernetes/cmd/"+ForCluster+
-				"@latest installs it; use the version of windtunnel")
-		}
-		path = found
-	}
-	ctx, stop := o.Context()
-	defer stop()
-	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Cancel = func() error { return nil } // Ctrl-C reaches both, and it ends by itself
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = o.Stdin, o.Bytes(), o.Stderr
-	if o.Terminal { // its width is that of the table
-		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	}
-	var ended *exec.ExitError
-	switch err := cmd.Run(); {
-	case errors.As(err, &ended) && ended.ExitCode() > 0:
-		return exit.Told(exit.Code(ended.ExitCode()), err)
-	default:
-		return exit.With(exit.Broken, err)
-	}
 }

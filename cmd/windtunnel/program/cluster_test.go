@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/cluster"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/fakebin"
@@ -24,7 +25,7 @@ func TestOnKubernetes(t *testing.T) {
 		!strings.Contains(out.String(), "go install ") {
 		t.Errorf("exit code %d: %s", code, &out)
 	}
-	fakebin.Write(t, filepath.Join(dir, ForCluster), "#!/bin/sh\necho \"$@\"; exit 3\n")
+	fakebin.Write(t, filepath.Join(dir, cluster.Program), "#!/bin/sh\necho \"$@\"; exit 3\n")
 	for _, on := range [][]string{args, append([]string{"capacity", "--on=kubernetes"}, args[1:3]...)} {
 		out.Reset()
 		want := on[0] + " " + strings.Join(on[1:], " ") + "\n"
@@ -51,8 +52,9 @@ func TestDivided(t *testing.T) {
 		"on a volume":      sweep(func(c *Sweep) { c.Results = "results" }),
 		"workload.rate: ":  sweep(func(c *Sweep) { c.Vary = []string{"workload.rate=fast"} }),
 		"--replications: ": sweep(func(c *Sweep) { c.Replications = 0 }),
-		"--duration: ":     &Capacity{loadFlags: loadFlags{File: file}, Objectives: []string{"ttft.p99=1s"}, Precision: 5},
-		"--objective is":   &Capacity{loadFlags: loadFlags{File: file}},
+		"--duration: ": &Capacity{loadFlags: loadFlags{File: file}, Objectives: []string{"ttft.p99=1s"},
+			Precision: 5},
+		"--objective is": &Capacity{loadFlags: loadFlags{File: file}},
 	} {
 		if _, _, err := c.Check(testOutside(new(bytes.Buffer))); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v; expected %q", err, name)

@@ -28,10 +28,8 @@ func Main() int {
 }
 
 // run runs a command line and returns the exit code.
-func run(args []string, o *outside) int { return exitCode(o, args, execute(args, o)) }
-
-// exitCode prints an error, and returns its exit code.
-func exitCode(o *outside, args []string, err error) int {
+func run(args []string, o *outside) int {
+	err := execute(args, o)
 	if err == nil {
 		return int(exit.OK)
 	}
