@@ -196,15 +196,15 @@ func (a *Agent) start(ctx context.Context, p *corev1.Pod) error {
 		return err
 	}
 	line := slices.Concat(c.Command, c.Args)
+	for i, x := range line {
+		line[i] = mounts.Replace(expand(x, env))
+	}
 	if len(c.Command) == 0 {
-		program := a.Images[c.Image]
+		program := a.Images[c.Image] // a path of this machine, and of no mount
 		if program == "" {
 			return fmt.Errorf("no program stands for the image %s", c.Image)
 		}
 		line = slices.Insert(line, 0, program)
-	}
-	for i, x := range line {
-		line[i] = mounts.Replace(expand(x, env))
 	}
 	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Dir = mounts.Replace(cmp.Or(c.WorkingDir, dir))
