@@ -68,6 +68,9 @@ func (r *run) play(ctx context.Context) (file string, err error) {
 // place adds an exit code and the API server's address to an error.
 func (r *run) place(err error) error {
 	var status apierrors.APIStatus
+	if exit.Of(err) != exit.Broken { // it has a code of its own
+		return err
+	}
 	if errors.As(err, &status) {
 		return exit.With(exit.Broken, err)
 	}
@@ -283,7 +286,7 @@ func (r *run) collect(ctx context.Context) (file string, err error) {
 	if err := r.again(ctx, j.Name); err != nil {
 		return "", err
 	}
-	if err := r.api.Do(ctx, http.MethodPost, apiclient.At("jobs", j.Namespace), j, nil); err != nil {
+	if err := r.api.Do(ctx, http.MethodPost, apiclient.At("jobs", j.Namespace), j, j); err != nil {
 		return "", err
 	}
 	pod, err := r.started(ctx, j)
@@ -342,7 +345,8 @@ func (r *run) started(ctx context.Context, j *batchv1.Job) (string, error) {
 			return "", err
 		}
 		for i := range list {
-			if list[i].Status.Phase != corev1.PodPending {
+			own := metav1.IsControlledBy(&list[i], j) // and no pod of an earlier Job of this name
+			if own && list[i].Status.Phase != corev1.PodPending {
 				return list[i].Name, nil
 			}
 		}
