@@ -185,7 +185,8 @@ func TestJobs(t *testing.T) {
 		}
 		c := c.in(t, "final", wrong, 1)
 		_, log, code := c.play(t, sweep+" --indexes 4 --name mine")
-		if code == 0 || strings.Count(log, "failed in pod") != 1 || !strings.Contains(log, "  no such field") {
+		n := strings.Count(log, "failed in pod") // the pods that began before the controller saw the first one fail
+		if code == 0 || n < 1 || n > 4 || !strings.Contains(log, "  no such field") {
 			t.Errorf("exit code %d:\n%s", code, log)
 		}
 		var job corev1.Pod
