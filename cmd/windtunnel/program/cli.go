@@ -9,6 +9,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/cluster"
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/completion"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/lab"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/parts"
 	"github.com/windtunnel/windtunnel/internal/exit"
@@ -21,6 +23,8 @@ import (
 type cli struct {
 	Run runCmd `cmd:"" group:"play" help:"Play a scenario live: real Envoy, endpoint picker, simulated model servers."`
 	Sim simCmd `cmd:"" group:"play" help:"Play a scenario in virtual time: no Envoy, no sockets, no waiting."`
+
+	Load sendCmd `cmd:"" group:"play" help:"Send a scenario's requests to a gateway that runs elsewhere."`
 
 	Up upCmd `cmd:"" group:"play" help:"Bring Kubernetes manifests up, with a real Envoy and simulated model servers."`
 
@@ -48,8 +52,8 @@ type cli struct {
 	Config     configCmd     `cmd:"" group:"look" help:"Print the Envoy configuration that a run would use."`
 	Doctor     doctorCmd     `cmd:"" group:"look" help:"Report which Envoy a run would use, and what this machine lacks."`
 
-	Completion completionCmd `cmd:"" group:"look" help:"Print shell completion for commands and flags."`
-	Version    versionCmd    `cmd:"" group:"look" help:"Print the version."`
+	Completion completion.Command `cmd:"" group:"look" help:"Print shell completion for commands and flags."`
+	Version    versionCmd         `cmd:"" group:"look" help:"Print the version."`
 }
 
 // partCommands run one part alone.
@@ -96,12 +100,15 @@ func execute(args []string, o *outside) (err error) {
 	if k := lab.Of(args); k != nil {
 		return k.Run(o)
 	}
+	if there := cluster.Args(args); there != nil {
+		return cluster.Start(o, there)
+	}
 	parser, err := newParser(&cli{}, o)
 	if err != nil {
 		return err
 	}
 	if line, ok := o.Env("COMP_LINE"); ok {
-		return completeLine(parser.Model, line, o)
+		return completion.Line(parser.Model, line, o)
 	}
 	switch {
 	case len(args) == 0:
