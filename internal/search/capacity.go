@@ -3,19 +3,26 @@ package search
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"text/tabwriter"
 	"time"
 
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/internal/version"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/constraint"
+	"github.com/windtunnel/windtunnel/report/table"
 	"github.com/windtunnel/windtunnel/report/terminal"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -43,6 +50,7 @@ type CapacityOptions struct {
 	// Precision is the distance to reach between the highest rate that keeps and the lowest that misses, in percent.
 	Precision                 float64
 	Replications, MaxReplicas int
+	Division
 }
 
 func (c *CapacityOptions) check() error {
@@ -55,7 +63,7 @@ func (c *CapacityOptions) check() error {
 		return exit.Errorf(exit.Usage, "--max-replicas: found %d; expected a whole number, from 1 to 4096",
 			c.MaxReplicas)
 	}
-	return CheckReplications(fewestRuns, c.Replications)
+	return cmp.Or(CheckReplications(fewestRuns, c.Replications), c.Division.check())
 }
 
 // load is a load that was played, with its result.
@@ -101,6 +109,8 @@ type Capacity struct {
 	Runs     int    `json:"runs"`
 	Requests int    `json:"requests"`
 	Loads    []load `json:"loads"`
+	// Key is a hash of everything that the answer depends on.
+	Key string `json:"key"`
 
 	objectives []required
 }
@@ -114,26 +124,57 @@ type seeker struct {
 	objectives []required
 	timed      float64 // requests per second of a trace as it was recorded; 0 without a trace
 	loads      []load
+	store      *store
+}
+
+// Check returns the files that the search reads, or an error for a mistake.
+func (c *CapacityOptions) Check() (inputs []string, err error) {
+	_, s, err := c.seeker()
+	if err != nil {
+		return nil, err
+	}
+	return append(s.Files(), c.Variant.File), nil
+}
+
+func (c *CapacityOptions) seeker() (*seeker, *scenario.Scenario, error) {
+	objectives, err := parseObjectives(c.Objectives)
+	if err := cmp.Or(err, c.check()); err != nil {
+		return nil, nil, err
+	}
+	s, err := c.Variant.Scenario(0)
+	if err != nil {
+		return nil, nil, err
+	}
+	k := &seeker{c: c, objectives: objectives, store: c.Division.store()}
+	if k.pool, err = c.counted(s); err == nil {
+		err = c.fits(s, k.pool, objectives)
+	}
+	return k, s, err
 }
 
 // Capacity searches for the goal of Find. After an interruption it returns the result so far, and an error.
 func (p *Player) Capacity(ctx context.Context, c CapacityOptions) (*Capacity, error) {
-	objectives, err := parseObjectives(c.Objectives)
-	if err := cmp.Or(err, c.check()); err != nil {
-		return nil, err
-	}
-	s, err := c.Variant.Scenario(0)
+	k, s, err := c.seeker()
 	if err != nil {
 		return nil, err
 	}
-	k := &seeker{c: &c, ctx: ctx, player: p, objectives: objectives}
-	if k.pool, err = c.counted(s); err == nil {
-		err = c.fits(s, k.pool, objectives)
-	}
+	k.ctx, k.player = ctx, p
+	objectives := k.objectives
+	key, err := k.store.of(&c.Variant, s, c.Objectives, c.Find, c.Pool, c.Duration, c.Precision, c.Replications,
+		c.MaxReplicas)
 	if err != nil {
 		return nil, err
 	}
-	out := &Capacity{Find: c.Find, objectives: objectives}
+	answer := filepath.Join(c.Results, "answer-"+key)
+	if out, err := k.answered(answer+".json", key); out != nil || err != nil {
+		return out, err
+	}
+	stop, err := k.store.begin()
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	out := &Capacity{Find: c.Find, objectives: objectives, Key: key}
 	for _, b := range objectives {
 		out.Objectives = append(out.Objectives, b.text)
 	}
@@ -158,17 +199,82 @@ func (p *Player) Capacity(ctx context.Context, c CapacityOptions) (*Capacity, er
 			out.doubt(&l.steps)
 		}
 	}
-	if out.Loads = k.loads; ctx.Err() != nil && len(k.loads) > 0 {
+	switch out.Loads = k.loads; {
+	case (ctx.Err() != nil || errors.Is(err, errAbsent)) && len(k.loads) > 0:
 		out.Answer = k.soFar()
-	} else if err != nil {
+		return out, err
+	case err != nil:
 		return nil, err
+	case c.Results == "" || c.Collect:
+		return out, nil
+	}
+	text, err := json.MarshalIndent(out, "", "  ")
+	if err == nil {
+		err = rows(answer+".parquet", loadColumns, out.rows)
+	}
+	if err == nil { // the last file, since other processes stop when they see it
+		err = exit.With(exit.Input, files.Replace(answer+".json", append(text, '\n')))
 	}
 	return out, err
 }
 
+// answered returns the answer in the results, nil without one.
+func (k *seeker) answered(path, key string) (*Capacity, error) {
+	if info, err := os.Stat(k.c.Results); err == nil && k.c.Collect && !info.IsDir() {
+		path = k.c.Results
+	}
+	text, err := files.Read(path, maxResults)
+	if k.c.Results == "" || errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	x := &Capacity{objectives: k.objectives}
+	if err == nil {
+		err = json.Unmarshal(text, x)
+	}
+	if err == nil && x.Key != key {
+		err = fmt.Errorf("found the answer of another search, or of another version of windtunnel; expected the "+
+			"answer for %s with these flags, by version %s", k.c.Variant.File, version.Text())
+	}
+	for i := range x.Loads {
+		l := &x.Loads[i]
+		l.look.Verdict = verdicts[l.Verdict]
+		if len(l.Measures) != len(k.objectives) {
+			err = cmp.Or(err, errors.New("found a load without its measures"))
+		}
+	}
+	if err != nil {
+		return nil, exit.Errorf(exit.Input, "--results %s: %w", path, err)
+	}
+	return x, nil
+}
+
+// verdicts are the verdicts by their words.
+var verdicts = map[string]Verdict{"keeps": Keeps, "misses": Misses, "undecided": Undecided}
+
+// loadColumns are the columns of rows.
+var loadColumns = slices.Concat([]table.Column{{Name: "rate", Kind: table.Decimal, Digits: table.Exact},
+	{Name: "servers"}, {Name: "verdict"}, {Name: "misses"}, {Name: "pilot"}, {Name: "runs", Kind: table.Whole},
+	{Name: "requests_each", Kind: table.Whole}}, measureColumns)
+
+// rows writes a row for each measure of each load.
+func (x *Capacity) rows(to table.Writer) {
+	for i := range x.Loads {
+		l := &x.Loads[i]
+		of := []table.Value{table.Number(l.Rate), table.Of(l.Servers), table.Of(l.Verdict), table.Of(l.Why),
+			table.Of(strconv.FormatBool(l.Pilot)), table.Number(float64(l.Runs)), table.Number(float64(l.Requests))}
+		for k := range l.Measures {
+			to.Write(slices.Concat(of, measureCells(&l.Measures[k])))
+		}
+	}
+}
+
 // soFar returns what the loads that were played before an interruption have shown.
 func (k *seeker) soFar() string {
-	text := "none: interrupted after " + terminal.Counted(len(k.loads), "load")
+	text := "none: interrupted after "
+	if k.c.Collect {
+		text = "none: the results end after "
+	}
+	text += terminal.Counted(len(k.loads), "load")
 	for _, v := range []Verdict{Keeps, Misses} {
 		var best *load
 		for i := range k.loads {
@@ -469,45 +575,70 @@ func (k *seeker) play(v *Variant, at Load, seeds []int) (l load, runs []Run, err
 	if k.timed > 0 {
 		l.Speedup = Significant(at.Rate / k.timed)
 	}
-	runs, uses := make([]Run, len(seeds)), make([][]constraint.Use, len(seeds))
-	steps := make([]report.StepError, len(seeds))
-	var once sync.Once
+	s, err := v.Scenario(0)
+	if err != nil {
+		return l, nil, err
+	}
+	key, err := k.store.of(v, s, at.Rate, at.Requests, k.c.Objectives, k.c.Pool)
+	if err != nil {
+		return l, nil, err
+	}
+	results := make([]*played, len(seeds))
 	done := k.player.Counter(fmt.Sprintf("runs at %v requests/s", at.Rate), len(seeds))
-	err = Each(len(seeds), func(i int) error {
-		s, err := v.Scenario(seeds[i])
-		if err != nil {
-			return err
-		}
-		once.Do(func() { l.Servers = countedServers(&s.Pools[k.pool]) })
-		// Send all requests that arrive. A client that waits would hide their waiting.
-		all := min(at.Requests, 1_000_000)
-		if err := s.Override(scenario.Overrides{Rate: &at.Rate, Requests: &at.Requests,
-			Concurrency: &all}); err != nil {
-			return exit.With(exit.Usage, err)
-		}
-		var list []report.Ended
-		x, err := k.player.Play(k.ctx, s, func(e *report.Ended) { list = append(list, *e) })
-		if err == nil {
-			runs[i] = observed(list, k.objectives, s.Workload.SLO)
-			if runs[i].Unsettled = !x.Sample.Steady; k.timed > 0 && x.Sample.Steady {
-				// a trace's own variation hides whether waits grow
-				runs[i].Early, runs[i].Late = 1, 1
-			}
-			steps[i] = report.StepErrorOf(x.Sample.Load)
-			uses[i] = slices.Concat(constraint.OfLoad(x.Sample.Load, x.Summary.Requests), x.Uses)
+	err = k.store.each(k.ctx, len(seeds), func(i int) (ended bool, err error) {
+		results[i], ended, err = k.store.run(fmt.Sprintf("%s-%d", key, seeds[i]), func() (*played, error) {
+			return k.once(v, at, seeds[i])
+		})
+		if ended {
 			done()
 		}
-		return err
+		return ended, err
 	})
-	l.uses, l.steps = constraint.Mean(uses...), steps[0]
-	return l, runs, err
+	if err != nil {
+		return l, nil, err
+	}
+	var uses [][]constraint.Use
+	for _, p := range results {
+		runs, uses = append(runs, p.Run), append(uses, p.Uses)
+	}
+	l.Servers, l.uses, l.steps = results[0].Servers, constraint.Mean(uses...), results[0].Steps
+	return l, runs, nil
+}
+
+// once plays one run of a load.
+func (k *seeker) once(v *Variant, at Load, seed int) (*played, error) {
+	s, err := v.Scenario(seed)
+	if err != nil {
+		return nil, err
+	}
+	// Send all requests that arrive. A client that waits would hide their waiting.
+	all := min(at.Requests, 1_000_000)
+	if err := s.Override(scenario.Overrides{Rate: &at.Rate, Requests: &at.Requests, Concurrency: &all}); err != nil {
+		return nil, exit.With(exit.Usage, err)
+	}
+	var list []report.Ended
+	x, err := k.player.Play(k.ctx, s, func(e *report.Ended) { list = append(list, *e) })
+	if err != nil {
+		return nil, err
+	}
+	p := &played{Run: observed(list, k.objectives, s.Workload.SLO), Servers: countedServers(&s.Pools[k.pool]),
+		Steps: report.StepErrorOf(x.Sample.Load),
+		Uses:  slices.Concat(constraint.OfLoad(x.Sample.Load, x.Summary.Requests), x.Uses)}
+	if p.Unsettled = !x.Sample.Steady; k.timed > 0 && x.Sample.Steady {
+		// a trace's own variation hides whether waits grow
+		p.Early, p.Late = 1, 1
+	}
+	return p, nil
 }
 
 // judged sets the search's judgement of the load.
 func (l *load) judged(x Look, objectives []required) {
 	l.look, l.Runs = x, x.Runs
-	words := map[Verdict]string{Keeps: "keeps", Misses: "misses", Undecided: "undecided"}
-	l.Verdict = words[x.Verdict]
+	for word, v := range verdicts {
+		if v == x.Verdict {
+			l.Verdict = word
+		}
+	}
 	for i := range objectives {
 		l.Measures = append(l.Measures, objectives[i].measured(x.Estimates[i]))
 	}

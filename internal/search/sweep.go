@@ -4,15 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/csv"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,8 +19,8 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
-	"github.com/windtunnel/windtunnel/internal/version"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/table"
 	"github.com/windtunnel/windtunnel/report/terminal"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -35,16 +33,15 @@ type Sweep struct {
 	// SLO are bounds in the form of record.ParseSLO.
 	SLO          []string
 	Replications int
-	// Results is the file that points are appended to, and whose points are not played again; empty for none.
-	Results string
+	Division
 	// Measures are the names of the measures in the table, empty for the default ones.
 	Measures []string
 	// Note is called with notes for the user.
 	Note func(string)
 
-	slo     record.SLO
-	shown   []report.Measure
-	digests map[string][]byte // of files that points depend on
+	slo   record.SLO
+	shown []report.Measure
+	keys  keys
 }
 
 // MaxReplications bounds how often a scenario is played, maxPoints the combinations of a sweep, and maxPaces the
@@ -75,20 +72,37 @@ type Point struct {
 	StepTimes string `json:"stepTimes,omitempty"`
 }
 
-// Sweep plays a sweep. After an interruption it returns the points that were played, and an error.
-func (p *Player) Sweep(ctx context.Context, c Sweep) (*Swept, error) {
-	var err error
+// Check returns how many combinations there are and the files that they read, or an error for a mistake.
+func (c *Sweep) Check() (combinations int, inputs []string, err error) {
+	out, _, inputs, err := c.prepare()
+	if err != nil {
+		return 0, nil, err
+	}
+	return len(out.points), inputs, nil
+}
+
+func (c *Sweep) prepare() (out *Swept, variants []Variant, inputs []string, err error) {
 	if c.slo, err = record.ParseSLO(c.SLO); err != nil {
-		return nil, exit.Errorf(exit.Usage, "--slo: %w", err)
+		return nil, nil, nil, exit.Errorf(exit.Usage, "--slo: %w", err)
 	}
 	if err := CheckReplications(1, c.Replications); err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
 	if c.shown, err = measuresNamed(c.Measures); err != nil {
+		return nil, nil, nil, err
+	}
+	out = &Swept{replications: c.Replications, chosen: len(c.Measures) > 0}
+	variants, inputs, err = c.points(out)
+	return out, variants, inputs, cmp.Or(err, c.Division.check())
+}
+
+// Sweep plays a sweep. After an interruption it returns the points that were played, and an error.
+func (p *Player) Sweep(ctx context.Context, c Sweep) (*Swept, error) {
+	out, variants, inputs, err := c.prepare()
+	if err != nil {
 		return nil, err
 	}
-	out := &Swept{replications: c.Replications, chosen: len(c.Measures) > 0}
-	variants, results, err := c.points(out)
+	results, err := c.open(inputs)
 	if err != nil {
 		return nil, err
 	}
@@ -99,6 +113,9 @@ func (p *Player) Sweep(ctx context.Context, c Sweep) (*Swept, error) {
 			out.points[i] = was
 			return nil
 		}
+		if c.Collect {
+			return nil
+		}
 		if err := out.points[i].play(ctx, p, variants[i], &c); err != nil {
 			return err
 		}
@@ -106,13 +123,21 @@ func (p *Player) Sweep(ctx context.Context, c Sweep) (*Swept, error) {
 		return results.add(out.points[i])
 	})
 	err = errors.Join(err, results.close())
-	if ctx.Err() != nil { // print the points that were played
+	all := len(out.points)
+	if ctx.Err() != nil || c.Collect { // print the points that were played
 		out.points = slices.DeleteFunc(out.points, func(p *Point) bool { return p.Measures == nil })
+	}
+	if n := all - len(out.points); c.Collect && n > 0 {
+		return out, exit.Errorf(exit.Failed, "%d of %s are not in %s; without --collect, windtunnel plays them", n,
+			terminal.Counted(all, "combination"), c.Results)
 	}
 	if err != nil && (ctx.Err() == nil || len(out.points) == 0) {
 		return nil, err
 	}
-	if n := len(results.had); n > 0 {
+	if c.Share.Of > 0 && err == nil {
+		err = rows(c.file()+".parquet", out.columns(), out.rows)
+	}
+	if n := len(results.had); n > 0 && !c.Collect {
 		c.Note(c.Results + " has points already, which were not played again")
 	}
 	return out, err
@@ -127,14 +152,21 @@ func CheckReplications(least, n int) error {
 	return nil
 }
 
-// points fills in the points, and opens the results.
-func (c *Sweep) points(out *Swept) (variants []Variant, file *results, err error) {
+// points fills in the points of the share, and returns their variants and the files that they read.
+func (c *Sweep) points(out *Swept) (variants []Variant, inputs []string, err error) {
 	var combinations [][]scenario.Setting
 	if out.paths, combinations, err = c.combinations(); err != nil {
 		return nil, nil, err
 	}
+	if i := -1; c.Share.Of > 0 {
+		combinations = slices.DeleteFunc(combinations, func([]scenario.Setting) bool {
+			i++
+			return i%c.Share.Of != c.Share.Index
+		})
+	}
 	variants, out.points = make([]Variant, len(combinations)), make([]*Point, len(combinations))
-	inputs, judges := []string{c.Variant.File}, len(c.SLO) > 0
+	judges := len(c.SLO) > 0
+	inputs = []string{c.Variant.File}
 	for i, settings := range combinations {
 		variants[i] = c.Variant.With(settings...)
 		s, err := variants[i].Scenario(0)
@@ -145,10 +177,11 @@ func (c *Sweep) points(out *Swept) (variants []Variant, file *results, err error
 			c.Note(variants[i].Name + ": " + pace)
 		}
 		inputs, judges = append(inputs, s.Files()...), judges || s.Workload.Judges()
-		if out.points[i], err = c.point(s, settings); err != nil {
+		if out.points[i], err = c.point(&variants[i], s, settings); err != nil {
 			return nil, nil, err
 		}
 	}
+	slices.Sort(inputs)
 	if out.shown = c.shown; len(c.Measures) == 0 && judges {
 		judged, err := measuresNamed([]string{"goodput", "attainment"})
 		if err != nil {
@@ -156,11 +189,11 @@ func (c *Sweep) points(out *Swept) (variants []Variant, file *results, err error
 		}
 		out.shown = append(out.shown, judged...)
 	}
-	file, err = openResults(c.Results, inputs)
-	return variants, file, err
+	return variants, slices.Compact(inputs), nil
 }
 
-// Write prints the points as text, json or csv. Text has lines of at most so many columns; 0 columns are no limit.
+// Write prints the points as text, json, csv or parquet. Text has lines of at most so many columns; 0 columns are no
+// limit.
 func (x *Swept) Write(to io.Writer, form string, columns int) error {
 	switch form {
 	case "json":
@@ -170,8 +203,13 @@ func (x *Swept) Write(to io.Writer, form string, columns int) error {
 			}
 		}
 		return nil
-	case "csv":
-		return x.writeCSV(to)
+	case "csv", "parquet":
+		w := table.CSV(to, x.columns())
+		if form == "parquet" {
+			w = table.Parquet(to, x.columns())
+		}
+		x.rows(w)
+		return w.Close()
 	}
 	return x.writeText(to, columns)
 }
@@ -250,54 +288,14 @@ func SplitValues(text string) (out []string) {
 	return append(out, strings.TrimSpace(text[from:]))
 }
 
-// point returns a combination before it is played. Its key is a hash of the scenario's text and files, of the changes
-// to it, and of windtunnel's version.
-func (c *Sweep) point(s *scenario.Scenario, settings []scenario.Setting) (*Point, error) {
-	h := sha256.New()
-	flags, err := json.Marshal(c.Variant.Overrides)
-	if err != nil {
-		return nil, err
-	}
-	part := func(b []byte) { fmt.Fprintf(h, "%d:%s;", len(b), b) }
-	part([]byte(version.Text()))
-	part(c.Variant.Text)
-	part(flags)
-	part(fmt.Append(nil, c.SLO, c.Replications))
-	for _, file := range s.Files() {
-		sum, err := c.digest(file)
-		if err != nil {
-			return nil, LoadError(err)
-		}
-		part(sum)
-	}
-	p := &Point{Set: map[string]string{}}
+// point returns a combination before it is played. Its key is a hash of all that its result depends on.
+func (c *Sweep) point(v *Variant, s *scenario.Scenario, settings []scenario.Setting) (p *Point, err error) {
+	p = &Point{Set: map[string]string{}}
 	for _, s := range settings {
 		p.Set[s.Path] = s.Value
-		part([]byte(s.String()))
 	}
-	p.Key = hex.EncodeToString(h.Sum(nil)[:16])
-	return p, nil
-}
-
-// digest returns the hash of a file. It reads the file, perhaps a long trace, once.
-func (c *Sweep) digest(file string) ([]byte, error) {
-	if sum, known := c.digests[file]; known {
-		return sum, nil
-	}
-	f, err := files.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return nil, err
-	}
-	if c.digests == nil {
-		c.digests = map[string][]byte{}
-	}
-	c.digests[file] = h.Sum(nil)
-	return c.digests[file], nil
+	p.Key, err = c.keys.of(v, s, c.SLO, c.Replications)
+	return p, err
 }
 
 func (p *Point) play(ctx context.Context, with *Player, v Variant, c *Sweep) error {
@@ -329,10 +327,20 @@ type results struct {
 // maxResults bounds the file, in bytes.
 const maxResults = 1 << 30
 
-// openResults reads the points in the file, and opens the file for appending. It drops an incomplete last line, whose
-// point is played again.
-func openResults(path string, inputs []string) (*results, error) {
-	x := &results{had: map[string]*Point{}}
+// open reads the points in the results, and opens the file for appending, with the ending .ndjson in a directory. It
+// drops an incomplete last line, whose point is played again. A share reads its own file only.
+func (c *Sweep) open(inputs []string) (x *results, err error) {
+	x = &results{had: map[string]*Point{}}
+	path, own := c.Results, []string{c.Results}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		if path = c.file() + ".ndjson"; c.Share.Of == 0 {
+			if own, err = filepath.Glob(filepath.Join(c.Results, "*.ndjson")); err != nil {
+				return nil, exit.Errorf(exit.Usage, "--results: %w", err)
+			}
+		} else {
+			own = []string{path}
+		}
+	}
 	if path == "" {
 		return x, nil
 	}
@@ -342,13 +350,39 @@ func openResults(path string, inputs []string) (*results, error) {
 				path)
 		}
 	}
+	whole := int64(0) // of the file that is appended to
+	for _, name := range own {
+		n, err := x.read(name)
+		if err != nil {
+			return nil, err
+		}
+		if name == path {
+			whole = n
+		}
+	}
+	if c.Collect {
+		return x, nil
+	}
+	if x.f, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644); err == nil {
+		if err = x.f.Truncate(whole); err == nil {
+			_, err = x.f.Seek(0, io.SeekEnd)
+		}
+	}
+	if err != nil {
+		return nil, exit.Errorf(exit.Input, "--results: %w", err)
+	}
+	return x, nil
+}
+
+// read adds the points of a file, and returns the length of its complete lines.
+func (x *results) read(path string) (int64, error) {
 	bad := func(line int) error {
 		return exit.Errorf(exit.Input, "--results %s:%d: this is not a point of a sweep; expected a file of "+
 			"windtunnel sweep --results, or a new file", path, line)
 	}
 	data, err := files.Read(path, maxResults)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, exit.Errorf(exit.Input, "--results: %w", err)
+		return 0, exit.Errorf(exit.Input, "--results: %w", err)
 	}
 	whole := bytes.LastIndexByte(data, '\n') + 1
 	for i, line := range bytes.Split(bytes.TrimSuffix(data[:whole], []byte("\n")), []byte("\n")) {
@@ -357,22 +391,14 @@ func openResults(path string, inputs []string) (*results, error) {
 			break
 		}
 		if err := json.Unmarshal(line, &p); err != nil || p.Key == "" {
-			return nil, bad(i + 1)
+			return 0, bad(i + 1)
 		}
 		x.had[p.Key] = &p
 	}
 	if whole == 0 && len(data) > 0 && data[0] != '{' {
-		return nil, bad(1)
+		return 0, bad(1)
 	}
-	if x.f, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644); err == nil {
-		if err = x.f.Truncate(int64(whole)); err == nil {
-			_, err = x.f.Seek(0, io.SeekEnd)
-		}
-	}
-	if err != nil {
-		return nil, exit.Errorf(exit.Input, "--results: %w", err)
-	}
-	return x, nil
+	return int64(whole), nil
 }
 
 func (x *results) add(p *Point) error {
@@ -614,27 +640,26 @@ func (p *Point) unsure(shown []report.Measure) bool {
 	return slices.ContainsFunc(shown, func(m report.Measure) bool { v := p.of(m); return v != nil && v.Low == nil })
 }
 
-func (x *Swept) writeCSV(to io.Writer) error {
-	w := csv.NewWriter(to)
-	head := append(slices.Clone(x.paths), "requests", "failed", "steady", "warm_up_seconds", "measure", "unit", "value",
-		"low", "high", "why")
-	lines := [][]string{head}
-	number := func(v *float64) string {
-		if v == nil {
-			return ""
-		}
-		return strconv.FormatFloat(*v, 'f', -1, 64)
+// columns returns those of rows.
+func (x *Swept) columns() (out []table.Column) {
+	for _, path := range x.paths {
+		out = append(out, table.Column{Name: path})
 	}
+	return slices.Concat(out, []table.Column{{Name: "requests", Kind: table.Whole}, {Name: "failed", Kind: table.Whole},
+		{Name: "steady"}, {Name: "warm_up_seconds", Kind: table.Decimal, Digits: table.Exact}}, measureColumns)
+}
+
+// rows writes a row for each measure of each point.
+func (x *Swept) rows(to table.Writer) {
 	for _, p := range x.points {
-		for _, v := range p.Measures {
-			var line []string
-			for _, path := range x.paths {
-				line = append(line, p.Set[path])
-			}
-			lines = append(lines, append(line, strconv.Itoa(p.Requests), strconv.Itoa(p.Failed),
-				strconv.FormatBool(p.Steady), number(&p.WarmUp),
-				v.Measure, string(v.Unit), number(&v.Value), number(v.Low), number(v.High), v.Why))
+		var of []table.Value
+		for _, path := range x.paths {
+			of = append(of, table.Of(p.Set[path]))
+		}
+		of = append(of, table.Number(float64(p.Requests)), table.Number(float64(p.Failed)),
+			table.Of(strconv.FormatBool(p.Steady)), table.Number(p.WarmUp))
+		for i := range p.Measures {
+			to.Write(slices.Concat(of, measureCells(&p.Measures[i])))
 		}
 	}
-	return w.WriteAll(lines)
 }

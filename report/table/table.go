@@ -22,11 +22,14 @@ const (
 	Decimal
 )
 
+// Exact are the Digits of a Decimal that is not rounded.
+const Exact = -1
+
 // Column is one of a table's.
 type Column struct {
 	Name string
 	Kind Kind
-	// Digits are the decimals of a Decimal.
+	// Digits are the decimals of a Decimal, or Exact.
 	Digits int
 }
 
@@ -127,13 +130,15 @@ func (x *columnar) Write(row []Value) {
 		cell, given := parquet.NullValue(), 0
 		if v.given {
 			given = 1
-			switch x.columns[i].Kind {
-			case Text:
+			switch c := &x.columns[i]; {
+			case c.Kind == Text:
 				cell = parquet.ByteArrayValue([]byte(v.text))
-			case Whole:
+			case c.Kind == Whole:
 				cell = parquet.Int64Value(int64(v.number))
+			case c.Digits == Exact:
+				cell = parquet.DoubleValue(v.number)
 			default:
-				digits := math.Pow10(x.columns[i].Digits)
+				digits := math.Pow10(c.Digits)
 				cell = parquet.DoubleValue(math.Round(v.number*digits) / digits)
 			}
 		}

@@ -66,6 +66,9 @@ type printable struct {
 	rest []byte // the first bytes of a character whose last ones are still to come
 }
 
+// Unescaped returns the writer below, for output that is no text.
+func (p *printable) Unescaped() io.Writer { return p.w }
+
 func (p *printable) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -22,6 +22,8 @@ import (
 // Console has everything of the process that a command uses and a test may replace. Commands use nothing else of
 // package os.
 type Console struct {
+	// Args are the process's arguments.
+	Args           []string
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	// Screen is Stdout for writers that colour; see Out.
@@ -41,6 +43,7 @@ func New() *Console {
 	columns, _, _ := term.GetSize(int(os.Stdout.Fd())) // 0 without a terminal
 	stdout := &pipe{Writer: os.Stdout, left: func() {}}
 	return &Console{
+		Args:  os.Args[1:],
 		Stdin: os.Stdin, Stdout: terminal.PrintableWriter(stdout), Stderr: terminal.PrintableWriter(os.Stderr),
 		Screen:   stdout,
 		Env:      os.LookupEnv,
@@ -85,6 +88,14 @@ func (o *Console) Read(file string, most int64) ([]byte, error) {
 func (o *Console) Out() io.Writer {
 	if o.Color() && o.Screen != nil {
 		return o.Screen
+	}
+	return o.Stdout
+}
+
+// Bytes returns Stdout for output that is no text, such as Parquet.
+func (o *Console) Bytes() io.Writer {
+	if w, escapes := o.Stdout.(interface{ Unescaped() io.Writer }); escapes {
+		return w.Unescaped()
 	}
 	return o.Stdout
 }

@@ -18,6 +18,8 @@ type capacityCmd struct {
 	Precision    float64       `default:"5" placeholder:"PERCENT" help:"How close the highest kept and lowest missed rate get."`
 	Replications int           `short:"r" default:"12" placeholder:"R" help:"How many runs decide about a load."`
 	MaxReplicas  int           `default:"256" placeholder:"N" help:"The most model servers that --find replicas tries."`
+	Results      string        `placeholder:"DIR" help:"Keep each run in DIR; runs in DIR are not played again."`
+	divideFlags
 	textOrJSON
 }
 
@@ -40,24 +42,31 @@ docs/decide.md has the rule.
 Examples:
   windtunnel capacity mine.yaml --objective ttft.p99=200ms --objective tpot.p90=30ms
   windtunnel capacity mine.yaml --objective ttft.p95=1s --find replicas --rate 40
-  windtunnel capacity examples/pd.yaml --objective ttft.p90=300ms --objective tpot.mean=20ms --find ratio`
+  windtunnel capacity examples/pd.yaml --objective ttft.p90=300ms --objective tpot.mean=20ms --find ratio
+  windtunnel capacity mine.yaml --objective ttft.p99=200ms --results shared --share 0/2    # one of two processes
+  windtunnel capacity mine.yaml --objective ttft.p99=200ms --on kubernetes                 # docs/kubernetes-jobs.md`
+}
+
+// search returns the search that the flags state.
+func (c *capacityCmd) search(o *outside) (search.CapacityOptions, error) {
+	v, err := c.variant(o, c.Set)
+	return search.CapacityOptions{Variant: v, Objectives: c.Objectives, Find: search.Find(c.Find), Pool: c.Pool,
+		Duration: c.Duration, Precision: c.Precision, Replications: c.Replications, MaxReplicas: c.MaxReplicas,
+		Division: c.division(c.Results)}, err
 }
 
 func (c *capacityCmd) Run(o *outside) error {
-	v, err := c.variant(o, c.Set)
+	question, err := c.search(o)
 	if err != nil {
 		return err
 	}
 	ctx, stop := o.Context()
 	defer stop()
 	p := player(o)
-	end := watch(o, p)
-	out, err := p.Capacity(ctx, search.CapacityOptions{Variant: v, Objectives: c.Objectives,
-		Find: search.Find(c.Find),
-		Pool: c.Pool, Duration: c.Duration, Precision: c.Precision, Replications: c.Replications,
-		MaxReplicas: c.MaxReplicas})
+	end := c.watch(o, p)
+	out, err := p.Capacity(ctx, question)
 	end()
-	if out == nil {
+	if out == nil || c.Share.Of > 0 {
 		return err
 	}
 	if err := cmp.Or(c.verdict(o, out, out.Found() == nil, out.Write, " misses: "), err); err != nil {

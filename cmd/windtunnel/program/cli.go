@@ -9,6 +9,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/cluster"
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/completion"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/lab"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/parts"
 	"github.com/windtunnel/windtunnel/internal/exit"
@@ -48,8 +50,8 @@ type cli struct {
 	Config     configCmd     `cmd:"" group:"look" help:"Print the Envoy configuration that a run would use."`
 	Doctor     doctorCmd     `cmd:"" group:"look" help:"Report which Envoy a run would use, and what this machine lacks."`
 
-	Completion completionCmd `cmd:"" group:"look" help:"Print shell completion for commands and flags."`
-	Version    versionCmd    `cmd:"" group:"look" help:"Print the version."`
+	Completion completion.Command `cmd:"" group:"look" help:"Print shell completion for commands and flags."`
+	Version    versionCmd         `cmd:"" group:"look" help:"Print the version."`
 }
 
 // partCommands run one part alone.
@@ -96,12 +98,15 @@ func execute(args []string, o *outside) (err error) {
 	if k := lab.Of(args); k != nil {
 		return k.Run(o)
 	}
+	if there := cluster.Args(args); there != nil {
+		return cluster.Start(o, there)
+	}
 	parser, err := newParser(&cli{}, o)
 	if err != nil {
 		return err
 	}
 	if line, ok := o.Env("COMP_LINE"); ok {
-		return completeLine(parser.Model, line, o)
+		return completion.Line(parser.Model, line, o)
 	}
 	switch {
 	case len(args) == 0:

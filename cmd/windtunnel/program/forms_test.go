@@ -19,6 +19,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // printed returns the output of a command.
@@ -26,7 +27,7 @@ func printed(t *testing.T, args ...string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	o := console.New()
-	o.Stdout, o.Stderr, o.Terminal, o.Columns = &stdout, &stderr, false, 0
+	o.Stdout, o.Stderr, o.Terminal, o.Columns = terminal.PrintableWriter(&stdout), &stderr, false, 0
 	if code := run(args, o); code != 0 {
 		t.Fatalf("%v: exit code %d: %s", args, code, &stderr)
 	}

@@ -81,7 +81,7 @@ func (c *replayCmd) onward(o *outside) error {
 	}
 	options := report.Options{Out: o.Out(), Color: o.Color(), Columns: o.Columns, Scenario: s.Name, Seed: s.Seed,
 		Requests: len(q.List), InFlight: len(q.List), Detail: c.detail()}
-	c.set(&options)
+	c.set(o, &options)
 	return sim(o, s, options, virtual.Options{}, "", nil)
 }
 

@@ -45,7 +45,7 @@ type shownIn struct {
 	OverTime string `placeholder:"FILE" help:"Also write requests sent, ended, good and refused, and servers ready, over time to FILE as CSV."`
 }
 
-func (f *shownIn) set(r *report.Options) {
+func (f *shownIn) set(o *outside, r *report.Options) {
 	r.JUnit, r.OverTime = f.JUnit, f.OverTime
 	switch f.Output {
 	case "text":
@@ -54,7 +54,7 @@ func (f *shownIn) set(r *report.Options) {
 	case "csv":
 		r.Rows = table.CSV
 	case "parquet":
-		r.Rows = table.Parquet
+		r.Rows, r.Out = table.Parquet, o.Bytes()
 	default:
 		r.Form = report.Form(f.Output)
 	}
@@ -79,7 +79,7 @@ func (f *outputFlags) options(o *outside, s *scenario.Scenario, clock func() mac
 		Outcomes: f.Outcomes, Detail: f.detail(),
 		Judge: func(sum report.Summary) []report.Expectation { return s.Expectations.Check(summaryFigures(sum)) },
 	}
-	f.shownIn.set(&r)
+	f.shownIn.set(o, &r)
 	if s.Workload.Uncounted() {
 		r.Requests, r.InFlight = 0, s.Workload.Concurrency
 	}

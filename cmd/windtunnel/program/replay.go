@@ -84,7 +84,7 @@ func (c *replayCmd) Run(o *outside) error {
 			float64(fastest))
 	}
 	options := report.Options{Out: o.Out(), Color: o.Color(), Columns: o.Columns, Detail: c.detail()}
-	c.set(&options)
+	c.set(o, &options)
 	if c.View == "auto" {
 		if err := c.count(&options); err != nil {
 			return err

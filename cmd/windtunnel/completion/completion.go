@@ -1,4 +1,6 @@
-package program
+// Package completion completes command lines for shells: the command completion, and the last word of a line. Begin
+// with Line.
+package completion
 
 import (
 	"fmt"
@@ -8,22 +10,25 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/live/modelserver/dropin"
 )
 
-// completionCmd prints shell code that makes the shell run windtunnel with the line as COMP_LINE and offer its output.
-type completionCmd struct {
+// Command prints shell code that makes the shell run windtunnel with the line as COMP_LINE and offer its output.
+type Command struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
 
-func (completionCmd) Help() string {
+// Help returns the examples.
+func (Command) Help() string {
 	return `Examples:
   windtunnel completion bash >> ~/.bashrc
   windtunnel completion zsh >> ~/.zshrc
   windtunnel completion fish > ~/.config/fish/completions/windtunnel.fish`
 }
 
-func (c *completionCmd) Run(o *outside) error {
+// Run prints the code.
+func (c *Command) Run(o *console.Console) error {
 	text := "complete -o default -C windtunnel windtunnel\n"
 	switch c.Shell {
 	case "zsh":
@@ -35,9 +40,9 @@ func (c *completionCmd) Run(o *outside) error {
 	return err
 }
 
-// completeLine prints the possible last words of a line: commands, flags, or values of a flag. It prints nothing where
+// Line prints the possible last words of a line: commands, flags, or values of a flag. It prints nothing where
 // a file is likely, which shells complete themselves.
-func completeLine(model *kong.Application, line string, o *outside) error {
+func Line(model *kong.Application, line string, o *console.Console) error {
 	if at, ok := o.Env("COMP_POINT"); ok {
 		if n, err := strconv.Atoi(at); err == nil && n >= 0 && n < len(line) {
 			line = line[:n]
@@ -82,7 +87,7 @@ func completeLine(model *kong.Application, line string, o *outside) error {
 	return candidates(o, last, names)
 }
 
-func candidates(o *outside, prefix string, all []string) error {
+func candidates(o *console.Console, prefix string, all []string) error {
 	for _, c := range all {
 		if c != "" && strings.HasPrefix(c, prefix) {
 			if _, err := fmt.Fprintln(o.Stdout, c); err != nil {

@@ -1,0 +1,67 @@
+package program
+
+import (
+	"errors"
+
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/cluster"
+	"github.com/windtunnel/windtunnel/internal/exit"
+)
+
+// Sweep and Capacity are the commands for windtunnel-k8s, which adds flags of the cluster and plays the runs there.
+type (
+	Sweep    = sweepCmd
+	Capacity = capacityCmd
+)
+
+// Divided is a command whose runs several processes can play.
+type Divided interface {
+	// Check returns the files that the runs read and how many shares have runs to play, or an error for a mistake. It
+	// plays nothing.
+	Check(o *outside) (inputs []string, shares int, err error)
+	// Collected prints the result from the output of --collect --output json, which the file has.
+	Collected(o *outside, file string) error
+}
+
+// Check is Divided's. A share plays at least one combination.
+func (c *sweepCmd) Check(o *outside) (inputs []string, shares int, err error) {
+	question, err := c.search(o)
+	if err := errors.Join(err, c.alone(c.File, c.Results), (&shownIn{Output: c.Output}).fits(o)); err != nil {
+		return nil, 0, err
+	}
+	shares, inputs, err = question.Check()
+	return inputs, shares, err
+}
+
+// Collected is Divided's.
+func (c *sweepCmd) Collected(o *outside, file string) error {
+	c.Results, c.Collect = file, true
+	return c.Run(o)
+}
+
+// Check is Divided's. A look has as many runs as decide about a load.
+func (c *capacityCmd) Check(o *outside) (inputs []string, shares int, err error) {
+	question, err := c.search(o)
+	if err := errors.Join(err, c.alone(c.File, c.Results)); err != nil {
+		return nil, 0, err
+	}
+	inputs, err = question.Check()
+	return inputs, c.Replications, err
+}
+
+// Collected is Divided's.
+func (c *capacityCmd) Collected(o *outside, file string) error {
+	c.Results, c.Collect = file, true
+	return c.Run(o)
+}
+
+// alone returns an error for flags that a cluster's own replace.
+func (f *divideFlags) alone(file, results string) error {
+	switch {
+	case file == "-":
+		return exit.Errorf(exit.Usage, "--on kubernetes: the scenario comes from standard input; expected a file")
+	case results != "" || f.Share.Of > 0 || f.Collect:
+		return exit.Errorf(exit.Usage, "--on kubernetes: found --results, --share or --collect; expected none of "+
+			"them: %s keeps the results on a volume (--claim) and divides the runs", cluster.Program)
+	}
+	return nil
+}
