@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -32,7 +33,8 @@ func (c *Cluster) Client() (dynamic.Interface, string, error) {
 }
 
 // objects mirrors a namespace's objects into a new directory while use runs with it.
-func (c *Cluster) objects(o *console.Console, namespace string, use func(dir string) error) (err error) {
+func (c *Cluster) objects(o *console.Console, namespace string, kinds []schema.GroupVersionResource,
+	use func(dir string) error) error {
 	client, host, err := c.Client()
 	if err != nil {
 		return err
@@ -45,7 +47,7 @@ func (c *Cluster) objects(o *console.Console, namespace string, use func(dir str
 	ctx, stop := o.Context()
 	defer stop()
 	fmt.Fprintf(o.Stderr, "windtunnel-k8s: objects of namespace %s from %s\n", namespace, host)
-	if err := Start(ctx, Options{Client: client, Namespace: namespace, Resources: Pool, Dir: dir,
+	if err := Start(ctx, Options{Client: client, Namespace: namespace, Resources: kinds, Dir: dir,
 		Log: o.Logger(slog.LevelInfo)}); err != nil {
 		return exit.With(exit.Environment, err)
 	}
@@ -85,7 +87,7 @@ func (c *EPP) Run(o *console.Console) error {
 	if c.Objects != "" || strings.Contains(text, "file-discovery") {
 		return c.EPP.Run(o)
 	}
-	return c.objects(o, namespaceOf(o, c.PoolNamespace), func(dir string) error {
+	return c.objects(o, namespaceOf(o, c.PoolNamespace), Pool, func(dir string) error {
 		c.Objects = dir
 		return c.EPP.Run(o)
 	})
@@ -106,7 +108,7 @@ func (c *Sidecar) Run(o *console.Console) error {
 	if !found {
 		namespace = c.PoolNamespace
 	}
-	return c.objects(o, namespaceOf(o, namespace), func(dir string) error {
+	return c.objects(o, namespaceOf(o, namespace), Pool, func(dir string) error {
 		c.Objects = dir
 		return c.Sidecar.Run(o)
 	})

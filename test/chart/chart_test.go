@@ -176,6 +176,7 @@ func TestRefused(t *testing.T) {
 		{"models: {other: {name: m}}", "models: found 2, and no body-based router"},
 		{"models: {llama: {name: ''}}", "/models/llama/name"},
 		{"models: {Llama_1: {name: m}}", "Llama_1"},
+		{"dynamo: {placement: service}", "dynamo.image: there is none"},
 		{"dynamo: {placement: cloud}", "/dynamo/placement"},
 		{"epp: {image: no tag}", "/epp/image"},
 		{"{epp: {image: x/epp:v1}, kvCacheManager: {enabled: true}}",

@@ -118,6 +118,9 @@ spec:
 {{- fail (printf "models.%s.pickerConfig: there is none; expected one without kv-cache-manager-scorer and dynamo-frontend-scorer, which %s does not have" $key $v.epp.image) }}
 {{- end }}
 {{- end }}
+{{- if and (has $v.dynamo.placement (list "sidecar" "service")) (not $v.dynamo.image) }}
+{{- fail (printf "dynamo.image: there is none; expected the image of Dynamo's frontend for placement %s; windtunnel's own router is placement plugin" $v.dynamo.placement) }}
+{{- end }}
 {{- if ne (empty $v.predictor.trainingImage) (empty $v.predictor.predictionImage) }}
 {{- fail "predictor: found one of trainingImage and predictionImage; expected both or none" }}
 {{- end }}
