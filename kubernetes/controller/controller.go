@@ -36,11 +36,13 @@ const (
 	kindLocal = "LocalModel"
 )
 
+var kserve = schema.GroupVersion{Group: objects.GroupKServe, Version: "v1alpha1"}
+
 // The resources that the controller reads and writes.
 var (
-	pools       = schema.GroupVersionResource{Group: objects.GroupKServe, Version: "v1alpha1", Resource: "inferencepools"}
-	models      = schema.GroupVersionResource{Group: objects.GroupKServe, Version: "v1alpha1", Resource: "inferencemodels"}
-	localModels = schema.GroupVersionResource{Group: objects.GroupKServe, Version: "v1alpha1", Resource: "localmodels"}
+	pools       = kserve.WithResource("inferencepools")
+	models      = kserve.WithResource("inferencemodels")
+	localModels = kserve.WithResource("localmodels")
 	deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 	services    = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 	budgets     = schema.GroupVersionResource{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"}
@@ -255,14 +257,14 @@ func (c *Controller) done(x *unstructured.Unstructured, err error) error {
 	case err == nil || apierrors.IsConflict(err):
 		return nil
 	case apierrors.IsAlreadyExists(err):
-		return fmt.Errorf("%s/%s: another owner has it; expected none, or one with the label %s: %s; rename or delete it",
-			x.GetNamespace(), placeOf(x), managedBy, name)
+		return fmt.Errorf("%s/%s: another owner has it; expected none, or the label %s: %s; rename or delete it", x.GetNamespace(),
+			placeOf(x), managedBy, name)
 	}
 	return fmt.Errorf("%s/%s: %w", x.GetNamespace(), placeOf(x), err)
 }
 
-// scaled keeps the number of replicas that an autoscaler has set, within the bounds of the pool, until the model asks for
-// another one.
+// scaled keeps the number of replicas that an autoscaler has set, within the bounds of the pool, until the model asks
+// for another one.
 func scaled(want, now *unstructured.Unstructured, s *gateway.Set) {
 	replicas, found, _ := unstructured.NestedInt64(now.Object, "spec", "replicas")
 	if want.GetKind() != "Deployment" || !found || want.GetAnnotations()[asked] != now.GetAnnotations()[asked] {

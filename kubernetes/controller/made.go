@@ -22,8 +22,8 @@ const (
 	name      = "windtunnel-controller"
 )
 
-// asked is the annotation of a Deployment with the replicas for which its model asks. A pool may have an autoscaler, which
-// changes the Deployment's own number.
+// asked is the annotation of a Deployment with the replicas for which its model asks. A pool may have an autoscaler,
+// which changes the Deployment's own number.
 const asked = "windtunnel/replicas"
 
 // Images are the images of the made pods. Server and Sidecar replace windtunnel's own, which Own holds.

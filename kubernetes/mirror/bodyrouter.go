@@ -37,8 +37,8 @@ type BodyRouter struct {
 
 // Help returns the description of the command.
 func (BodyRouter) Help() string {
-	return `The ext_proc server before a Gateway's routes: it reads the model that a request names in its body, and puts it
-and its base model into headers for HTTPRoutes. A ConfigMap with the label inference.networking.k8s.io/bbr-managed:
+	return `The ext_proc server before a Gateway's routes: it reads the model that a request names in its body, and
+puts it and its base model into headers for HTTPRoutes. A ConfigMap with the label inference.networking.k8s.io/bbr-managed:
 "true" names a base model and its adapters (docs/gateway.md#several-models).
 
 Examples:
@@ -104,11 +104,11 @@ func (c *BodyRouter) router(dir string) (*gateway.BodyRouter, error) {
 		args = append(args, "--plugin", p)
 	}
 	labels := map[string]string{"app": "router"}
+	pod := map[string]any{"metadata": map[string]any{"labels": labels},
+		"spec": map[string]any{"containers": []any{map[string]any{"name": "bbr", "image": "bbr", "args": args}}}}
 	own, err := yaml.Marshal(map[string]any{"apiVersion": "apps/v1", "kind": "Deployment",
 		"metadata": map[string]any{"name": "router", "namespace": c.Namespace},
-		"spec": map[string]any{"selector": map[string]any{"matchLabels": labels}, "template": map[string]any{
-			"metadata": map[string]any{"labels": labels},
-			"spec":     map[string]any{"containers": []any{map[string]any{"name": "bbr", "image": "bbr", "args": args}}}}}})
+		"spec":     map[string]any{"selector": map[string]any{"matchLabels": labels}, "template": pod}})
 	if err != nil {
 		return nil, err
 	}
