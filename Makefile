@@ -69,7 +69,7 @@ endif
 test-nightly: ## Test all that there is: every example live, every recording through every port, more of each property, for data races, too
 	@failed=0; WINDTUNNEL_NIGHTLY=all $(MAKE) test TIMEOUT=60m RACE=$(if $(HAVE_CC),1,0) || failed=1; \
 	$(MAKE) test-statistics || failed=1; $(MAKE) test-conformance || failed=1; \
-	$(MAKE) test-chart || failed=1; exit $$failed
+	$(MAKE) test-chart || failed=1; $(MAKE) test-kubernetes || failed=1; exit $$failed
 
 .PHONY: test-statistics
 test-statistics: ## Hold what many runs say against what must come of them, which takes long
@@ -92,6 +92,11 @@ test-conformance: ## Play Gateway API's own conformance suite against windtunnel
 .PHONY: test-chart
 test-chart: ## Render deploy/chart with Helm's own code, and check its objects by Kubernetes' schemas and the CRDs' rules (UPDATE=1 renews the golden files; builds Helm, which takes minutes)
 	cd test/chart && $(GO) test -count 1 -timeout 20m . $(if $(UPDATE),-update)
+
+.PHONY: test-kubernetes
+test-kubernetes: ## Play jobs, pickers and the controller against a real API server, which is built first (KUBERNETES_VERSION; the first time takes minutes to an hour)
+	./hack/kubernetes > /dev/null
+	cd kubernetes && WINDTUNNEL_KUBERNETES=1 $(GO) test -count 1 -timeout 30m ./...
 
 .PHONY: test-processors
 test-processors: ## Build for processors with and without fused arithmetic, and get the same bytes of both

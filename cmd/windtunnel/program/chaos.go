@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/meter"
 	"github.com/windtunnel/windtunnel/internal/chaos"
 	"github.com/windtunnel/windtunnel/internal/chaos/wall"
 	"github.com/windtunnel/windtunnel/internal/exit"
@@ -91,7 +92,7 @@ func (c *chaosCmd) Run(o *outside) error {
 		return c.live(ctx, o, base, first)
 	}
 	p := player(o)
-	end := watch(o, p)
+	end := meter.Watch(o, p)
 	r, err := base.Run(ctx, first, n, p.Progress)
 	end()
 	if r == nil {

@@ -24,6 +24,8 @@ type cli struct {
 	Run runCmd `cmd:"" group:"play" help:"Play a scenario live: real Envoy, endpoint picker, simulated model servers."`
 	Sim simCmd `cmd:"" group:"play" help:"Play a scenario in virtual time: no Envoy, no sockets, no waiting."`
 
+	Load sendCmd `cmd:"" group:"play" help:"Send a scenario's requests to a gateway that runs elsewhere."`
+
 	Up upCmd `cmd:"" group:"play" help:"Bring Kubernetes manifests up, with a real Envoy and simulated model servers."`
 
 	partCommands

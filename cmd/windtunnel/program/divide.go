@@ -3,6 +3,7 @@ package program
 import (
 	"fmt"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/meter"
 	"github.com/windtunnel/windtunnel/internal/search"
 )
 
@@ -20,7 +21,7 @@ func (f *divideFlags) division(results string) search.Division {
 // watch shows a player's runs on a terminal. A share prints a line for each point and load, for the log of a pod.
 func (f *divideFlags) watch(o *outside, p *search.Player) (stop func()) {
 	if f.Share.Of == 0 {
-		return watch(o, p)
+		return meter.Watch(o, p)
 	}
 	p.Row = func(text string) { fmt.Fprintln(o.Stdout, text) }
 	return func() {}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/windtunnel/windtunnel"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/meter"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/experiment"
@@ -119,7 +120,7 @@ func (c *experimentCmd) play(o *outside, e *experiment.Experiment) error {
 		return exit.With(exit.Environment, err)
 	}
 	p, measured := search.Player{}, 0
-	end := watch(o, &p)
+	end := meter.Watch(o, &p)
 	var mu sync.Mutex
 	err = e.Measure(ctx, figures, plays(dir, c.Set), func() {
 		mu.Lock()

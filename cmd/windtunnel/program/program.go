@@ -13,6 +13,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/lab"
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/ports"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/gc"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -34,7 +35,7 @@ func run(args []string, o *outside) int {
 		return int(exit.OK)
 	}
 	printError(o, err)
-	if taken := portTaken(err, args); taken != "" && !exit.IsTold(err) {
+	if taken := ports.Taken(err, args); taken != "" && !exit.IsTold(err) {
 		fmt.Fprintf(o.Stderr, "  %s\n", taken)
 	}
 	return int(exit.Of(err))

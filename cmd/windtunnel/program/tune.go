@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/meter"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/tune"
 )
@@ -62,7 +63,7 @@ func (c *tuneCmd) Run(o *outside) error {
 	ctx, stop := o.Context()
 	defer stop()
 	p := player(o)
-	end := watch(o, p)
+	end := meter.Watch(o, p)
 	out, err := tune.Tune(ctx, p, tune.Options{Variant: v, Vary: c.Vary, Where: c.Where, Objective: c.Objective,
 		Keep: c.Keep, SLO: c.SLO, Runs: c.Runs, Time: c.Time, Replications: c.Replications,
 		Indifference: c.Indifference / 100, Seed: s.Seed})

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/meter"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/rundir"
@@ -55,7 +56,7 @@ func (c *validateCmd) Run(o *outside) error {
 		return err
 	}
 	p := player(o)
-	end := watch(o, p)
+	end := meter.Watch(o, p)
 	defer end()
 	dir, err := rundir.New(os.TempDir(), rundir.Validate, nil)
 	if err != nil {

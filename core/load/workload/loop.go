@@ -14,6 +14,7 @@ type Loop struct {
 	planned  int // requests of these conversations
 	flying   int
 	waiting  []*Conversation // for the limit
+	others   Conversation    // the last one of another share
 }
 
 // NewLoop returns the loop of a workload with at most limit conversations in flight.
@@ -25,16 +26,20 @@ func (l *Loop) Open() bool { return l.c.Rate > 0 }
 // First returns how many conversations of a closed loop arrive at the beginning.
 func (l *Loop) First() int { return min(l.limit, l.c.Requests) }
 
-// Arrival returns the time of the next arrival in an open loop, and false after the last one.
+// Arrival returns the time of the share's next arrival in an open loop, and false after the last one.
 func (l *Loop) Arrival() (machine.Time, bool) {
-	if l.planned >= l.c.Requests {
-		return 0, false
+	for l.planned < l.c.Requests {
+		at, more := l.arrivals.Next()
+		if !more {
+			l.planned = l.c.Requests // the arrivals have ended early
+		}
+		if !more || l.c.Shares < 2 || l.begun%l.c.Shares == l.c.Share {
+			return at, more
+		}
+		l.planned += l.c.ConversationIn(&l.others, l.begun, l.planned).Turns
+		l.begun++
 	}
-	at, more := l.arrivals.Next()
-	if !more {
-		l.planned = l.c.Requests // the arrivals have ended early
-	}
-	return at, more
+	return 0, false
 }
 
 // Arrived returns the conversation that arrives now, and whether it begins now; otherwise Ended returns it later.

@@ -1,10 +1,48 @@
 package workload
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 )
+
+// The shares of a schedule together are the schedule: each conversation begins once, at its time, with its requests.
+func TestSharesOfASchedule(t *testing.T) {
+	all := func(share, shares int) (out []string) {
+		c := &Config{Seed: 7, Requests: 100, Turns: func(d *machine.Draw) int64 { return 1 + int64(3*d.Float64()) },
+			Schedule: Schedule{Rate: 20, Share: share, Shares: shares}}
+		l := NewLoop(c, 1000)
+		for {
+			at, more := l.Arrival()
+			if !more {
+				return out
+			}
+			v, begins := l.Arrived(nil)
+			if !begins {
+				t.Fatal("a conversation waits")
+			}
+			out = append(out, fmt.Sprintf("%012d: conversation %d with requests %d to %d", at, v.Index, v.First,
+				v.First+v.Turns))
+		}
+	}
+	whole := all(0, 0)
+	for _, n := range []int{1, 2, 3, len(whole) + 1} {
+		var union []string
+		for i := range n {
+			part := all(i, n)
+			if want := (len(whole) - i + n - 1) / n; len(part) != want {
+				t.Errorf("share %d of %d has %d conversations; expected %d", i, n, len(part), want)
+			}
+			union = append(union, part...)
+		}
+		slices.Sort(union)
+		if !slices.Equal(union, whole) {
+			t.Errorf("%d shares:\n%q\nexpected\n%q", n, union, whole)
+		}
+	}
+}
 
 // A conversation begins whenever one ends, until there are enough or the time is up; in an open loop one that finds
 // the limit reached begins when another has ended.

@@ -115,6 +115,9 @@ type Schedule struct {
 	Phases func(number int) (p Phase, more bool)
 	// Until, if above 0, is the time after which no conversation begins.
 	Until machine.Time
+	// Shares is how many clients divide the conversations of an open loop: this one begins those whose number modulo
+	// Shares is Share. With 0, one client begins all of them.
+	Share, Shares int
 }
 
 // descriptions are shared by described requests (Describe).

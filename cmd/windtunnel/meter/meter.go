@@ -1,4 +1,5 @@
-package program
+// Package meter shows on a terminal how far runs have come. Begin with Watch.
+package meter
 
 import (
 	"fmt"
@@ -7,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
@@ -14,7 +16,7 @@ import (
 // meter is the last line of a terminal while a command that decides plays runs: what it plays, how many have ended, and
 // the wall time left. Rows scroll above it.
 type meter struct {
-	o     *outside
+	o     *console.Console
 	mu    sync.Mutex
 	what  string
 	began time.Time // of what
@@ -24,8 +26,8 @@ type meter struct {
 // meterEvery is the least time between two lines about the same runs.
 const meterEvery = 50 * time.Millisecond
 
-// watch shows a player's runs on a terminal; on others, nothing is shown. stop clears the line.
-func watch(o *outside, p *search.Player) (stop func()) {
+// Watch shows a player's runs on a terminal; on others, nothing is shown. stop clears the line.
+func Watch(o *console.Console, p *search.Player) (stop func()) {
 	if !o.Terminal || !o.Color() {
 		return func() {}
 	}

@@ -1,4 +1,5 @@
-package program
+// Package ports explains why a port cannot be listened on.
+package ports
 
 import (
 	"bytes"
@@ -12,9 +13,9 @@ import (
 	"syscall"
 )
 
-// portTaken describes an address in use: the flag that names it, and where /proc can be read the program that listens
+// Taken describes an address in use: the flag that names it, and where /proc can be read the program that listens
 // there. It is empty for any other error.
-func portTaken(err error, args []string) string {
+func Taken(err error, args []string) string {
 	var listen *net.OpError
 	if !errors.Is(err, syscall.EADDRINUSE) || !errors.As(err, &listen) {
 		return ""

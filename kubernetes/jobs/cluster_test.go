@@ -1,0 +1,197 @@
+package jobs
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/windtunnel/windtunnel/internal/eventually"
+	"github.com/windtunnel/windtunnel/kubernetes/apiclient"
+	"github.com/windtunnel/windtunnel/kubernetes/testagent"
+	"github.com/windtunnel/windtunnel/kubernetes/testcluster"
+)
+
+// built builds windtunnel and windtunnel-k8s as one release, and returns their directory.
+func built(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for from, names := range map[string]string{"../..": "windtunnel", "..": "windtunnel-k8s"} {
+		cmd := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "-ldflags",
+			"-X github.com/windtunnel/windtunnel/internal/version.release=v0.0.0-test", "./cmd/"+names)
+		cmd.Dir = from
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+	}
+	return dir
+}
+
+// cluster is a test's namespace, with the programs and an agent.
+type cluster struct {
+	*testcluster.Cluster
+	bin       string
+	namespace string
+	agent     *testagent.Agent
+}
+
+// in creates a namespace whose pods run one program as the image.
+func (c *cluster) in(t *testing.T, namespace, program string, atOnce int) *cluster {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	if err := c.Client.Do(t.Context(), http.MethodPost, "/api/v1/namespaces", ns, nil); err != nil {
+		t.Fatal(err)
+	}
+	eventually.Is(t, "the namespace's service account exists", func() bool {
+		account := apiclient.At("serviceaccounts", namespace, "default")
+		return c.Client.Do(t.Context(), http.MethodGet, account, nil, nil) == nil
+	})
+	x := *c
+	x.namespace = namespace
+	x.agent = &testagent.Agent{Client: c.Client, Namespace: namespace, AtOnce: atOnce,
+		Images: map[string]string{"windtunnel:test": program}}
+	x.agent.Start(t)
+	return &x
+}
+
+// play runs a command line of windtunnel, which starts windtunnel-k8s beside it.
+func (c *cluster) play(t *testing.T, line string) (stdout, stderr string, code int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(c.bin, "windtunnel"), strings.Fields(line)...)
+	if c.namespace != "" {
+		cmd.Args = append(cmd.Args, "--on", "kubernetes", "--image", "windtunnel:test", "--namespace", c.namespace,
+			"--kubeconfig", c.Kubeconfig)
+	}
+	var out, text bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &text
+	_ = cmd.Run() // the code says it
+	return out.String(), text.String(), cmd.ProcessState.ExitCode()
+}
+
+// On a cluster, sweep and capacity print what they print on one machine, to the byte, and leave nothing behind. An index
+// whose pod is killed, or whose program fails, is retried. After a failure of an index, the command prints the others'
+// results and the end of the failed log, and the same command continues.
+func TestJobs(t *testing.T) {
+	c := &cluster{Cluster: testcluster.Start(t), bin: built(t)}
+	inScenario(t, "sub")
+	local := &cluster{bin: c.bin}
+	program := filepath.Join(c.bin, "windtunnel")
+	const sweep = "sweep ../mine.yaml --vary workload.rate=5,10,20,30 --vary workload.requests=50,100"
+	const capacity = "capacity ../mine.yaml --objective ttft.mean=1s --duration 1s --precision 50 -r 3"
+
+	empty := func(t *testing.T, c *cluster) {
+		for _, kind := range []string{"jobs", "configmaps", "persistentvolumeclaims", "pods"} {
+			eventually.Is(t, "nothing is left of "+kind, func() bool {
+				var list metav1.PartialObjectMetadataList
+				if err := c.Client.Do(t.Context(), http.MethodGet, apiclient.At(kind, c.namespace), nil, &list); err != nil {
+					t.Fatal(err)
+				}
+				n := 0
+				for _, x := range list.Items {
+					if x.Name != "kube-root-ca.crt" {
+						n++
+					}
+				}
+				return n == 0
+			})
+		}
+	}
+	for name, line := range map[string]string{"sweep": sweep, "csv": sweep + " -o csv", "capacity": capacity,
+		"json": capacity + " -o json"} {
+		t.Run(name, func(t *testing.T) {
+			want, _, code := local.play(t, line)
+			c := c.in(t, name, program, 2)
+			got, text, there := c.play(t, line+" --indexes 4")
+			if got != want || there != code {
+				t.Errorf("exit code %d, expected %d:\n%s\n%s\nexpected\n%s", there, code, text, got, want)
+			}
+			empty(t, c)
+		})
+	}
+	t.Run("another command", func(t *testing.T) {
+		c := c.in(t, "another", program, 2)
+		if _, text, code := c.play(t, sweep+" --indexes 2 --name one --keep"); code != 0 {
+			t.Fatalf("exit code %d: %s", code, text)
+		}
+		if _, text, code := c.play(t, sweep+" --indexes 2 --name one -n 20"); code != 2 ||
+			!strings.Contains(text, "plays another command") {
+			t.Errorf("exit code %d: %s", code, text)
+		}
+	})
+	// The first try of each index but 0 fails once, and the pod of index 0 is killed while it hangs.
+	t.Run("retries", func(t *testing.T) {
+		dir := t.TempDir()
+		flaky := filepath.Join(dir, "flaky")
+		text := "#!/bin/sh\ncase \"$*\" in *--share*)\n  i=${*##*--share }; i=${i%%/*}\n  if ! [ -e " + dir + "/$i ]; then\n" +
+			"    touch " + dir + "/$i; echo broken at $i; [ $i = 0 ] && exec sleep 600; exit 1\n  fi;;\nesac\nexec " +
+			program + " \"$@\"\n"
+		if err := os.WriteFile(flaky, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		want, _, _ := local.play(t, sweep)
+		c := c.in(t, "retries", flaky, 0)
+		ctx, stop := context.WithCancel(t.Context())
+		go func() {
+			eventually.Is(t, "index 0 is killed", func() bool {
+				_, err := os.Stat(filepath.Join(dir, "0"))
+				return ctx.Err() != nil || err == nil && c.agent.Kill("mine-0-")
+			})
+		}()
+		got, log, code := c.play(t, sweep+" --indexes 2 --name mine")
+		stop()
+		if got != want || code != 0 || !strings.Contains(log, "index 1 failed in pod mine-1-") ||
+			!strings.Contains(log, "  broken at 1") || !strings.Contains(log, "exit code 137") {
+			t.Errorf("exit code %d:\n%s\n%s", code, log, got)
+		}
+		empty(t, c)
+	})
+	t.Run("failure", func(t *testing.T) {
+		dir := t.TempDir()
+		broken := filepath.Join(dir, "broken")
+		text := "#!/bin/sh\ncase \"$*\" in *--share*1/4*) [ -e " + dir + "/mended ] || { echo no disk; exit 1; };; esac\nexec " +
+			program + " \"$@\"\n"
+		if err := os.WriteFile(broken, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		want, _, _ := local.play(t, sweep)
+		c := c.in(t, "failure", broken, 2)
+		got, log, code := c.play(t, sweep+" --indexes 4 --retries 1 --name mine")
+		if code != 5 || !strings.HasPrefix(got, "6 combinations") || !strings.Contains(log, "  no disk") ||
+			!strings.Contains(log, "at the indexes 1") {
+			t.Errorf("exit code %d:\n%s\n%s", code, log, got)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "mended"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, log, code = c.play(t, sweep+" --indexes 4 --retries 1 --name mine")
+		if code != 0 || got != want || !strings.Contains(log, "has failed before") {
+			t.Errorf("exit code %d after the repair:\n%s\n%s", code, log, got)
+		}
+		empty(t, c)
+	})
+	// A wrong image or a wrong flag of the pods is no reason to try again.
+	t.Run("final", func(t *testing.T) {
+		wrong := filepath.Join(t.TempDir(), "wrong")
+		if err := os.WriteFile(wrong, []byte("#!/bin/sh\necho no such field; exit 3\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		c := c.in(t, "final", wrong, 1)
+		_, log, code := c.play(t, sweep+" --indexes 4 --name mine")
+		if code == 0 || strings.Count(log, "failed in pod") != 1 || !strings.Contains(log, "  no such field") {
+			t.Errorf("exit code %d:\n%s", code, log)
+		}
+		var job corev1.Pod
+		if err := c.Client.Do(t.Context(), http.MethodGet, apiclient.At("jobs", c.namespace, "mine"), nil,
+			&job); apierrors.IsNotFound(err) {
+			t.Error("the failed Job is gone")
+		}
+	})
+}
