@@ -94,7 +94,7 @@ test-chart: ## Render deploy/chart with Helm's own code, and check its objects b
 	cd test/chart && $(GO) test -count 1 -timeout 20m . $(if $(UPDATE),-update)
 
 .PHONY: test-kubernetes
-test-kubernetes: ## Play jobs, pickers and the controller against a real API server, which is built first (KUBERNETES_VERSION; the first time takes minutes to an hour)
+test-kubernetes: ## Play jobs and the controller against a real API server, which is built first (KUBERNETES_VERSION; the first time takes minutes to an hour)
 	./hack/kubernetes > /dev/null
 	cd kubernetes && WINDTUNNEL_KUBERNETES=1 $(GO) test -count 1 -timeout 30m ./...
 
