@@ -68,7 +68,8 @@ endif
 .PHONY: test-nightly
 test-nightly: ## Test all that there is: every example live, every recording through every port, more of each property, for data races, too
 	@failed=0; WINDTUNNEL_NIGHTLY=all $(MAKE) test TIMEOUT=60m RACE=$(if $(HAVE_CC),1,0) || failed=1; \
-	$(MAKE) test-statistics || failed=1; $(MAKE) test-conformance || failed=1; $(MAKE) test-kubernetes || failed=1; exit $$failed
+	$(MAKE) test-statistics || failed=1; $(MAKE) test-conformance || failed=1; \
+	$(MAKE) test-chart || failed=1; $(MAKE) test-kubernetes || failed=1; exit $$failed
 
 .PHONY: test-statistics
 test-statistics: ## Hold what many runs say against what must come of them, which takes long
@@ -88,8 +89,12 @@ test-conformance: ## Play Gateway API's own conformance suite against windtunnel
 	@mkdir -p bin; cd test/conformance && $(GO) test -mod=mod -count 1 -timeout 10m -run 'TestConformance/$(TESTS)' -v . > ../../bin/conformance.log 2>&1; status=$$?; \
 	sed -n '/^not claimed:/,/^[0-9]* passed/p' ../../bin/conformance.log; [ $$status = 0 ] || { tail -3 ../../bin/conformance.log; echo "see bin/conformance.log"; }; exit $$status
 
+.PHONY: test-chart
+test-chart: ## Render deploy/chart with Helm's own code, and check its objects by Kubernetes' schemas and the CRDs' rules (UPDATE=1 renews the golden files; builds Helm, which takes minutes)
+	cd test/chart && $(GO) test -count 1 -timeout 20m . $(if $(UPDATE),-update)
+
 .PHONY: test-kubernetes
-test-kubernetes: ## Play jobs against a real API server, which is built first (KUBERNETES_VERSION; the first time takes minutes to an hour)
+test-kubernetes: ## Play jobs and the controller against a real API server, which is built first (KUBERNETES_VERSION; the first time takes minutes to an hour)
 	./hack/kubernetes > /dev/null
 	cd kubernetes && WINDTUNNEL_KUBERNETES=1 $(GO) test -count 1 -timeout 30m ./...
 

@@ -216,7 +216,7 @@ const PackageLines = 6000
 var Skipped = []string{".git", ".cache", "bin", "node_modules"}
 
 // OtherModules are directories with a go.mod of their own.
-var OtherModules = []string{"kubernetes", "scripts/site", "test/conformance", "test/observe"}
+var OtherModules = []string{"kubernetes", "scripts/site", "test/chart", "test/conformance", "test/observe"}
 
 // Drivers are the packages that act and do not decide.
 var Drivers = []string{"live", "virtual"}

@@ -19,8 +19,8 @@ import (
 	"github.com/windtunnel/windtunnel/live/epp"
 )
 
-// routed limits the request bodies of a body-based router. The real router has no limit.
-var routed = stream.Config{MaxBodyBytes: 32 << 20, BodyIdle: 60 * machine.Second, BodyTotal: 300 * machine.Second}
+// RouterLimits limit the request bodies of a body-based router. The real router has no limit.
+var RouterLimits = stream.Config{MaxBodyBytes: 32 << 20, BodyIdle: 60 * machine.Second, BodyTotal: 300 * machine.Second}
 
 // nowhere is an address that refuses connections.
 const nowhere = "127.0.0.1:1"
@@ -204,7 +204,9 @@ func (c *change) startPickers(ctx context.Context) (err error) {
 func (c *change) startRouters(ctx context.Context) (err error) {
 	c.started.routers, c.gone.routers, err = carry(ctx, plan.Diff(c.u.applied.Routers, c.to.Routers), c.u.routers,
 		c.routers, func(_ plan.RouterPod, was *bbr.Server) (*bbr.Server, error) { return was, nil },
-		func(r plan.RouterPod) (*bbr.Server, error) { return cluster.StartRouter(r.Router, routed, c.u.Now) })
+		func(r plan.RouterPod) (*bbr.Server, error) {
+			return cluster.StartRouter(r.Router, RouterLimits, c.u.Now)
+		})
 	return err
 }
 

@@ -112,6 +112,9 @@ func (u *Up) readServer(s *gateway.Set, p *pod, c *gateway.Container) (start fun
 		return nil, err
 	}
 	where := p.Workload.Where(c)
+	if i := slices.Index(x.Args, "--"); i >= 0 && slices.Contains(x.Args[:i], "modelserver") { // windtunnel's own
+		x.Args = x.Args[i+1:]
+	}
 	args := append(x.Args, "--host", p.IP.String())
 	if c.Simulator() {
 		args = append(args, "--profile", string(dropin.ProfileSim))

@@ -15,7 +15,6 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -143,13 +142,22 @@ func (w *statusWriter) model(m *gateway.Model, pods []*pod) map[string]any {
 	if state == "Loaded" {
 		status["lastLoadTime"] = w.since[key].at.UTC().Format(time.RFC3339)
 	}
-	if shape, err := modelshape.Named(m.ID()); err == nil { // otherwise the model's properties are unknown
-		status["modelInfo"] = map[string]any{"architecture": shape.Architecture(),
-			"numParameters": fmt.Sprintf("%.0fB", float64(shape.Params())/1e9),
-			"numLayers":     shape.Layers, "hiddenSize": shape.Hidden, "vocabSize": shape.Vocab}
+	if info := ModelInfo(m.ID()); info != nil {
+		status["modelInfo"] = info
 	}
 	return map[string]any{"apiVersion": objects.GroupKServe + "/v1alpha1", "kind": "InferenceModel",
 		"metadata": map[string]any{"name": m.Name, "namespace": m.Namespace}, "status": status}
+}
+
+// ModelInfo returns document 003's modelInfo of a model, or nil for a model that is not in the catalogue.
+func ModelInfo(id string) map[string]any {
+	shape, err := modelshape.Named(id)
+	if err != nil {
+		return nil
+	}
+	return map[string]any{"architecture": shape.Architecture(),
+		"numParameters": fmt.Sprintf("%.0fB", float64(shape.Params())/1e9),
+		"numLayers":     shape.Layers, "hiddenSize": shape.Hidden, "vocabSize": shape.Vocab}
 }
 
 // version returns the apiVersion of an object's kind.
@@ -239,7 +247,11 @@ func (w *statusWriter) pool(ctx context.Context, s *gateway.Set, p *objects.Pool
 	for i, e := range endpoints {
 		asking.Go(func() {
 			limit <- struct{}{}
-			says[i] = w.ask(ctx, e)
+			var err error
+			if says[i], err = AskPod(ctx, w.client, e.HostPort()); err != nil {
+				w.u.Log.Debug("a pod does not say how it is", slog.String("endpoint", e.HostPort()),
+					slog.Any("error", err))
+			}
 			says[i].Out = slices.Contains(out, e.HostPort())
 			<-limit
 		})
@@ -258,25 +270,24 @@ func (w *statusWriter) pool(ctx context.Context, s *gateway.Set, p *objects.Pool
 	return status
 }
 
-// ask scrapes an endpoint's metrics.
-func (w *statusWriter) ask(ctx context.Context, e *picker.Endpoint) (says gateway.PodSays) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+e.HostPort()+"/metrics", nil)
+// AskPod scrapes the metrics of an endpoint, host:port, for the status of its pool.
+func AskPod(ctx context.Context, client *http.Client, endpoint string) (says gateway.PodSays, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+endpoint+"/metrics", nil)
 	if err != nil {
-		return says
+		return says, err
 	}
-	resp, err := w.client.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
-		w.u.Log.Debug("a pod does not say how it is", slog.String("endpoint", e.HostPort()), slog.Any("error", err))
-		return says
+		return says, err
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, metrics.MaxPageBytes))
 	if err != nil {
-		return says
+		return says, err
 	}
 	says.Code = resp.StatusCode
 	if page, err := metrics.Parse(text, gateway.StatusMetric); err == nil { // otherwise it serves no metrics
 		says.Page = page
 	}
-	return says
+	return says, nil
 }

@@ -91,9 +91,15 @@ type running struct {
 
 func bringUp(t *testing.T, args ...string) *running {
 	t.Helper()
+	return bringUpFrom(t, nil, args...)
+}
+
+// bringUpFrom is bringUp with a standard input.
+func bringUpFrom(t *testing.T, input io.Reader, args ...string) *running {
+	t.Helper()
 	u := &running{t: t, out: &locked{}, notes: &locked{}, code: make(chan int, 1)}
 	o := console.New()
-	o.Stdout, o.Stderr, o.Terminal, o.Columns = u.out, u.notes, false, 0
+	o.Stdin, o.Stdout, o.Stderr, o.Terminal, o.Columns = input, u.out, u.notes, false, 0
 	ctx, stop := context.WithCancel(context.Background())
 	u.stop = stop
 	t.Cleanup(stop)

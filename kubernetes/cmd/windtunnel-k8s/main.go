@@ -12,7 +12,9 @@ import (
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/parts"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/version"
+	"github.com/windtunnel/windtunnel/kubernetes/controller"
 	"github.com/windtunnel/windtunnel/kubernetes/jobs"
+	"github.com/windtunnel/windtunnel/kubernetes/mirror"
 )
 
 // commands are the parts.
@@ -20,9 +22,12 @@ type commands struct {
 	Sweep    jobs.Sweep    `cmd:"" help:"Play a sweep on a cluster, as an Indexed Job."`
 	Capacity jobs.Capacity `cmd:"" help:"Search the capacity on a cluster, as an Indexed Job."`
 
+	Controller controller.Command `cmd:"" help:"Make the workloads of LocalModels, InferenceModels and InferencePools."`
+
 	ModelServer parts.ModelServer `cmd:"" name:"modelserver" help:"Run simulated model servers, with vLLM's flags."`
-	EPP         parts.EPP         `cmd:"" help:"Run the endpoint picker, with the real EPP's flags."`
-	Sidecar     parts.Sidecar     `cmd:"" help:"Run the routing sidecar, with pd-sidecar's flags."`
+	EPP         mirror.EPP        `cmd:"" help:"Run the endpoint picker, with the real EPP's flags."`
+	Sidecar     mirror.Sidecar    `cmd:"" help:"Run the routing sidecar, with pd-sidecar's flags."`
+	BodyRouter  mirror.BodyRouter `cmd:"" name:"body-based-router" help:"Run the body-based router, with the real one's plug-ins."`
 	KVManager   parts.KVManager   `cmd:"" help:"Run the KV-cache manager: KV events in, scores out."`
 	Predictor   parts.Predictor   `cmd:"" help:"Run the latency predictor, with the real one's HTTP."`
 	Version     versionCmd        `cmd:"" help:"Print the version."`

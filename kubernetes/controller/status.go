@@ -1,0 +1,153 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
+	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/live/up"
+)
+
+// askAtOnce limits the concurrent requests to pods.
+const askAtOnce = 16
+
+// status writes the status of a pool or model. wrong is the mistake for which it has no effect, or nil.
+func (c *Controller) status(ctx context.Context, x *unstructured.Unstructured, m *made, s *space, wrong error) error {
+	before, _, _ := unstructured.NestedMap(x.Object, "status")
+	var status dict
+	switch p := m.set.Pool(x.GetNamespace(), x.GetName()); {
+	case wrong != nil: // what was counted before stays
+		status = dict{}
+		for k, v := range before {
+			status[k] = v
+		}
+		status["conditions"] = c.dated(before, gateway.Condition{Type: "Ready", Status: "False", Reason: "Invalid",
+			Message: wrong.Error()})
+	case x.GetKind() == kindPool && p != nil:
+		status = c.pool(ctx, p, s.pods, before)
+	default:
+		status = c.model(x, m, s.ours, before)
+	}
+	if reflect.DeepEqual(before, status) {
+		return nil
+	}
+	next := x.DeepCopy()
+	next.Object["status"] = status
+	resource := map[string]schema.GroupVersionResource{kindPool: pools, kindModel: models, kindLocal: localModels}
+	_, err := c.o.Client.Resource(resource[x.GetKind()]).Namespace(x.GetNamespace()).UpdateStatus(ctx, next,
+		metav1.UpdateOptions{})
+	return c.done(next, err)
+}
+
+// dated returns the list of one condition, with the time of its last transition.
+func (c *Controller) dated(before dict, x gateway.Condition) []any {
+	at := time.Now().UTC().Format(time.RFC3339)
+	list, _, _ := unstructured.NestedSlice(before, "conditions")
+	for _, old := range list {
+		if old, ok := old.(dict); ok && old["type"] == x.Type && old["status"] == x.Status {
+			at = fmt.Sprint(old["lastTransitionTime"])
+		}
+	}
+	return []any{dict{"type": x.Type, "status": x.Status, "reason": x.Reason, "message": x.Message,
+		"lastTransitionTime": at}}
+}
+
+// pool returns the counts of a pool's pods, and the metrics that they report.
+func (c *Controller) pool(ctx context.Context, p *objects.Pool, all []*unstructured.Unstructured, before dict) dict {
+	var selected []*unstructured.Unstructured
+	for _, x := range all {
+		if p.Selector.Matches(x.GetLabels()) && x.GetDeletionTimestamp() == nil {
+			selected = append(selected, x)
+		}
+	}
+	says := make([]gateway.PodSays, len(selected))
+	limit := make(chan struct{}, askAtOnce)
+	var asking sync.WaitGroup
+	for i, x := range selected {
+		if ip, _, _ := unstructured.NestedString(x.Object, "status", "podIP"); ip != "" && ready(x) {
+			asking.Go(func() {
+				limit <- struct{}{}
+				says[i] = c.ask(ctx, fmt.Sprintf("%s:%d", ip, p.Ports[0]))
+				<-limit
+			})
+		}
+	}
+	asking.Wait()
+	key := p.Namespace + "/" + p.Name
+	if c.watches[key] == nil {
+		c.watches[key] = &gateway.PoolWatch{}
+	}
+	found := c.watches[key].Asked(machine.FromDuration(time.Since(c.began)), says)
+	status := dict{"totalPods": int64(found.Total), "availablePods": int64(found.Available),
+		"unhealthyPods": int64(found.Total - found.Available), "conditions": c.dated(before, found.Ready)}
+	if found.Metrics != nil {
+		var metrics dict
+		text, _ := json.Marshal(found.Metrics) // four numbers
+		_ = json.Unmarshal(text, &metrics)
+		status["metrics"] = metrics
+	}
+	return status
+}
+
+// ready reports whether a pod's condition Ready is true.
+func ready(x *unstructured.Unstructured) bool {
+	list, _, _ := unstructured.NestedSlice(x.Object, "status", "conditions")
+	return slices.ContainsFunc(list, func(c any) bool {
+		d, ok := c.(dict)
+		return ok && d["type"] == "Ready" && d["status"] == "True"
+	})
+}
+
+// model returns document 003's status of a model, from the Deployments that are made of it.
+func (c *Controller) model(x *unstructured.Unstructured, m *made, ours []*unstructured.Unstructured, before dict) dict {
+	state, total, with, of := "Pending", int64(0), map[string]int64{}, dict{}
+	for _, d := range ours {
+		if d.GetKind() != "Deployment" || !metav1.IsControlledBy(d, x) {
+			continue
+		}
+		replicas, _, _ := unstructured.NestedInt64(d.Object, "status", "replicas")
+		loaded, _, _ := unstructured.NestedInt64(d.Object, "status", "readyReplicas")
+		total += replicas
+		with[strings.TrimPrefix(d.GetName(), x.GetName())] = loaded
+		if loaded > 0 {
+			state = "Loaded"
+		}
+	}
+	of["totalPods"] = total
+	if kind, _, _ := unstructured.NestedString(x.Object, "spec", "deployment", "type"); kind == "Disaggregated" {
+		of["prefillWorkersReady"], of["decodeWorkersReady"] = with["-prefill"], with["-decode"]
+	}
+	status := dict{"loadingState": state, "deploymentStatus": of}
+	if state == "Loaded" {
+		at, _ := before["lastLoadTime"].(string)
+		if at == "" || before["loadingState"] != state {
+			at = time.Now().UTC().Format(time.RFC3339)
+		}
+		status["lastLoadTime"] = at
+	}
+	for i := range m.set.Models {
+		if k := &m.set.Models[i]; x.GetKind() == kindModel && k.Name == x.GetName() {
+			if info := up.ModelInfo(k.ID()); info != nil {
+				for name, v := range info {
+					if n, ok := v.(int); ok {
+						info[name] = int64(n)
+					}
+				}
+				status["modelInfo"] = info
+			}
+		}
+	}
+	return status
+}
