@@ -217,3 +217,9 @@ func (s *Scenario) readClients(dir string, o trace.Options) (*trace.Trace, error
 // Assumed returns the assumptions about what the scenario's files leave open, a sentence each, for readers of the run's
 // results.
 func (s *Scenario) Assumed() []string { return s.assumed }
+
+// Part keeps a part of a trace's requests, as workload.Part says. It does nothing without a trace.
+func (s *Scenario) Part(share float64, rest bool) {
+	s.recorded = workload.Part(s.recorded[:min(len(s.recorded), s.Workload.Requests)], share, rest)
+	s.Workload.Requests = cmp.Or(len(s.recorded), s.Workload.Requests)
+}

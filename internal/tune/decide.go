@@ -4,236 +4,323 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/windtunnel/windtunnel/internal/exit"
-	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/stats"
 )
 
 // Tuned is the result.
 type Tuned struct {
-	Scenario  string `json:"scenario"`
-	Objective string `json:"objective"`
+	Scenario   string   `json:"scenario"`
+	Others     []string `json:"otherScenarios,omitempty"`
+	Objectives []string `json:"objectives"`
 	// Runs is how many runs were played in the search and in all.
-	Runs    int     `json:"runs"`
-	AllRuns int     `json:"allRuns"`
-	Seconds float64 `json:"seconds"`
-	Knobs   []Knob  `json:"knobs"`
-	// Today is the configuration as it is, and Best are the best candidates by the runs with fresh seeds.
+	Runs    int    `json:"runs"`
+	AllRuns int    `json:"allRuns"`
+	Knobs   []Knob `json:"knobs"`
+	// Today is the configuration as it is, and Best are the best candidates by the runs with fresh seeds: with two
+	// objectives the front, by the first one. Knee is the index in Best of the one to take.
 	Today Finalist   `json:"today"`
 	Best  []Finalist `json:"best"`
-	// Better reports whether the first of Best is better than Today beyond chance and indifference.
-	Better       bool          `json:"better"`
-	Verdict      string        `json:"verdict"`
-	Sensitivity  []Sensitivity `json:"sensitivity"`
-	StepTimes    string        `json:"stepTimes,omitempty"`
-	Interrupted  bool          `json:"interrupted,omitempty"`
-	Replications int           `json:"replications"`
-	// Configs are the EndpointPickerConfigs of the first of Best by pool, where scorers vary, and Settings its fields.
+	Knee  int        `json:"knee"`
+	// Better reports whether the knee of Best is better than Today beyond chance and indifference.
+	Better      bool          `json:"better"`
+	Verdict     string        `json:"verdict"`
+	Sensitivity []Sensitivity `json:"sensitivity"`
+	Pairs       []Pair        `json:"pairs,omitempty"`
+	StepTimes   string        `json:"stepTimes,omitempty"`
+	// Doubt says how the expected error of the step times changes the verdict, and is empty where it does not.
+	Doubt        string `json:"doubt,omitempty"`
+	Interrupted  bool   `json:"interrupted,omitempty"`
+	Replications int    `json:"replications"`
+	// Candidates played whole runs in the search, the best first.
+	Candidates []Candidate `json:"candidates"`
+	// Configs are the EndpointPickerConfigs of the knee by pool, where the picker varies, and Settings its fields.
 	Configs  map[string]string `json:"configs,omitempty"`
 	Settings []string          `json:"settings,omitempty"`
 
-	measure report.Measure
+	goal *goal
+}
+
+// Candidate is a configuration of the search, with the values of the objectives in its whole run.
+type Candidate struct {
+	Values  map[string]string `json:"values"` // by knob
+	Results []float64         `json:"results"`
+	Kept    bool              `json:"kept"` // the limits
 }
 
 // Finalist is a candidate that played with fresh seeds.
 type Finalist struct {
-	Values map[string]string `json:"values,omitempty"` // by knob; empty for today's configuration
-	Value  float64           `json:"value"`            // the objective, the mean over seeds
-	Kept   bool              `json:"kept"`             // the limits, with each seed
-	// Gain is the relative gain over today's configuration, above 0 where it is better, with its interval.
-	Gain float64 `json:"gain"`
-	Low  float64 `json:"low"`
-	High float64 `json:"high"`
+	Values  map[string]string `json:"values,omitempty"` // by knob; empty for today's configuration
+	Results []Result          `json:"results"`          // by objective
+	Kept    bool              `json:"kept"`             // the limits, with each seed
 	// Measures show the differences: means over the seeds.
 	Measures map[string]float64 `json:"measures"`
 
 	c      *candidate
 	scores []Score // by seed
-	broken float64 // the mean violation
+	mean   Score
 }
 
-// Sensitivity is how a knob changes the objective around the best candidate.
+// Result is the value of an objective, the mean over seeds, and the relative gain over today's configuration, above 0
+// where it is better, with its interval.
+type Result struct {
+	Value float64 `json:"value"`
+	Gain  float64 `json:"gain"`
+	Low   float64 `json:"low"`
+	High  float64 `json:"high"`
+}
+
+// Sensitivity is how a knob changes an objective around the best candidate.
 type Sensitivity struct {
-	Knob   string   `json:"knob"`
-	Values []string `json:"values"`
+	Knob      string   `json:"knob"`
+	Objective string   `json:"objective"`
+	Values    []string `json:"values"`
 	// Changes are the relative changes of the objective at these values, above 0 where it is better.
 	Changes []float64 `json:"changes"`
 	// Matters reports whether any value changes the objective by more than indifference and chance, or misses a limit.
 	Matters bool `json:"matters"`
 }
 
-// The number of finalists beside today's configuration, of values at which a knob is tried and of seeds that try it.
-// Runs that decide have seeds from decidingSeed on.
+// Pair is two knobs that depend on each other: moved together, they change the objective otherwise than the sum of both
+// moves alone. Together is this difference, relative to the best candidate, with its interval.
+type Pair struct {
+	Knobs    [2]string `json:"knobs"`
+	Values   [2]string `json:"values"`
+	Together float64   `json:"together"`
+	Low      float64   `json:"low"`
+	High     float64   `json:"high"`
+}
+
+// The number of finalists beside today's configuration, with one objective and with two, of values at which a knob is
+// tried and of seeds that try it, for a third of a run, or for leastTried requests. Runs that decide have seeds from
+// decidingSeed on.
 const (
-	finalists    = 3
-	triedValues  = 5
-	tryingSeeds  = 4
-	decidingSeed = 100_000
+	finalists, mostFront = 3, 6
+	triedValues          = 5
+	tryingSeeds          = 4
+	triedLength          = 1. / 3
+	leastTried           = 2000
+	mostPaired           = 4 // knobs whose pairs are tried
+	decidingSeed         = 100_000
 )
 
 // shownMeasures are measures in which finalists are described.
 var shownMeasures = []string{"ttft p50", "ttft p99", "tpot mean", "e2e p99", "hit rate", "requests/s", "goodput",
 	"attainment"}
 
-// decide plays the best candidates and today's configuration with fresh seeds.
+// decide plays the best candidates and today's configuration with fresh seeds, and then moves the knobs around the
+// best.
 func (t *tuner) decide(out *Tuned, best []*candidate) error {
+	most := finalists
+	if len(t.objectives) > 1 {
+		best, most = front(best), mostFront
+		byFront(best)
+	}
 	list := []Finalist{{}}
 	today := t.today()
 	for _, c := range best {
-		if len(list) <= finalists && (today == nil || c.key() != today.key()) {
+		if len(list) <= most && (today == nil || c.key() != today.key()) {
 			list = append(list, Finalist{c: c, Values: t.named(c)})
 		}
 	}
-	var err error
-	if out.StepTimes, err = t.replicate(list, t.Replications, "runs that decide"); err != nil {
+	steps, err := t.replicate(list, job{length: 1, seed: decidingSeed}, t.Replications, "runs that decide")
+	if err != nil {
 		return err
 	}
-	if !(Score{Violation: list[0].broken}).possible() {
+	if !list[0].mean.possible() {
 		return exit.Errorf(exit.Input, "today's configuration has no value of %s; choose another --objective",
-			t.measure.Name)
+			t.names())
 	}
-	out.Today, out.Best = list[0], list[1:]
+	for i := range list {
+		list[i].against(&list[0], max(1, len(list)-1)*len(t.objectives))
+	}
+	out.StepTimes, out.Today, out.Best = steps.Text, list[0], list[1:]
 	if len(out.Best) == 0 { // today's configuration is the only candidate
 		same := out.Today
 		same.c, same.Values = best[0], t.named(best[0])
 		out.Best = []Finalist{same}
 	}
-	for i := range out.Best {
-		out.Best[i].against(&out.Today, len(out.Best))
-	}
-	slices.SortStableFunc(out.Best, func(a, b Finalist) int {
-		return Score{a.broken, -a.Gain}.compare(Score{b.broken, -b.Gain})
-	})
+	t.rank(out)
 	t.verdict(out)
-	return nil
+	if err := t.sensitivity(out); err != nil {
+		return err
+	}
+	return t.doubt(out, &steps)
 }
 
-// replicate plays finalists with fresh seeds and sets their means. It returns the expected error of the step times of
-// the first one, in words.
-func (t *tuner) replicate(list []Finalist, seeds int, what string) (stepTimes string, err error) {
-	for i := range list {
-		list[i].scores = make([]Score, seeds)
+// rank sorts the finalists by the runs that decide. With two objectives, only the front remains.
+func (t *tuner) rank(out *Tuned) {
+	slices.SortStableFunc(out.Best, func(a, b Finalist) int { return a.mean.compare(b.mean) })
+	if len(t.objectives) == 1 {
+		return
 	}
-	runs := make([]*search.Result, len(list)*seeds)
-	done := t.player.Counter(what, len(runs))
-	err = search.Each(len(runs), func(n int) (err error) {
-		defer done()
-		var values []string
-		if c := list[n/seeds].c; c != nil {
-			values = c.values
+	again := make([]*candidate, len(out.Best))
+	for i := range again {
+		again[i] = &candidate{score: out.Best[i].mean}
+	}
+	kept := front(again)
+	at := again[slices.Index(again, kept[knee(kept)])]
+	var list []Finalist
+	for i, c := range again {
+		if c == at {
+			out.Knee = len(list)
 		}
-		runs[n], err = t.play(values, 1, decidingSeed+n%seeds)
-		return err
-	})
-	t.runs += len(runs)
+		if slices.Contains(kept, c) {
+			list = append(list, out.Best[i])
+		}
+	}
+	out.Best = list
+}
+
+// replicate plays finalists with fresh seeds, as a job says, and sets their means. It returns the expected error of the
+// step times of the first one.
+func (t *tuner) replicate(list []Finalist, of job, seeds int, what string) (steps report.StepError, err error) {
+	jobs := make([]job, len(list)*seeds)
+	for n := range jobs {
+		j := of
+		if j.seed += n % seeds; list[n/seeds].c != nil {
+			j.values = list[n/seeds].c.values
+		}
+		jobs[n] = j
+	}
+	played, refused, err := t.playAll(jobs, what)
+	if err == nil {
+		err = refused[0]
+	}
 	if err != nil {
-		return "", err
+		return steps, err
 	}
 	for i := range list {
 		f := &list[i]
-		f.Measures = map[string]float64{}
-		var values []float64
-		for k, x := range runs[i*seeds : (i+1)*seeds] {
-			a := t.measured(x)
-			f.scores[k] = t.score(a)
-			f.broken += f.scores[k].Violation / float64(seeds)
-			values = append(values, t.signed(f.scores[k].Value))
-			for _, name := range shownMeasures {
-				if v := valueOf(a, name); !math.IsNaN(v) {
-					f.Measures[name] += v / float64(seeds)
-				}
+		f.Measures, f.scores, f.mean = map[string]float64{}, make([]Score, seeds), Score{}
+		for k, x := range played[i*seeds : (i+1)*seeds] {
+			f.scores[k] = x.Score
+			f.mean.Violation += x.Violation / float64(seeds)
+			for o, v := range x.Values {
+				f.mean.Values[o] += v / float64(seeds)
+			}
+			for name, v := range x.Measures {
+				f.Measures[name] += v / float64(seeds)
 			}
 		}
 		for name, v := range f.Measures {
 			f.Measures[name] = report.Digits(v)
 		}
-		f.Value, f.Kept = report.Digits(stats.Mean(values)), f.broken == 0
+		f.Results, f.Kept = t.results(&f.mean), f.mean.Violation == 0
 	}
-	return report.StepErrorOf(runs[0].Sample.Load).Text, nil
+	return played[0].StepTimes, nil
 }
 
-// against computes the gain over another finalist, paired by seed. The intervals of so many comparisons hold together.
+// results returns the values of the objectives, without gains.
+func (t *tuner) results(s *Score) (out []Result) {
+	for _, v := range t.values(s) {
+		out = append(out, Result{Value: v})
+	}
+	return out
+}
+
+// values returns the values of the objectives.
+func (g *goal) values(s *Score) (out []float64) {
+	for i := range g.objectives {
+		out = append(out, report.Digits(g.objectives[i].signed(s.Values[i])))
+	}
+	return out
+}
+
+// against computes the gains over another finalist, paired by seed. The intervals of so many comparisons hold together.
 // A finalist without a value loses everything.
 func (f *Finalist) against(base *Finalist, comparisons int) {
-	if !(Score{Violation: f.broken}).possible() {
-		f.Gain, f.Low, f.High = -1, -1, -1
-		return
+	for o := range f.Results {
+		r := &f.Results[o]
+		if !f.mean.possible() {
+			r.Gain, r.Low, r.High = -1, -1, -1
+			continue
+		}
+		gains := make([]float64, len(f.scores))
+		for i := range gains {
+			gains[i] = base.scores[i].Values[o] - f.scores[i].Values[o]
+		}
+		r.Gain, r.Low, r.High = relative(gains, base.mean.Values[o], comparisons)
 	}
-	n := float64(len(f.scores))
-	scale := 0.0
-	for _, s := range base.scores {
-		scale += s.Value / n
+}
+
+// relative returns the mean of differences relative to a value, and its interval. The intervals of so many comparisons
+// hold together.
+func relative(differences []float64, to float64, comparisons int) (mean, low, high float64) {
+	n := float64(len(differences))
+	mean, squares := stats.Mean(differences), 0.0
+	for _, d := range differences {
+		squares += (d - mean) * (d - mean)
 	}
-	gains := make([]float64, len(f.scores))
-	for i := range gains {
-		gains[i] = (base.scores[i].Value - f.scores[i].Value) / math.Abs(scale)
+	half := stats.T(1-(1-stats.Confidence)/float64(comparisons), len(differences)-1) * math.Sqrt(squares/(n-1)/n)
+	to = math.Abs(to)
+	if to == 0 {
+		to = 1
 	}
-	mean, squares := stats.Mean(gains), 0.0
-	for _, g := range gains {
-		squares += (g - mean) * (g - mean)
-	}
-	half := stats.T(1-(1-stats.Confidence)/float64(comparisons), len(gains)-1) * math.Sqrt(squares/(n-1)/n)
-	f.Gain, f.Low, f.High = report.Digits(mean), report.Digits(mean-half), report.Digits(mean+half)
+	return report.Digits(mean / to), report.Digits((mean - half) / to), report.Digits((mean + half) / to)
 }
 
 // verdict sets the verdict by the best finalist.
 func (t *tuner) verdict(out *Tuned) {
-	best := &out.Best[0]
-	switch in := t.measure.Name; {
+	best := &out.Best[out.Knee]
+	first := best.Results[0]
+	switch in := t.names(); {
 	case best.Kept && !out.Today.Kept:
 		out.Better = true
 		out.Verdict = "the best candidate keeps " + t.keeps() + ", and today's configuration does not"
 	case !best.Kept:
 		out.Verdict = "no candidate keeps " + t.keeps()
-	case best.Low > 0 && best.Gain > t.Indifference:
+	case len(t.objectives) > 1:
+		t.verdictOfFront(out)
+	case t.better(best):
 		out.Better = true
-		out.Verdict = fmt.Sprintf("the best candidate is better than today's configuration by %s in %s (%s to %s)",
-			share(best.Gain), in, share(best.Low), share(best.High))
-	case best.High <= t.Indifference:
+		out.Verdict = fmt.Sprintf("the best candidate is better than today's configuration by %s in %s", first.text(),
+			in)
+	case first.High <= t.Indifference:
 		out.Verdict = fmt.Sprintf("no configuration is better than yours by more than %s in %s",
 			share(t.Indifference), in)
 	default:
 		out.Verdict = fmt.Sprintf("no configuration is better than yours beyond chance and %s in %s: the best "+
-			"gains %s (%s to %s)", share(t.Indifference), in, share(best.Gain), share(best.Low), share(best.High))
+			"gains %s", share(t.Indifference), in, first.text())
 	}
+}
+
+// better reports whether a finalist is better than today's configuration in an objective, beyond chance and
+// indifference, and in none worse by more than indifference.
+func (t *tuner) better(f *Finalist) bool {
+	return slices.ContainsFunc(f.Results, func(r Result) bool { return r.Low > 0 && r.Gain > t.Indifference }) &&
+		!slices.ContainsFunc(f.Results, func(r Result) bool { return r.Gain < -t.Indifference })
+}
+
+// verdictOfFront sets the verdict of two objectives. The knee may be worse than today's configuration in one of them;
+// then the member of the front that is better counts.
+func (t *tuner) verdictOfFront(out *Tuned) {
+	if !t.better(&out.Best[out.Knee]) {
+		if i := slices.IndexFunc(out.Best, func(f Finalist) bool { return f.Kept && t.better(&f) }); i >= 0 {
+			out.Knee = i
+		}
+	}
+	f := &out.Best[out.Knee]
+	if out.Better = t.better(f); !out.Better {
+		out.Verdict = fmt.Sprintf("no configuration is better than yours beyond chance and %s in one of %s and as "+
+			"good in the other", share(t.Indifference), t.names())
+		return
+	}
+	var words []string
+	for i := range t.objectives {
+		words = append(words, f.Results[i].text()+" in "+t.objectives[i].name)
+	}
+	out.Verdict = fmt.Sprintf("candidate %d is better than today's configuration: %s", out.Knee+1,
+		strings.Join(words, ", "))
+}
+
+// text returns the gain with its interval.
+func (r *Result) text() string {
+	return fmt.Sprintf("%s (%s to %s)", share(r.Gain), share(r.Low), share(r.High))
 }
 
 // share prints a relative change.
 func share(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
-
-// sensitivity moves each knob alone around the best candidate.
-func (t *tuner) sensitivity(out *Tuned) error {
-	best := out.Best[0].c
-	list := []Finalist{{c: best}}
-	var knobs []int // of the others in the list
-	for i := range t.knobs {
-		s := Sensitivity{Knob: t.knobs[i].Name}
-		for j := range triedValues {
-			at := slices.Clone(best.at)
-			at[i] = (float64(j) + 0.5) / triedValues
-			values, ok := t.decode(at)
-			if !ok || slices.Contains(s.Values, values[i]) {
-				continue
-			}
-			if _, err := t.scenario(values); err != nil {
-				continue // no scenario, with the values of the other knobs
-			}
-			s.Values = append(s.Values, values[i])
-			knobs, list = append(knobs, i), append(list, Finalist{c: &candidate{at: at, values: values}})
-		}
-		out.Sensitivity = append(out.Sensitivity, s)
-	}
-	if _, err := t.replicate(list, tryingSeeds, "runs around the best"); err != nil {
-		out.Sensitivity = nil
-		return err
-	}
-	for n, knob := range knobs {
-		f, s := &list[1+n], &out.Sensitivity[knob]
-		f.against(&list[0], len(knobs))
-		s.Changes = append(s.Changes, f.Gain)
-		s.Matters = s.Matters || math.Abs(f.Gain) > t.Indifference && f.Low*f.High > 0 || !f.Kept
-	}
-	return nil
-}

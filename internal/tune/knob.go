@@ -1,19 +1,22 @@
 package tune
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/epp/whatif"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// Knob is something that may vary: a field of the scenario, or the weight of a scorer.
+// Knob is something that may vary: a field of the scenario, a plug-in's parameter, or the weight of a scorer.
 type Knob struct {
-	// Name is the path of the field, or the scorer as PROFILE/NAME, after its pool if there are several.
+	// Name is the path of the field, the plug-in with its parameter as NAME/PARAMETER, or the scorer as PROFILE/NAME,
+	// after its pool if there are several.
 	Name string `json:"name"`
 	// Values are the choices. Without choices, the range is from Low to High, in steps of whole numbers if Whole, and
 	// with equal shares for equal ratios if Log.
@@ -25,31 +28,96 @@ type Knob struct {
 	Zero   bool     `json:"zero,omitempty"`  // 0 is allowed, too
 	Today  string   `json:"today,omitempty"` // the value as it is, where it is known
 
-	pool     int    // of a scorer
-	scorer   string // PROFILE/NAME; empty for a field
-	variable string // its name in conditions
+	fields   []string // paths; several take the parts of a value between colons
+	plugin   string   // whose parameter it is, by name
+	pool     int      // of a scorer
+	scorer   string   // PROFILE/NAME
+	variable string   // its name in conditions
 }
 
-// mostKnobs bounds the knobs of a search, and zeroShare is the share of coordinates that stand for 0.
+// settings returns the fields with a value.
+func (k *Knob) settings(value string) (out []scenario.Setting) {
+	parts := []string{value}
+	if len(k.fields) > 1 {
+		parts = strings.Split(value, ":")
+	}
+	for i, path := range k.fields {
+		out = append(out, scenario.Setting{Path: path, Value: parts[i]})
+	}
+	return out
+}
+
+// set gives the parameter of a plug-in a value in all pickers that have the plug-in.
+func (k *Knob) set(s *scenario.Scenario, value string) error {
+	found := false
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		if p.EPP.Replicas == 0 {
+			continue
+		}
+		text, err := change(&p.EPP.Config, nil, nil)
+		if err != nil {
+			return err
+		}
+		text, has, err := whatif.SetParameter(text, k.plugin, k.Name[len(k.plugin)+1:], value)
+		if err != nil {
+			return fmt.Errorf("%s: %w", k.Name, err)
+		}
+		if has {
+			found = true
+			p.EPP.Config = scenario.PickerConfig{File: "the tuned configuration", Text: []byte(text)}
+		}
+	}
+	if !found {
+		return fmt.Errorf("no picker of %s has a plug-in %s; expected the name of a plug-in, and its parameter behind "+
+			"a slash", s.Name, k.plugin)
+	}
+	return nil
+}
+
+// ChangesPicker reports whether a text of Options.Vary changes the configuration of a picker.
+func ChangesPicker(vary string) bool {
+	path, _, _ := strings.Cut(vary, "=")
+	return vary == Weights || strings.Contains(path, "/") || strings.Contains(path, ".epp.config")
+}
+
+// least returns the lowest coordinate that check tries: a scorer may be the only one, which must not be left out.
+func (k *Knob) least() float64 {
+	if k.scorer != "" {
+		return zeroShare
+	}
+	return 0
+}
+
+// mostKnobs bounds the knobs of a search, mostValues the splits of a pool's servers, and zeroShare is the share of
+// coordinates that stand for 0.
 const (
-	mostKnobs = 32
-	zeroShare = 0.15
+	mostKnobs  = 32
+	mostValues = 1024
+	zeroShare  = 0.15
 )
 
-// ParseKnob parses PATH=RANGE. A range is LOW..HIGH, whole numbers if both bounds are, or a list of values: A,B,C. A
-// range that begins with 0 and a comma has 0, too; log: before it gives equal ratios equal shares.
+// ParseKnob parses PATH=RANGE, or PLUGIN/PARAMETER=RANGE. A range is LOW..HIGH, whole numbers if both bounds are, or a
+// list of values: A,B,C. A range that begins with 0 and a comma has 0, too; log: before it gives equal ratios equal
+// shares.
 func ParseKnob(text string) (Knob, error) {
 	bad := func(what, expected string) error {
 		return exit.Errorf(exit.Usage, "--vary %s: %s; expected %s", text, what, expected)
 	}
 	const form = "a field's path and its range, such as pools[0].replicas=2..8, " +
-		"pools[0].modelServer.maxNumSeqs=64,128,256 or workload.rate=log:1..100"
+		"pools[0].modelServer.maxNumSeqs=64,128,256 or workload.rate=log:1..100, or a plug-in's parameter, such as " +
+		"approx-prefix-cache-producer/blockSizeTokens=16,64"
 	s, err := scenario.ParseSetting(text)
 	if err != nil {
 		return Knob{}, bad(err.Error(), form)
 	}
 	k := Knob{Name: s.Path}
-	k.variable = s.Path[strings.LastIndexByte(s.Path, '.')+1:]
+	if plugin, _, is := strings.Cut(s.Path, "/"); is {
+		k.plugin = plugin
+	} else {
+		k.fields = []string{s.Path}
+	}
+	k.variable = s.Path[strings.LastIndexAny(s.Path, "./")+1:]
 	value := strings.TrimSpace(s.Value)
 	value, k.Log = strings.CutPrefix(value, "log:")
 	rest, zero := strings.CutPrefix(value, "0,")

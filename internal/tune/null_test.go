@@ -29,8 +29,8 @@ func TestStatisticsNull(t *testing.T) {
 	for seed := range uint64(100) {
 		number := seed * 1_000_003
 		v := search.Variant{File: "nothing.yaml", Text: []byte(nothing), Overrides: scenario.Overrides{Seed: &number}}
-		out, err := Tune(t.Context(), &search.Player{}, Options{Variant: v, Runs: 60, Replications: 8, Seed: seed,
-			Vary: []string{"workload.prompt.characters=399..402"}})
+		out, err := Tune(t.Context(), &search.Player{}, Options{Variants: []search.Variant{v}, Runs: 60,
+			Replications: 8, Seed: seed, Vary: []string{"workload.prompt.characters=399..402"}})
 		if err != nil {
 			t.Fatal(err)
 		}

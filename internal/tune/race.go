@@ -9,18 +9,23 @@ import (
 )
 
 // Score is the result of playing a candidate. The candidate that violates less is better, and of two that violate
-// nothing the one whose Value is lower.
+// nothing the one whose values are lower.
 type Score struct {
-	Violation float64 // by how much constraints are missed, relative to their bounds; 0 if all are kept
-	Value     float64 // of the objective, with the sign that makes lower better
+	// Violation is by how much limits are missed, relative to their bounds; 0 if all are kept.
+	Violation float64
+	// Values are those of the objectives, with the sign that makes lower better; 0 without a second one.
+	Values [mostObjectives]float64
 }
 
-// possible reports whether a candidate is a scenario whose runs have a value of the objective.
+// impossible is the score of values that are no scenario, or whose runs have no value of an objective.
+var impossible = Score{Violation: math.Inf(1)}
+
+// possible reports whether a candidate is a scenario whose runs have a value of each objective.
 func (s Score) possible() bool { return !math.IsInf(s.Violation, 1) }
 
 // compare orders scores, the better first.
 func (s Score) compare(t Score) int {
-	return cmp.Or(cmp.Compare(s.Violation, t.Violation), cmp.Compare(s.Value, t.Value))
+	return cmp.Or(cmp.Compare(s.Violation, t.Violation), slices.Compare(s.Values[:], t.Values[:]))
 }
 
 // candidate is a point of the space: a coordinate in [0, 1) for each knob, and the values that it stands for.
@@ -48,7 +53,9 @@ type race struct {
 	more func(runs int) bool
 	// indifference is the relative gain that is too small to look for.
 	indifference float64
-	rng          *rand.Rand
+	// order sorts candidates, the best first: byScore, or byFront for two objectives.
+	order func(list []*candidate)
+	rng   *rand.Rand
 
 	halton int
 	shift  []float64 // of the Halton sequence
@@ -93,27 +100,18 @@ func (r *race) search(first []*candidate) error {
 		if len(list) == 0 {
 			return nil
 		}
-		was := r.bestScore()
+		was := front(r.best)
 		done, err := r.generation(list, generation)
 		if err != nil || done {
 			return err
 		}
-		if now := r.bestScore(); was.Violation <= now.Violation &&
-			was.Value-now.Value <= r.indifference*math.Abs(was.Value) {
-			idle++
-		} else {
+		if gains(front(r.best), was, r.indifference) {
 			idle = 0
+		} else {
+			idle++
 		}
 	}
 	return nil
-}
-
-// bestScore returns the score of the best candidate, infinite before there is one.
-func (r *race) bestScore() Score {
-	if len(r.best) == 0 {
-		return Score{Violation: math.Inf(1), Value: math.Inf(1)}
-	}
-	return r.best[0].score
 }
 
 // generation races candidates, and adds those that play whole runs to the best. It returns true when no run is left.
@@ -129,13 +127,13 @@ func (r *race) generation(list []*candidate, number int) (done bool, err error) 
 		for i, c := range list {
 			c.score, c.length = scores[i], length
 		}
-		slices.SortStableFunc(list, func(a, b *candidate) int { return a.score.compare(b.score) })
+		r.order(list)
 		if i+1 < len(rungs) {
 			list = list[:max(1, len(list)/3)]
 		}
 	}
 	r.best = append(r.best, list...)
-	slices.SortStableFunc(r.best, func(a, b *candidate) int { return a.score.compare(b.score) })
+	r.order(r.best)
 	return false, nil
 }
 

@@ -35,7 +35,8 @@ var problems = []problem{
 func solve(t *testing.T, p *problem, seed uint64) (value, cost float64) {
 	runs := 0
 	noise := rand.New(rand.NewPCG(seed, 99))
-	r := &race{knobs: p.knobs, begins: firstGeneration, indifference: 0.01, rng: rand.New(rand.NewPCG(seed, 1)),
+	r := &race{knobs: p.knobs, begins: firstGeneration, indifference: 0.01, order: byScore,
+		rng: rand.New(rand.NewPCG(seed, 1)),
 		decode: func(at []float64) (out []string, ok bool) {
 			for _, x := range at {
 				out = append(out, fmt.Sprintf("%.3f", x))
@@ -48,7 +49,7 @@ func solve(t *testing.T, p *problem, seed uint64) (value, cost float64) {
 			runs += len(list)
 			cost += length * float64(len(list))
 			for i, c := range list {
-				out[i].Value = p.value(c.at) * (1 + 0.01/math.Sqrt(length)*noise.NormFloat64())
+				out[i].Values[0] = p.value(c.at) * (1 + 0.01/math.Sqrt(length)*noise.NormFloat64())
 			}
 			return out, nil
 		}}
@@ -83,7 +84,7 @@ func TestKnownBest(t *testing.T) {
 // A search ends at its budget, and never plays a candidate twice in a generation's first rung.
 func TestBudget(t *testing.T) {
 	played, runs := map[string]bool{}, 0
-	r := &race{knobs: 2, begins: firstGeneration, rng: rand.New(rand.NewPCG(1, 1)),
+	r := &race{knobs: 2, begins: firstGeneration, order: byScore, rng: rand.New(rand.NewPCG(1, 1)),
 		decode: func(at []float64) ([]string, bool) {
 			return []string{fmt.Sprint(int(at[0] * 4)), fmt.Sprint(int(at[1] * 4))}, at[0] > 0.25
 		},

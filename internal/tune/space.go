@@ -24,28 +24,44 @@ import (
 // Weights stands for the weights of all scorers of the pickers.
 const Weights = "weights"
 
+// Split stands for the split of each pool's servers into prefill and decode servers.
+const Split = "split"
+
 // space is the set of all candidates: what varies, and the conditions that every candidate meets.
 type space struct {
-	variant search.Variant
-	base    *scenario.Scenario
-	knobs   []Knob
-	where   []*vm.Program
+	variants  []search.Variant
+	scenarios []*scenario.Scenario // of the variants, as they are
+	base      *scenario.Scenario   // the first one
+	knobs     []Knob
+	where     []*vm.Program
 }
 
-// newSpace reads what varies and the conditions. It checks the fields and both ends of each range.
-func newSpace(v search.Variant, vary, where []string, seed uint64) (*space, error) {
-	x := &space{variant: v}
-	var err error
-	if x.base, err = v.Scenario(0); err != nil {
-		return nil, err
+// newSpace reads what varies and the conditions. It checks the fields and both ends of each range in all scenarios.
+func newSpace(variants []search.Variant, vary, where []string, seed uint64) (*space, error) {
+	x := &space{variants: variants}
+	for i := range variants {
+		s, err := variants[i].Scenario(0)
+		if err != nil {
+			return nil, err
+		}
+		if x.scenarios = append(x.scenarios, s); len(s.Pools) != len(x.scenarios[0].Pools) {
+			return nil, exit.Errorf(exit.Usage, "%s has %d pools, and %s has %d; expected scenarios with the same "+
+				"pools",
+				variants[i].Name, len(s.Pools), variants[0].Name, len(x.scenarios[0].Pools))
+		}
 	}
+	x.base = x.scenarios[0]
 	if len(vary) == 0 {
 		vary = []string{Weights}
 	}
 	for _, text := range vary {
-		if text == Weights {
+		var err error
+		switch text {
+		case Weights:
 			err = x.addScorers()
-		} else {
+		case Split:
+			err = x.addSplits()
+		default:
 			err = x.addField(text)
 		}
 		if err != nil {
@@ -56,10 +72,64 @@ func newSpace(v search.Variant, vary, where []string, seed uint64) (*space, erro
 		return nil, exit.Errorf(exit.Usage, "found %d fields and scorers to vary; expected 1 to %d: the picker's "+
 			"scorers, or --vary PATH=RANGE", len(x.knobs), mostKnobs)
 	}
+	for i := range x.knobs {
+		if err := x.check(&x.knobs[i]); err != nil {
+			return nil, fmt.Errorf("--vary %s: %w", x.knobs[i].Name, err)
+		}
+	}
 	return x, x.addConditions(where, seed)
 }
 
-// addField adds a field of the scenario.
+// check plays no run: it returns an error if an end of a knob's range is no scenario, or no configuration of a picker.
+func (x *space) check(k *Knob) error {
+	alone := &space{variants: x.variants, knobs: []Knob{*k}}
+	for _, at := range []float64{k.least(), math.Nextafter(1, 0)} {
+		for i := range x.variants {
+			s, err := alone.scenario(i, &job{values: []string{k.text(at)}})
+			if err != nil {
+				return err
+			}
+			for p := range s.Pools {
+				if s.Pools[p].EPP.Replicas == 0 || len(k.fields) > 0 {
+					continue
+				}
+				if _, _, err := pickerOf(&s.Pools[p].EPP.Config); err != nil {
+					return exit.With(exit.Input, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// addSplits adds the split into prefill and decode servers of each pool that has both.
+func (x *space) addSplits() error {
+	for i := range x.base.Pools {
+		p := &x.base.Pools[i]
+		prefill, total := p.Disaggregation.PrefillReplicas, p.Servers()
+		if prefill == 0 {
+			continue
+		}
+		if total > mostValues || len(p.Groups) > 0 || x.variants[0].Overrides.Replicas != nil {
+			return exit.Errorf(exit.Usage, "--vary split: found pool %s with %d servers; expected at most %d, in no "+
+				"groups, and no --replicas", p.Name, total, mostValues)
+		}
+		k := Knob{Name: fmt.Sprintf("pools[%d].split", i), Today: fmt.Sprintf("%d:%d", prefill, total-prefill)}
+		k.fields = []string{fmt.Sprintf("pools[%d].disaggregation.prefillReplicas", i),
+			fmt.Sprintf("pools[%d].replicas", i)}
+		for n := 1; n < total; n++ {
+			k.Values = append(k.Values, fmt.Sprintf("%d:%d", n, total-n))
+		}
+		x.knobs = append(x.knobs, k)
+	}
+	if len(x.knobs) == 0 {
+		return exit.Errorf(exit.Usage, "--vary split: no pool has prefill servers; expected "+
+			"disaggregation.prefillReplicas above 0")
+	}
+	return nil
+}
+
+// addField adds a field of the scenario, or a parameter of a plug-in.
 func (x *space) addField(text string) error {
 	k, err := ParseKnob(text)
 	if err != nil {
@@ -67,12 +137,6 @@ func (x *space) addField(text string) error {
 	}
 	if slices.ContainsFunc(x.knobs, func(other Knob) bool { return other.Name == k.Name }) {
 		return exit.Errorf(exit.Usage, "--vary: %s is given twice", k.Name)
-	}
-	alone := &space{variant: x.variant, knobs: []Knob{k}}
-	for _, at := range []float64{0, math.Nextafter(1, 0)} {
-		if _, err := alone.scenario([]string{k.text(at)}); err != nil {
-			return fmt.Errorf("--vary %s: %w", text, err)
-		}
 	}
 	x.knobs = append(x.knobs, k)
 	return nil
@@ -91,11 +155,7 @@ func (x *space) addScorers() error {
 			return exit.With(exit.Input, err)
 		}
 		c := scenario.PickerConfig{File: "the configuration of pool " + p.Name, Text: []byte(text)}
-		cfg, err := c.Read()
-		if err != nil {
-			return exit.With(exit.Input, err)
-		}
-		k, err := picker.New(cfg, plugins.Builtin(), picker.Options{})
+		cfg, k, err := pickerOf(&c)
 		if err != nil {
 			return exit.With(exit.Input, err)
 		}
@@ -112,6 +172,16 @@ func (x *space) addScorers() error {
 		}
 	}
 	return nil
+}
+
+// pickerOf returns the picker of a configuration.
+func pickerOf(c *scenario.PickerConfig) (*config.Config, *picker.Picker, error) {
+	cfg, err := c.Read()
+	if err != nil {
+		return nil, nil, err
+	}
+	k, err := picker.New(cfg, plugins.Builtin(), picker.Options{})
+	return cfg, k, err
 }
 
 // addScorer adds a scorer's weight. nil is a weight of 1.
@@ -222,15 +292,19 @@ func (x *space) today() *candidate {
 	return c
 }
 
-// scenario returns the scenario with these values, nil for today's configuration.
-func (x *space) scenario(values []string) (*scenario.Scenario, error) {
+// scenario returns one of the scenarios with the values of a job, nil for today's configuration.
+func (x *space) scenario(which int, j *job) (*scenario.Scenario, error) {
 	var settings []scenario.Setting
 	weights, off := map[int]map[string]float64{}, map[int][]string{}
-	for i, v := range values {
+	changed := map[int]bool{}
+	for i, v := range j.values {
 		k := &x.knobs[i]
 		switch {
-		case k.scorer == "":
-			settings = append(settings, scenario.Setting{Path: k.Name, Value: v})
+		case len(k.fields) > 0:
+			settings = append(settings, k.settings(v)...)
+			continue
+		case k.plugin != "":
+			continue
 		case v == "0":
 			off[k.pool] = append(off[k.pool], k.scorer)
 		default:
@@ -243,19 +317,31 @@ func (x *space) scenario(values []string) (*scenario.Scenario, error) {
 			}
 			weights[k.pool][k.scorer] = w
 		}
+		changed[k.pool] = true
 	}
-	v := x.variant.With(settings...)
+	if j.factor > 0 {
+		settings = append(settings, scenario.Setting{Path: "pools[*].modelServer.jitter.factor",
+			Value: strconv.FormatFloat(j.factor, 'f', -1, 64)})
+	}
+	v := x.variants[which].With(settings...)
 	s, err := v.Scenario(0)
 	if err != nil {
 		return nil, err
 	}
-	for pool := range weights {
+	for pool := range changed {
 		c := &s.Pools[pool].EPP.Config
 		text, err := change(c, weights[pool], off[pool])
 		if err != nil {
 			return nil, exit.With(exit.Input, err)
 		}
 		*c = scenario.PickerConfig{File: "the tuned configuration", Text: []byte(text)}
+	}
+	for i, v := range j.values {
+		if k := &x.knobs[i]; k.plugin != "" {
+			if err := k.set(s, v); err != nil {
+				return nil, exit.With(exit.Usage, err)
+			}
+		}
 	}
 	return s, nil
 }

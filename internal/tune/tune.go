@@ -8,11 +8,15 @@
 package tune
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/windtunnel/windtunnel/internal/exit"
@@ -23,16 +27,24 @@ import (
 
 // Options say what is searched.
 type Options struct {
-	Variant search.Variant
+	// Variants are scenarios of the same pools. What varies is the same in all, and each candidate plays them all.
+	Variants []search.Variant
+	// Combine says how the scores of several scenarios become one: mean, worst, or weights separated by commas.
+	Combine string
+	// HoldOut is the share of each trace, its end, that only the runs that decide play. 0 holds nothing back.
+	HoldOut float64
+	// Resume is a file that runs are kept in, and whose runs are not played again; empty for none.
+	Resume string
 	// Vary are knobs in the form of ParseKnob, or Weights. Without any, Weights varies.
 	Vary []string
 	// Where are conditions over knobs that every candidate meets, such as "replicas * tensorParallelSize <= 16". A
 	// field has the name at the end of its path, a scorer its name with _ for -.
 	Where []string
-	// Objective is a measure with a better direction. Keep are bounds of measures, such as "ttft.p95<=500ms".
-	Objective string
-	Keep      []string
-	SLO       []string
+	// Objectives are one or two measures with a better direction, or min: or max: before a number of the summary or an
+	// expression. Keep are bounds of measures or of other numbers, such as "ttft.p95<=500ms".
+	Objectives []string
+	Keep       []string
+	SLO        []string
 	// Runs bounds the runs of the search, long and short ones alike; Time bounds its wall time, if it is above 0.
 	Runs int
 	Time time.Duration
@@ -51,10 +63,12 @@ type tuner struct {
 	Options
 	*space
 	goal
-	player *search.Player
-	ctx    context.Context
-	began  time.Time
-	runs   int
+	player  *search.Player
+	ctx     context.Context
+	began   time.Time
+	weights []float64 // of the scenarios, summing to 1; nil for the worst one
+	kept    *kept
+	runs    int
 }
 
 // Tune searches. After an interruption it returns the best so far, if whole runs were played, with an error.
@@ -63,43 +77,46 @@ func Tune(ctx context.Context, p *search.Player, o Options) (*Tuned, error) {
 	if err := t.prepare(); err != nil {
 		return nil, err
 	}
+	defer t.kept.close()
 	r := &race{knobs: len(t.knobs), begins: max(2, min(firstGeneration, o.Runs*2/3)), decode: t.decode, play: t.race,
-		more: t.more, indifference: o.Indifference, rng: rand.New(rand.NewPCG(o.Seed, 0x7475_6e65))}
+		more: t.more, indifference: o.Indifference, order: byScore, rng: rand.New(rand.NewPCG(o.Seed, 0x7475_6e65))}
+	if len(t.objectives) > 1 {
+		r.order = byFront
+	}
 	var first []*candidate
 	if c := t.today(); c != nil {
 		first = append(first, c)
 	}
 	err := r.search(first)
-	out := &Tuned{Scenario: t.base.Name, Objective: t.measure.Name, Knobs: t.knobs, measure: t.measure, Runs: t.runs,
-		Replications: o.Replications}
+	out := &Tuned{Scenario: t.base.Name, Knobs: t.knobs, goal: &t.goal, Runs: t.runs, Replications: o.Replications}
+	for i := range t.objectives {
+		out.Objectives = append(out.Objectives, t.objectives[i].name)
+	}
+	for i := range t.scenarios[1:] {
+		out.Others = append(out.Others, t.scenarios[1+i].Name)
+	}
 	valid := slices.DeleteFunc(r.best, func(c *candidate) bool { return !c.score.possible() })
-	switch {
-	case err != nil && ctx.Err() == nil:
-		return nil, err
-	case len(valid) == 0 && err == nil:
+	for _, c := range valid {
+		out.Candidates = append(out.Candidates, Candidate{t.named(c), t.values(&c.score), c.score.Violation == 0})
+	}
+	if err == nil && len(valid) == 0 {
 		err = exit.Errorf(exit.Usage, "no candidate played a whole run: found --runs %d and --time %s; expected more",
 			o.Runs, o.Time)
-		fallthrough
-	case len(valid) == 0:
-		return nil, err
-	case err == nil:
-		if err = t.decide(out, valid); err == nil {
-			err = t.sensitivity(out)
-		}
 	}
-	if err != nil && ctx.Err() == nil {
+	if err == nil {
+		err = t.decide(out, valid)
+	}
+	if len(valid) == 0 || err != nil && ctx.Err() == nil {
 		return nil, err
 	}
-	best := valid[0]
-	if len(out.Best) > 0 {
-		best = out.Best[0].c
-	} else {
+	if len(out.Best) == 0 {
+		c := valid[0]
 		out.Interrupted, out.Verdict = true, "interrupted: the best so far, which no fresh seed has confirmed"
-		out.Best = []Finalist{{Values: t.named(best), Value: t.signed(best.score.Value),
-			Kept: best.score.Violation == 0}}
+		out.Best = []Finalist{{c: c, Values: t.named(c), Results: t.results(&c.score), Kept: c.score.Violation == 0}}
+		out.Knee = 0
 	}
-	out.AllRuns, out.Seconds = t.runs, time.Since(t.began).Seconds()
-	if bad := t.configured(out, best); bad != nil {
+	out.AllRuns = t.runs
+	if bad := t.configured(out, out.Best[out.Knee].c); bad != nil {
 		return nil, bad
 	}
 	return out, err
@@ -112,88 +129,213 @@ func (t *tuner) prepare() (err error) {
 	case !(t.Indifference >= 0 && t.Indifference < 1):
 		return exit.Errorf(exit.Usage, "--indifference: found %v percent; expected a number from 0, below 100",
 			100*t.Indifference)
+	case !(t.HoldOut >= 0 && t.HoldOut <= mostHeldOut):
+		return exit.Errorf(exit.Usage, "--hold-out: found %v percent; expected a number from 0 to %v", 100*t.HoldOut,
+			100*mostHeldOut)
 	}
 	if err := search.CheckReplications(fewestToJudge, t.Replications); err != nil {
 		return err
 	}
-	if t.space, err = newSpace(t.Variant, t.Vary, t.Where, t.Seed); err != nil {
+	if t.weights, err = parseCombine(t.Combine, len(t.Variants)); err != nil {
 		return err
 	}
-	t.goal, err = newGoal(t.base, t.Objective, t.Keep, t.SLO)
+	if t.space, err = newSpace(t.Variants, t.Vary, t.Where, t.Seed); err != nil {
+		return err
+	}
+	if t.goal, err = newGoal(t.base, t.Objectives, t.Keep, t.SLO); err != nil {
+		return err
+	}
+	t.kept, err = openKept(&t.Options, t.space)
 	return err
 }
 
-// more reports whether the budget allows so many runs.
-func (t *tuner) more(runs int) bool {
-	return t.runs+runs <= t.Runs && (t.Time <= 0 || time.Since(t.began) < t.Time)
+// mostHeldOut bounds HoldOut.
+const mostHeldOut = 0.9
+
+// parseCombine returns the weights of so many scenarios, nil for the worst one.
+func parseCombine(text string, scenarios int) (weights []float64, err error) {
+	switch text {
+	case "worst":
+		return nil, nil
+	case "mean", "":
+		return slices.Repeat([]float64{1 / float64(scenarios)}, scenarios), nil
+	}
+	sum := 0.0
+	for word := range strings.SplitSeq(text, ",") {
+		w, err := strconv.ParseFloat(word, 64)
+		if err != nil || !(w >= 0 && w <= 1e9) {
+			return nil, exit.Errorf(exit.Usage, "--combine: found %q; expected mean, worst, or a weight for each "+
+				"scenario, such as 3,1", text)
+		}
+		weights, sum = append(weights, w), sum+w
+	}
+	if len(weights) != scenarios || sum == 0 {
+		return nil, exit.Errorf(exit.Usage, "--combine: found %d weights with the sum %v for %d scenarios; expected "+
+			"one for each, and a sum above 0", len(weights), sum, scenarios)
+	}
+	for i := range weights {
+		weights[i] /= sum
+	}
+	return weights, nil
 }
 
-// play plays values, nil for today's configuration, for a share of a run, with the scenario's seed and so many more.
-func (t *tuner) play(values []string, length float64, seed int) (*search.Result, error) {
-	s, err := t.scenario(values)
+// more reports whether the budget allows so many runs of candidates.
+func (t *tuner) more(candidates int) bool {
+	return t.runs+candidates*len(t.Variants) <= t.Runs && (t.Time <= 0 || time.Since(t.began) < t.Time)
+}
+
+// job is a run: of values, nil for today's configuration, with the scenario's seed and so many more.
+type job struct {
+	values []string
+	length float64 // the share of a whole run
+	seed   int
+	factor float64 // of the step times, 0 for 1
+}
+
+// outcome is the part of a run's result that a search keeps.
+type outcome struct {
+	Score
+	Measures  map[string]float64
+	StepTimes report.StepError
+}
+
+// play plays a job in one of the scenarios.
+func (t *tuner) play(which int, j *job) (*outcome, error) {
+	s, err := t.scenario(which, j)
 	if err != nil {
 		return nil, err
 	}
-	number := s.Seed + uint64(seed)
+	if t.HoldOut > 0 {
+		s.Part(1-t.HoldOut, j.seed >= decidingSeed)
+	}
+	number := s.Seed + uint64(j.seed)
 	over := scenario.Overrides{Seed: &number}
-	if n := int(length * float64(s.Workload.Requests)); length < 1 && n > 0 {
+	if n := int(j.length * float64(s.Workload.Requests)); j.length < 1 && n > 0 {
 		over.Requests = &n
 	}
 	if err := s.Override(over); err != nil {
 		return nil, exit.With(exit.Usage, err)
 	}
-	return t.player.Play(t.ctx, s, nil)
+	played, err := t.player.Play(t.ctx, s, nil)
+	if err != nil {
+		return nil, err
+	}
+	x := &run{played, report.Runs{played.Sample}.Under(t.slo)}
+	out := &outcome{Score: t.score(x), Measures: map[string]float64{}, StepTimes: report.StepErrorOf(x.Sample.Load)}
+	for _, name := range shownMeasures {
+		if v := valueOf(x.measures, name); !math.IsNaN(v) {
+			out.Measures[name] = v
+		}
+	}
+	return out, nil
 }
 
-// measured returns the measures of a run.
-func (t *tuner) measured(x *search.Result) *report.Analysis {
-	return report.Runs{x.Sample}.Under(t.slo)
+// playAll plays jobs in all scenarios, and combines each job's outcomes. Values that are no scenario together have an
+// impossible score, and an error in refused.
+func (t *tuner) playAll(jobs []job, what string) (out []outcome, refused []error, err error) {
+	n := len(t.Variants)
+	all, refused := make([]*outcome, len(jobs)*n), make([]error, len(jobs))
+	bad := make([]error, len(all))
+	done := t.player.Counter(what, len(all))
+	err = search.Each(len(all), func(i int) (err error) {
+		defer done()
+		j := &jobs[i/n]
+		key := t.kept.key(i%n, j)
+		if all[i] = t.kept.had[key]; all[i] != nil {
+			return nil
+		}
+		all[i], err = t.play(i%n, j)
+		switch code := exit.Of(err); {
+		case err == nil:
+			return t.kept.add(key, all[i])
+		case code != exit.Input && code != exit.Usage:
+			return err
+		}
+		all[i], bad[i] = &outcome{Score: impossible}, err
+		return nil
+	})
+	t.runs += len(all)
+	if err != nil {
+		return nil, nil, err
+	}
+	out = make([]outcome, len(jobs))
+	for i := range out {
+		out[i] = t.combine(all[i*n : (i+1)*n])
+		refused[i] = errors.Join(bad[i*n : (i+1)*n]...)
+	}
+	return out, refused, nil
+}
+
+// combine returns the outcome of several scenarios together. Measures are means.
+func (t *tuner) combine(list []*outcome) outcome {
+	out := outcome{Measures: map[string]float64{}, StepTimes: list[0].StepTimes}
+	counts := map[string]float64{}
+	for i, x := range list {
+		if !x.possible() {
+			return outcome{Score: impossible}
+		}
+		out.Violation += x.Violation
+		for k, v := range x.Values {
+			switch {
+			case t.weights != nil:
+				out.Values[k] += t.weights[i] * v
+			case i == 0 || v > out.Values[k]:
+				out.Values[k] = v
+			}
+		}
+		for name, v := range x.Measures {
+			counts[name]++
+			out.Measures[name] += v
+		}
+	}
+	for name, n := range counts {
+		out.Measures[name] /= n
+	}
+	return out
 }
 
 // race plays candidates with the seed of a generation. Values that are no scenario together get the worst score.
 func (t *tuner) race(list []*candidate, length float64, generation int) ([]Score, error) {
-	out, refused := make([]Score, len(list)), make([]error, len(list))
-	what := fmt.Sprintf("candidates of generation %d, %.0f %% of a run", generation+1, 100*length)
-	done := t.player.Counter(what, len(list))
-	err := search.Each(len(list), func(i int) error {
-		defer done()
-		x, err := t.play(list[i].values, length, generation)
-		switch code := exit.Of(err); {
-		case err == nil:
-			out[i] = t.score(t.measured(x))
-		case code != exit.Input && code != exit.Usage:
-			return err
-		default:
-			out[i], refused[i] = Score{Violation: math.Inf(1)}, err
-		}
-		return nil
-	})
-	t.runs += len(list)
+	jobs := make([]job, len(list))
+	for i, c := range list {
+		jobs[i] = job{values: c.values, length: length, seed: generation}
+	}
+	played, refused, err := t.playAll(jobs, fmt.Sprintf("candidates of generation %d, %.0f %% of a run", generation+1,
+		100*length))
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Score, len(list))
+	for i := range played {
+		out[i] = played[i].Score
+	}
 	switch {
-	case err != nil:
 	case !slices.Contains(refused, nil):
 		err = refused[0]
 	case !slices.ContainsFunc(out, Score.possible):
 		err = exit.Errorf(exit.Input, "no run has a value of %s; choose another --objective, or a longer scenario",
-			t.measure.Name)
+			t.names())
 	}
 	return out, err
 }
 
-// configured sets the configurations and fields of a candidate.
+// configured sets the configurations and fields of a candidate, in the first scenario.
 func (t *tuner) configured(out *Tuned, c *candidate) error {
-	s, err := t.scenario(c.values)
+	s, err := t.scenario(0, &job{values: c.values})
 	if err != nil {
 		return err
 	}
 	out.Configs = map[string]string{}
 	for i := range t.knobs {
 		k := &t.knobs[i]
-		if k.scorer == "" {
-			out.Settings = append(out.Settings, k.Name+"="+c.values[i])
-			continue
+		for _, f := range k.settings(c.values[i]) {
+			out.Settings = append(out.Settings, f.String())
 		}
-		out.Configs[s.Pools[k.pool].Name] = string(s.Pools[k.pool].EPP.Config.Text)
+	}
+	for i := range s.Pools {
+		if now := s.Pools[i].EPP.Config; !bytes.Equal(now.Text, t.base.Pools[i].EPP.Config.Text) {
+			out.Configs[s.Pools[i].Name] = string(now.Text)
+		}
 	}
 	return nil
 }

@@ -4,44 +4,36 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/table"
 )
+
+// mostColumns bounds the configurations of a table, so that it stays within 80 columns.
+const mostColumns = 4
 
 // Write prints the result for people, the verdict first.
 func (x *Tuned) Write(to io.Writer) error {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, x.Verdict)
-	fmt.Fprintf(w, "%d runs in the search, %d in all, %.0f s\n\n", x.Runs, x.AllRuns, x.Seconds)
-	head := "\t" + x.measure.Name + "\tgain\t"
-	for _, k := range x.Knobs {
-		head += "\t" + k.Name
+	if x.Doubt != "" {
+		fmt.Fprintln(w, x.Doubt)
 	}
-	fmt.Fprintln(w, head)
-	if !x.Interrupted {
-		fmt.Fprintf(w, "today\t%s\t\t\t%s\n", x.measure.Text(x.Today.Value), x.valuesOf(&x.Today))
+	fmt.Fprintf(w, "%d runs in the search, %d in all\n", x.Runs, x.AllRuns)
+	if len(x.Others) > 0 {
+		fmt.Fprintf(w, "scenarios: %s, %s\n", x.Scenario, strings.Join(x.Others, ", "))
 	}
-	for i := range x.Best {
-		f := &x.Best[i]
-		gain := ""
-		if !x.Interrupted {
-			gain = fmt.Sprintf("%s\t%s to %s", share(f.Gain), share(f.Low), share(f.High))
-		}
-		note := ""
-		if !f.Kept {
-			note = "\tmisses a bound"
-		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s%s\n", i+1, x.measure.Text(f.Value), cmp.Or(gain, "\t"), x.valuesOf(f), note)
+	columns := x.columns()
+	for len(columns) > 0 {
+		n := min(len(columns), mostColumns)
+		x.block(w, columns[:n])
+		columns = columns[n:]
 	}
-	if len(x.Sensitivity) > 0 {
-		fmt.Fprintf(w, "\nin the best one, the others unchanged\n")
-	}
-	for i := range x.Sensitivity {
-		fmt.Fprintln(w, x.Sensitivity[i].text())
-	}
+	x.around(w)
 	x.differences(w)
 	if err := w.Flush(); err != nil {
 		return err
@@ -49,29 +41,114 @@ func (x *Tuned) Write(to io.Writer) error {
 	return x.writeConfig(to)
 }
 
-// valuesOf returns a finalist's values, one column for each knob.
-func (x *Tuned) valuesOf(f *Finalist) string {
-	words := make([]string, len(x.Knobs))
-	for i, k := range x.Knobs {
-		words[i] = cmp.Or(f.Values[k.Name], k.Today, "as it is")
-	}
-	return strings.Join(words, "\t")
+// column is a configuration of the table.
+type column struct {
+	head  string
+	of    *Finalist
+	gains bool
 }
 
-// text describes how much a knob matters.
-func (s *Sensitivity) text() string {
-	if !s.Matters {
-		return fmt.Sprintf("%s\tchanges nothing from %s to %s", s.Knob, s.Values[0], s.Values[len(s.Values)-1])
+// columns returns today's configuration and the best ones.
+func (x *Tuned) columns() (out []column) {
+	if !x.Interrupted {
+		out = append(out, column{"today", &x.Today, false})
 	}
-	var words []string
-	for i, v := range s.Values {
-		change := fmt.Sprintf("%+.1f %%", 100*s.Changes[i])
-		if s.Changes[i] < -1 {
-			change = "below -100 %"
+	for i := range x.Best {
+		head := fmt.Sprint(i + 1)
+		if len(x.Objectives) > 1 && i == x.Knee && !x.Interrupted {
+			head += " (knee)"
 		}
-		words = append(words, v+": "+change)
+		out = append(out, column{head, &x.Best[i], !x.Interrupted})
 	}
-	return s.Knob + "\t" + strings.Join(words, ", ")
+	return out
+}
+
+// block prints configurations side by side: objectives, gains and values.
+func (x *Tuned) block(w io.Writer, columns []column) {
+	row := func(name string, cell func(c *column) string) {
+		fmt.Fprint(w, name)
+		for i := range columns {
+			fmt.Fprint(w, "\t", cell(&columns[i]))
+		}
+		fmt.Fprintln(w)
+	}
+	fmt.Fprintln(w)
+	row("", func(c *column) string { return c.head })
+	for o, name := range x.Objectives {
+		row(name, func(c *column) string { return x.goal.objectives[o].text(c.of.Results[o].Value) })
+		if slices.ContainsFunc(columns, func(c column) bool { return c.gains }) {
+			gain := func(of func(r *Result) float64) func(c *column) string {
+				return func(c *column) string {
+					if !c.gains {
+						return ""
+					}
+					return share(of(&c.of.Results[o]))
+				}
+			}
+			row("  gain", gain(func(r *Result) float64 { return r.Gain }))
+			row("  from", gain(func(r *Result) float64 { return r.Low }))
+			row("  to", gain(func(r *Result) float64 { return r.High }))
+		}
+	}
+	if slices.ContainsFunc(columns, func(c column) bool { return !c.of.Kept }) {
+		row("limits", func(c *column) string {
+			if c.of.Kept {
+				return "kept"
+			}
+			return "missed"
+		})
+	}
+	for i := range x.Knobs {
+		k := &x.Knobs[i]
+		row(k.short(), func(c *column) string { return cmp.Or(c.of.Values[k.Name], k.Today, "as it is") })
+	}
+}
+
+// mostName bounds the name of a knob in a table.
+const mostName = 36
+
+// short returns the end of a long name.
+func (k *Knob) short() string {
+	if len(k.Name) <= mostName {
+		return k.Name
+	}
+	return "…" + k.Name[len(k.Name)-mostName+1:]
+}
+
+// around prints what the knobs do around the best candidate.
+func (x *Tuned) around(w io.Writer) {
+	if len(x.Sensitivity) > 0 {
+		fmt.Fprintf(w, "\nin candidate %d, the others unchanged\n", x.Knee+1)
+	}
+	short := func(name string) string { return (&Knob{Name: name}).short() }
+	for i := range x.Sensitivity {
+		s := &x.Sensitivity[i]
+		in := ""
+		if len(x.Objectives) > 1 {
+			in = "\n  in " + s.Objective
+		}
+		if len(s.Values) == 0 {
+			continue
+		}
+		if !s.Matters {
+			fmt.Fprintf(w, "%s: changes nothing%s from %s to %s\n", short(s.Knob), in, s.Values[0],
+				s.Values[len(s.Values)-1])
+			continue
+		}
+		fmt.Fprintf(w, "%s: changes%s\n", short(s.Knob), in)
+		for n, v := range s.Values {
+			change := fmt.Sprintf("%+.1f %%", 100*s.Changes[n])
+			if s.Changes[n] < -1 {
+				change = "below -100 %"
+			}
+			fmt.Fprintf(w, "  %s\t%s\n", v, change)
+		}
+	}
+	for i := range x.Pairs {
+		p := &x.Pairs[i]
+		fmt.Fprintf(w, "%s and %s depend on each other:\n  at %s and %s, %+.1f %% beside the sum of both (%s to %s)\n",
+			short(p.Knobs[0]), short(p.Knobs[1]), p.Values[0], p.Values[1], 100*p.Together, share(p.Low), share(p.High))
+	}
 }
 
 // differences prints the measures of today's configuration and of the best one.
@@ -79,8 +156,8 @@ func (x *Tuned) differences(w io.Writer) {
 	if x.Interrupted {
 		return
 	}
-	best := x.Best[0]
-	fmt.Fprintf(w, "\n\ttoday\tbest\n")
+	best := x.Best[x.Knee]
+	fmt.Fprintf(w, "\n\ttoday\t%d\n", x.Knee+1)
 	for _, name := range shownMeasures {
 		m, _ := report.MeasureNamed(name)
 		a, has := x.Today.Measures[name]
@@ -103,16 +180,60 @@ func (x *Tuned) writeConfig(to io.Writer) error {
 			fmt.Fprintf(&b, "--set %s\n", s)
 		}
 	}
-	names := make([]string, 0, len(x.Configs))
-	for name := range x.Configs {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(x.Configs)) {
 		if x.Better {
 			fmt.Fprintf(&b, "\n# the picker of pool %s\n%s", name, x.Configs[name])
 		}
 	}
 	_, err := io.WriteString(to, b.String())
 	return err
+}
+
+// WriteTable writes a row for each candidate that played a whole run, as comma-separated values or as Parquet: its
+// values, the objectives, and whether it keeps the limits. today and best name the rows of the runs that decide, whose
+// objectives are means over fresh seeds.
+func (x *Tuned) WriteTable(to io.Writer, parquet bool) error {
+	columns := []table.Column{{Name: "of"}}
+	for i := range x.Knobs {
+		columns = append(columns, table.Column{Name: x.Knobs[i].Name})
+	}
+	for _, name := range x.Objectives {
+		columns = append(columns, table.Column{Name: name, Kind: table.Decimal, Digits: 6})
+	}
+	columns = append(columns, table.Column{Name: "limits"})
+	open := table.CSV
+	if parquet {
+		open = table.Parquet
+	}
+	w := open(to, columns)
+	add := func(of string, values map[string]string, results []float64, kept bool) {
+		row := []table.Value{table.Of(of)}
+		for i := range x.Knobs {
+			row = append(row, table.Of(cmp.Or(values[x.Knobs[i].Name], x.Knobs[i].Today)))
+		}
+		for _, v := range results {
+			row = append(row, table.Number(v))
+		}
+		limits := "kept"
+		if !kept {
+			limits = "missed"
+		}
+		w.Write(append(row, table.Of(limits)))
+	}
+	for i := range x.Candidates {
+		c := &x.Candidates[i]
+		add("search", c.Values, c.Results, c.Kept)
+	}
+	for _, c := range x.columns() {
+		var results []float64
+		for _, r := range c.of.Results {
+			results = append(results, r.Value)
+		}
+		name := "best"
+		if c.of == &x.Today {
+			name = "today"
+		}
+		add(name, c.of.Values, results, c.of.Kept)
+	}
+	return w.Close()
 }

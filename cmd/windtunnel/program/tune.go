@@ -2,6 +2,7 @@ package program
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -16,18 +17,23 @@ import (
 type tuneCmd struct {
 	loadFlags
 	setFlag
-	Vary  []string `placeholder:"PATH=RANGE" sep:"none" help:"A field that varies, such as 'pools[0].replicas=2..8', log:1..100 for equal ratios, values a,b,c, or weights: those of the picker's scorers, as by default. Repeatable."`
-	Where []string `placeholder:"CONDITION" sep:"none" help:"What all candidates meet, such as 'replicas * tensorParallelSize <= 16'. Repeatable."`
+	More []string `arg:"" optional:"" name:"more.yaml" help:"More scenarios of the same pools: each candidate plays all of them."`
 
-	Objective string   `placeholder:"MEASURE" help:"The measure to improve, such as e2e.p99 or 'USD per 1M output tokens'. Left out: goodput where there is an objective for answers, else e2e.mean."`
-	Keep      []string `placeholder:"BOUND" sep:"none" help:"A bound to keep, such as ttft.p95<=500ms. Repeatable."`
+	Combine string   `default:"mean" placeholder:"HOW" help:"How the values of several scenarios become one: mean, worst, or weights such as 3,1."`
+	HoldOut *float64 `placeholder:"PERCENT" help:"The end of a trace that the search does not see, and that decides. Left out: 30 of a trace."`
+	Vary    []string `placeholder:"PATH=RANGE" sep:"none" help:"A field that varies, such as 'pools[0].replicas=2..8', log:1..100 for equal ratios, values a,b,c, PLUGIN/PARAMETER=RANGE, weights: those of the picker's scorers, as by default, or split: prefill to decode servers. Repeatable."`
+	Where   []string `placeholder:"CONDITION" sep:"none" help:"What all candidates meet, such as 'replicas * tensorParallelSize <= 16'. Repeatable."`
+
+	Objective []string `placeholder:"MEASURE" sep:"none" help:"The measure to improve, such as e2e.p99 or 'USD per 1M output tokens', or min: or max: before a number of the summary or an expression. Left out: goodput where there is an objective for answers, else e2e.mean. Twice: the best trade-offs of two."`
+	Keep      []string `placeholder:"BOUND" sep:"none" help:"A bound to keep, such as ttft.p95<=500ms or 'classes[chat].attainment >= 0.95'. Repeatable."`
 	sloFlag
 	Runs         int           `default:"600" placeholder:"N" help:"The most runs of the search, short ones included."`
 	Time         time.Duration `placeholder:"5m" help:"The most wall time of the search."`
 	Replications int           `short:"r" default:"8" placeholder:"R" help:"How many fresh seeds decide."`
 	Indifference float64       `default:"1" placeholder:"PERCENT" help:"A gain too small to care about."`
-	Write        string        `placeholder:"FILE" help:"Write the best EndpointPickerConfig to FILE (of the only pool whose scorers vary)."`
-	textOrJSON
+	Resume       string        `placeholder:"FILE" help:"Keep the runs in FILE, and continue the search whose runs are there."`
+	Write        string        `placeholder:"FILE" help:"Write the best EndpointPickerConfig to FILE (of the only pool whose picker varies)."`
+	Output       string        `short:"o" enum:"text,json,csv,parquet" default:"text" help:"text for people, json, or the candidates as a table."`
 }
 
 func (c *tuneCmd) Help() string {
@@ -36,6 +42,7 @@ all meet the same requests, and bad ones leave after a ninth of a run. The best 
 play again with fresh seeds, and only these runs decide. "No configuration is better than yours by more than
 1.0 %" is a valid answer. At the end, each knob moves alone around the best candidate, which shows those that
 matter. The same seed gives the same result, on any number of cores, unless --time ends the search.
+--resume keeps the runs in a file: the same command continues an interrupted search, with the same result.
 
 Exit codes: 0 the search came to its end; 2 the command line is wrong; 3 a file is wrong; 130 interrupted: the best so
 far is printed.
@@ -45,43 +52,67 @@ Examples:
   windtunnel tune mine.yaml --objective ttft.p90 --keep 'completed>=99.9%'
   windtunnel tune --epp-config my-epp.yaml --model meta-llama/Llama-3.1-8B-Instruct --accelerator H100 --replicas 8
   windtunnel tune mine.yaml --vary 'pools[0].modelServer.maxNumSeqs=log:16..512' --vary weights
+  windtunnel tune mine.yaml --vary approx-prefix-cache-producer/blockSizeTokens=16,32,64 --vary split
+  windtunnel tune monday.yaml tuesday.yaml --combine worst --resume search.ndjson
+  windtunnel tune mine.yaml --objective 'max:classes[chat].attainment' --objective 'USD per 1M output tokens'
+  windtunnel tune mine.yaml --objective 'min:ttft_p99 + 20 * tpot_p99' --output csv > candidates.csv
   windtunnel tune mine.yaml --write tuned.yaml`
 }
 
 func (c *tuneCmd) Run(o *outside) error {
-	if c.Write != "" && len(c.Vary) > 0 && !slices.Contains(c.Vary, tune.Weights) {
-		return exit.Errorf(exit.Usage, "--write %s: no scorer varies; expected --vary weights, too", c.Write)
+	if c.Write != "" && len(c.Vary) > 0 && !slices.ContainsFunc(c.Vary, tune.ChangesPicker) {
+		return exit.Errorf(exit.Usage, "--write %s: nothing of a picker varies; expected --vary weights, too", c.Write)
 	}
-	v, err := c.variant(o, c.Set)
+	x := tune.Options{Vary: c.Vary, Where: c.Where, Objectives: c.Objective, Keep: c.Keep, SLO: c.SLO, Runs: c.Runs,
+		Time: c.Time, Replications: c.Replications, Indifference: c.Indifference / 100, Combine: c.Combine,
+		HoldOut: heldOut, Resume: c.Resume}
+	if c.HoldOut != nil {
+		x.HoldOut = *c.HoldOut / 100
+	}
+	for _, file := range append([]string{c.File}, c.More...) {
+		f := c.loadFlags
+		f.File = file
+		v, err := f.variant(o, c.Set)
+		if err != nil {
+			return err
+		}
+		x.Variants = append(x.Variants, v)
+	}
+	s, err := x.Variants[0].Scenario(0)
 	if err != nil {
 		return err
 	}
-	s, err := v.Scenario(0)
-	if err != nil {
-		return err
-	}
+	x.Seed = s.Seed
 	ctx, stop := o.Context()
 	defer stop()
-	p := player(o)
+	p, began := player(o), time.Now()
 	end := meter.Watch(o, p)
-	out, err := tune.Tune(ctx, p, tune.Options{Variant: v, Vary: c.Vary, Where: c.Where, Objective: c.Objective,
-		Keep: c.Keep, SLO: c.SLO, Runs: c.Runs, Time: c.Time, Replications: c.Replications,
-		Indifference: c.Indifference / 100, Seed: s.Seed})
+	out, err := tune.Tune(ctx, p, x)
 	end()
 	if out == nil {
 		return err
 	}
-	err = errors.Join(err, c.verdict(o, out, true, func(to io.Writer, _ int) error { return out.Write(to) }))
+	note(o, fmt.Sprintf("the search took %.0f s", time.Since(began).Seconds()))
+	switch c.Output {
+	case "csv", "parquet":
+		err = errors.Join(err, out.WriteTable(o.Stdout, c.Output == "parquet"))
+	default:
+		err = errors.Join(err, textOrJSON{c.Output}.verdict(o, out, true,
+			func(to io.Writer, _ int) error { return out.Write(to) }))
+	}
 	if c.Write != "" {
 		err = errors.Join(err, c.write(out))
 	}
 	return err
 }
 
+// heldOut is the share of a trace that the search does not see, as a rule.
+const heldOut = 0.3
+
 // write writes the only configuration.
 func (c *tuneCmd) write(out *tune.Tuned) error {
 	if len(out.Configs) != 1 {
-		return exit.Errorf(exit.Usage, "--write %s: scorers of %d pools vary; expected those of one", c.Write,
+		return exit.Errorf(exit.Usage, "--write %s: the pickers of %d pools vary; expected one", c.Write,
 			len(out.Configs))
 	}
 	text := slices.Collect(maps.Values(out.Configs))[0]

@@ -82,3 +82,42 @@ func DefaultText() (string, error) {
 		"schedulingProfiles": []any{map[string]any{"name": d.SchedulingProfiles[0].Name, "plugins": refs}}})
 	return string(out), err
 }
+
+// SetParameter returns an EndpointPickerConfig in which a plug-in's parameter has another value, in YAML. path names
+// the parameter, with dots between nested names. found is false if no plug-in has this name.
+func SetParameter(text, plugin, path, value string) (out string, found bool, err error) {
+	var c map[string]any
+	if err := yaml.Unmarshal([]byte(text), &c); err != nil {
+		return "", false, err
+	}
+	var v any
+	if err := yaml.Unmarshal([]byte(value), &v); err != nil {
+		return "", false, err
+	}
+	list, _ := c["plugins"].([]any)
+	for _, x := range list {
+		p, _ := x.(map[string]any)
+		if p == nil || plugin != cmp.Or(asText(p["name"]), asText(p["type"])) {
+			continue
+		}
+		found = true
+		at, names := p, append([]string{"parameters"}, strings.Split(path, ".")...)
+		for _, name := range names[:len(names)-1] {
+			next, _ := at[name].(map[string]any)
+			if next == nil {
+				next = map[string]any{}
+				at[name] = next
+			}
+			at = next
+		}
+		at[names[len(names)-1]] = v
+	}
+	b, err := yaml.Marshal(c)
+	return string(b), found, err
+}
+
+// asText returns a text, "" for anything else.
+func asText(v any) string {
+	s, _ := v.(string)
+	return s
+}

@@ -3,6 +3,7 @@ package workload
 import (
 	"encoding/json"
 	"math/bits"
+	"slices"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/wire/described"
@@ -34,6 +35,24 @@ func RateOf(list []Recorded) float64 {
 		return 0
 	}
 	return float64(len(list)-1) / last.Seconds()
+}
+
+// Part returns the first requests of a list, so large a share of them, or with rest the others, whose first one then
+// arrives at the beginning. It returns the list itself where a part would be empty.
+func Part(list []Recorded, share float64, rest bool) []Recorded {
+	n := int(share * float64(len(list)))
+	switch {
+	case n <= 0 || n >= len(list):
+		return list
+	case !rest:
+		return list[:n]
+	}
+	list = slices.Clone(list[n:])
+	first := list[0].At
+	for i := range list {
+		list[i].At -= first
+	}
+	return list
 }
 
 // RecordedPrompt is a prompt with a known length in bytes and, for the beginning up to the end of each unit, a value

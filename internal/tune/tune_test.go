@@ -1,0 +1,260 @@
+package tune
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/windtunnel/windtunnel/internal/search"
+)
+
+// picked is a scenario with a picker that has scorers, a parameter, and prefill servers where %s adds them.
+const picked = `apiVersion: windtunnel/v1alpha1
+kind: Scenario
+name: picked
+pools:
+  - name: chat
+    model: llama-3.1-8b
+    replicas: 3
+    modelServer: {batching: continuous, accelerator: H100, outputTokens: 4..28}
+    epp:
+      config:
+        apiVersion: llm-d.ai/v1alpha1
+        kind: EndpointPickerConfig
+        plugins:
+          - {type: approx-prefix-cache-producer, parameters: {blockSizeTokens: 16}}
+          - type: prefix-cache-scorer
+          - type: queue-scorer
+          - type: max-score-picker
+        schedulingProfiles:
+          - name: default
+            plugins:
+              - {pluginRef: prefix-cache-scorer, weight: 3}
+              - {pluginRef: queue-scorer, weight: 1}
+              - {pluginRef: max-score-picker}
+workload: {requests: 30, rate: 60, maxTokens: 28, prompt: {characters: 400, shared: {groups: 3, characters: 800}}}
+`
+
+// smallest returns the options of a search with few and short runs.
+func smallest(texts ...string) Options {
+	o := Options{Runs: 20, Replications: 3, Indifference: 0.01, Seed: 1}
+	for i, text := range texts {
+		o.Variants = append(o.Variants, search.Variant{Name: fmt.Sprint("scenario ", i), File: "s.yaml",
+			Text: []byte(text)})
+	}
+	return o
+}
+
+func found(t *testing.T, o Options) *Tuned {
+	t.Helper()
+	out, err := Tune(t.Context(), &search.Player{}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// text returns a result as JSON and as text.
+func text(t *testing.T, x *Tuned) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := json.NewEncoder(&b).Encode(x); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// A search that is interrupted at any run, and continues with the runs of its file, has the result of one that is not.
+func TestResume(t *testing.T) {
+	o := smallest(picked)
+	whole := text(t, found(t, o))
+	for _, after := range []int{1, 60} {
+		o.Resume = filepath.Join(t.TempDir(), "runs.ndjson")
+		ctx, stop := context.WithCancel(t.Context())
+		ended := 0
+		p := &search.Player{Progress: func(string, int, int) {
+			if ended++; ended > after {
+				stop()
+			}
+		}}
+		o := o
+		o.Runs = 20
+		if _, err := Tune(ctx, p, o); err == nil {
+			t.Fatalf("the search was not interrupted after %d runs", after)
+		}
+		f, err := os.OpenFile(o.Resume, os.O_APPEND|os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = f.WriteString(`{"run":"half a li`) // a line that a kill has cut
+		_ = f.Close()
+		before := lines(t, o.Resume)
+		if got := text(t, found(t, o)); got != whole {
+			t.Errorf("interrupted after %d runs: found %s; expected %s", after, got, whole)
+		}
+		o.Runs = 20
+		again := lines(t, o.Resume)
+		if got := text(t, found(t, o)); got != whole || lines(t, o.Resume) != again || again <= before {
+			t.Errorf("the file has %d, %d and then %d lines", before, again, lines(t, o.Resume))
+		}
+	}
+	o.Keep = []string{"completed>=1%"}
+	if _, err := Tune(t.Context(), &search.Player{}, o); err == nil ||
+		!strings.Contains(err.Error(), "another search") {
+		t.Errorf("the runs of another search: found %v", err)
+	}
+	if err := os.WriteFile(o.Resume, []byte("kind: Scenario\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Tune(t.Context(), &search.Player{}, o); err == nil || !strings.Contains(err.Error(), "ndjson:1: ") {
+		t.Errorf("a file of something else: found %v", err)
+	}
+}
+
+func lines(t *testing.T, path string) int {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Count(data, []byte("\n"))
+}
+
+// Several scenarios: the objective of a candidate is the mean, the worst, or the weighted mean.
+func TestSeveralScenarios(t *testing.T) {
+	a := &outcome{Score: Score{Values: [2]float64{1, -8}}, Measures: map[string]float64{"ttft p50": 1}}
+	b := &outcome{Score: Score{Violation: 2, Values: [2]float64{5, -16}}, Measures: map[string]float64{"ttft p50": 2,
+		"goodput": 4}}
+	for combine, want := range map[string][2]float64{"": {3, -12}, "mean": {3, -12}, "worst": {5, -8}, "3,1": {2, -10},
+		"0,2": {5, -16}} {
+		weights, err := parseCombine(combine, 2)
+		x := (&tuner{weights: weights}).combine([]*outcome{a, b})
+		if err != nil || x.Values != want || x.Violation != 2 || x.Measures["ttft p50"] != 1.5 ||
+			x.Measures["goodput"] != 4 {
+			t.Errorf("--combine %s: found %+v, %v; expected %v", combine, x, err, want)
+		}
+	}
+	if x := (&tuner{}).combine([]*outcome{a, {Score: impossible}}); x.possible() {
+		t.Errorf("a candidate that one scenario cannot play has the score %+v", x.Score)
+	}
+	for _, combine := range []string{"best", "1", "0,0", "1,-1", "1,NaN", "1,2,3"} {
+		if _, err := parseCombine(combine, 2); err == nil || !strings.Contains(err.Error(), "--combine") {
+			t.Errorf("--combine %s: found %v", combine, err)
+		}
+	}
+	o := smallest(picked, strings.Replace(picked, "pools:\n", "pools:\n  - {name: b, model: b, replicas: 1}\n", 1))
+	if _, err := Tune(t.Context(), &search.Player{}, o); err == nil || !strings.Contains(err.Error(), "same pools") {
+		t.Errorf("scenarios with other pools: found %v", err)
+	}
+}
+
+// The search sees the beginning of a trace, and the runs that decide play the rest. The scenario without a trace is
+// played whole.
+func TestHoldOut(t *testing.T) {
+	dir := t.TempDir()
+	trace := "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+	for i := range 20 {
+		trace += fmt.Sprintf("2023-11-16 18:17:%02d.0000000,%d,%d\n", 3+i, 100+i, 5)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "t.csv"), []byte(trace), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	traced, _, _ := strings.Cut(picked, "workload:")
+	o := smallest(traced+"workload: {trace: {file: t.csv}}\n", picked)
+	for i := range o.Variants {
+		o.Variants[i].File = filepath.Join(dir, "s.yaml")
+	}
+	o.HoldOut, o.Runs, o.Objectives, o.Combine = 0.4, 8, []string{"min:requests"}, "1,0"
+	o.Vary = []string{"pools[0].modelServer.maxNumSeqs=256,257"}
+	out := found(t, o)
+	if r := out.Candidates[0].Results[0]; r != 12 {
+		t.Errorf("the search plays %v requests of 20; expected 12", r)
+	}
+	if r := out.Today.Results[0].Value; r != 8 {
+		t.Errorf("the runs that decide play %v requests of 20; expected 8", r)
+	}
+	o.HoldOut = 0.95
+	if _, err := Tune(t.Context(), &search.Player{}, o); err == nil || !strings.Contains(err.Error(), "--hold-out") {
+		t.Errorf("a search that sees 5 %%: found %v", err)
+	}
+}
+
+// What varies changes what is played, and wrong values are refused before the first run.
+func TestVaries(t *testing.T) {
+	split := strings.Replace(picked, "    epp:\n",
+		"    sidecar: routing\n    disaggregation: {prefillReplicas: 1}\n    epp:\n", 1)
+	space := func(text string, vary ...string) (*space, error) {
+		return newSpace(smallest(text).Variants, vary, nil, 1)
+	}
+	x, err := space(picked, "approx-prefix-cache-producer/blockSizeTokens=32,64", Weights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := x.scenario(0, &job{values: []string{"64", "2", "0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := string(s.Pools[0].EPP.Config.Text); !strings.Contains(c, "blockSizeTokens: 64") ||
+		!strings.Contains(c, "weight: 2") || strings.Contains(c, "pluginRef: queue-scorer") {
+		t.Errorf("found the configuration %s", c)
+	}
+	if x, err = space(split, Split); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = x.scenario(0, &job{values: []string{x.knobs[0].text(0.9)}}); err != nil || x.knobs[0].Today != "1:3" ||
+		s.Pools[0].Disaggregation.PrefillReplicas != 3 || s.Pools[0].Servers() != 4 {
+		t.Errorf("a split of %+v, %v: found %d prefill servers", x.knobs[0], err,
+			s.Pools[0].Disaggregation.PrefillReplicas)
+	}
+	for vary, want := range map[string]string{
+		"no-scorer/weight=1,2":                             "has a plug-in no-scorer",
+		"approx-prefix-cache-producer/blockSizeTokens=0,a": "blockSizeTokens",
+		"split":                 "no pool has prefill servers",
+		"pools[0].replicas=0,x": "pools[0].replicas",
+	} {
+		if _, err := space(picked, vary); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("--vary %s: found %v; expected %s", vary, err, want)
+		}
+	}
+}
+
+// The tables of a search with long names and many knobs stay within 80 columns.
+func TestWidth(t *testing.T) {
+	o := smallest(picked)
+	o.Vary = []string{Weights, "pools[0].epp.config.plugins[0].parameters.blockSizeTokens=16,64"}
+	o.Objectives = []string{"ttft.p99", "output.tokens/s"}
+	out := found(t, o)
+	out.StepTimes = ""
+	for len(out.Best) < mostFront {
+		out.Best = append(out.Best, out.Best[0])
+	}
+	var b strings.Builder
+	if err := out.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	_, tables, _ := strings.Cut(b.String(), "\n\n")
+	tables, _, _ = strings.Cut(tables, "# the picker")
+	for line := range strings.Lines(tables) {
+		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > 80 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	b.Reset()
+	if err := out.WriteTable(&b, false); err != nil || !strings.HasPrefix(b.String(), "of,default/") ||
+		strings.Count(b.String(), "\n") != 1+len(out.Candidates)+1+len(out.Best) {
+		t.Errorf("found %v and the table %s", err, b.String())
+	}
+	if slices.ContainsFunc(out.Candidates, func(c Candidate) bool { return len(c.Results) != 2 }) {
+		t.Errorf("found candidates %+v", out.Candidates)
+	}
+}
