@@ -32,7 +32,7 @@ const (
 // columns are words in the first line of a trace, and its format.
 var columns = []struct{ word, format string }{{`"chat_id"`, "bailian"}, {`"input_length"`, "mooncake"},
 	{`"input_tokens"`, "mooncake"}, {"ContextTokens", "azure"}, {"Request tokens", "burstgpt"},
-	{`"conversations"`, "sharegpt"}}
+	{`"conversations"`, "sharegpt"}, {`"resourceSpans"`, "otlp"}, {`"start_time"`, "envoy"}}
 
 var (
 	recorded = regexp.MustCompile(`^\{.*("log":\{|"hop":"|"snapshot":)`)
