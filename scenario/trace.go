@@ -95,7 +95,8 @@ func (s *checker) readTrace(dir string) {
 		return
 	}
 	o := trace.Options{Format: string(t.Format), Most: maxTraced, Speedup: t.Speedup, Block: t.BlockSize,
-		Spread: t.Spread.Seconds(), LogFormat: t.LogFormat, From: t.From.Seconds(), Seed: s.Seed, Stream: w.Stream, Chat: w.API == ChatAPI}
+		Spread: t.Spread.Seconds(), LogFormat: t.LogFormat, From: t.From.Seconds(), Seed: s.Seed,
+		Stream: w.Stream, Chat: w.API == ChatAPI}
 	if s.written("workload.requests") {
 		o.Most = min(o.Most, w.Requests)
 	}

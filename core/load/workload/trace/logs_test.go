@@ -91,8 +91,8 @@ func TestSpansInProtobuf(t *testing.T) {
 	if got := read(file); len(got.Requests) != 2 || got.Requests[1].At.Seconds() != 2 || got.Requests[1].Output != 7 {
 		t.Errorf("found %+v", got)
 	}
-	if _, err := Read(strings.NewReader(string(file[:len(file)-1])), Options{Format: OTLP, Most: 100, Speedup: 1}); err == nil ||
-		!strings.Contains(err.Error(), "message 3") {
+	_, err := Read(strings.NewReader(string(file[:len(file)-1])), Options{Format: OTLP, Most: 100, Speedup: 1})
+	if err == nil || !strings.Contains(err.Error(), "message 3") {
 		t.Errorf("found %v; expected the message that is cut", err)
 	}
 }
@@ -101,7 +101,8 @@ func TestSpansInProtobuf(t *testing.T) {
 // are logged, and bytes otherwise.
 func TestEnvoyLog(t *testing.T) {
 	const own = `{"t": "%START_TIME(%s.%3f)%", "u": {"in": "%DYNAMIC_METADATA(io.envoy.ai_gateway:llm_input_token)%", ` +
-		`"out": "%DYNAMIC_METADATA(io.envoy.ai_gateway:llm_output_token)%"}, "c": "%RESPONSE_CODE%", "m": "%REQ(:METHOD)%", "pages": "%BYTES_SENT%"}`
+		`"out": "%DYNAMIC_METADATA(io.envoy.ai_gateway:llm_output_token)%"}, "c": "%RESPONSE_CODE%", ` +
+		`"m": "%REQ(:METHOD)%", "pages": "%BYTES_SENT%"}`
 	for _, x := range []struct {
 		name, format, text string
 		at                 float64
@@ -125,7 +126,9 @@ func TestEnvoyLog(t *testing.T) {
 			t.Errorf("%s: %v %+v", x.name, err, got)
 			continue
 		}
-		if r := got.Requests[1]; r.At.Seconds()-x.at > 1e-6 || x.at-r.At.Seconds() > 1e-6 || r.Prompt[0].Bytes != 4*x.input || r.Output != x.output {
+		r := got.Requests[1]
+		late := r.At.Seconds() - x.at
+		if late > 1e-6 || late < -1e-6 || r.Prompt[0].Bytes != 4*x.input || r.Output != x.output {
 			t.Errorf("%s: found %+v; expected %+v", x.name, r, x)
 		}
 		if all := strings.Join(got.Assumed, "\n"); !strings.Contains(all, x.assumed) {

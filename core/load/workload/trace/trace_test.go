@@ -137,7 +137,8 @@ func FuzzRead(f *testing.F) {
 	f.Add(uint8(3), `{"timestamp":0,"input_length":20,"output_length":5,"hash_ids":[0,1],"chat_id":3}`)
 	f.Add(uint8(4), `{"timestamp":0,"input_length":1030,"output_length":5,"hash_ids":[0,1,2]}`)
 	f.Add(uint8(5), spanLines)
-	f.Add(uint8(5), "\x0a\x1e\x12\x1c\x12\x1a\x0a\x01\x01\x12\x01\x02\x39\x00\x00\x00\x00\x00\x00\x00\x01\x4a\x07\x0a\x01a\x12\x02\x18\x05")
+	f.Add(uint8(5), "\x0a\x1e\x12\x1c\x12\x1a\x0a\x01\x01\x12\x01\x02\x39\x00\x00\x00\x00\x00\x00\x00\x01"+
+		"\x4a\x07\x0a\x01a\x12\x02\x18\x05")
 	f.Add(uint8(6), `{"start_time":"2024-03-01T12:00:00Z","prompt_tokens":7,"completion_tokens":"8","response_code":200}`)
 	f.Fuzz(func(t *testing.T, format uint8, text string) {
 		got, err := Read(strings.NewReader(text),
