@@ -23,13 +23,17 @@ type WorkloadTrace struct {
 	// The file, from the scenario's own directory; of servegen the directory of a model's clients, such as
 	// data/language/m-large.
 	File string `json:"file"`
-	// The format of the file: azure, mooncake, burstgpt, bailian, sharegpt or servegen. Left out: by how it begins.
+	// The format of the file: azure, mooncake, burstgpt, bailian, sharegpt, servegen, otlp (OpenTelemetry's spans) or
+	// envoy (Envoy's access log). Left out: by how it begins.
 	Format TraceFormat `json:"format"`
 	// The factor by which the trace is played faster than it was recorded. workload.rate sets the speed in requests per
 	// second instead.
 	Speedup float64 `json:"speedup" min:"0.000001" max:"1000000"`
 	// How many tokens a hash id represents. 0: the format's default, 512 for mooncake and 16 for bailian.
 	BlockSize int `json:"blockSize" min:"0" max:"65536"`
+	// The json_format of Envoy's access log, for envoy: a JSON object such as '{"begin": "%START_TIME%"}'. Left out:
+	// fields are known by their names.
+	LogFormat string `json:"logFormat"`
 	// Delays each request by a random time up to this, evenly: for traces whose times are rounded down, such as
 	// mooncake's to 3s.
 	Spread time.Duration `json:"spread" min:"0s" max:"1h"`
@@ -91,7 +95,8 @@ func (s *checker) readTrace(dir string) {
 		return
 	}
 	o := trace.Options{Format: string(t.Format), Most: maxTraced, Speedup: t.Speedup, Block: t.BlockSize,
-		Spread: t.Spread.Seconds(), From: t.From.Seconds(), Seed: s.Seed, Stream: w.Stream, Chat: w.API == ChatAPI}
+		Spread: t.Spread.Seconds(), LogFormat: t.LogFormat, From: t.From.Seconds(), Seed: s.Seed,
+		Stream: w.Stream, Chat: w.API == ChatAPI}
 	if s.written("workload.requests") {
 		o.Most = min(o.Most, w.Requests)
 	}

@@ -27,15 +27,17 @@ const (
 	Picker    = "an EndpointPickerConfig"
 	Recording = "a recording"
 	Objects   = "Kubernetes manifests"
+	Metrics   = "an answer of Prometheus"
 )
 
 // columns are words in the first line of a trace, and its format.
 var columns = []struct{ word, format string }{{`"chat_id"`, "bailian"}, {`"input_length"`, "mooncake"},
 	{`"input_tokens"`, "mooncake"}, {"ContextTokens", "azure"}, {"Request tokens", "burstgpt"},
-	{`"conversations"`, "sharegpt"}}
+	{`"conversations"`, "sharegpt"}, {`"resourceSpans"`, "otlp"}, {`"start_time"`, "envoy"}}
 
 var (
 	recorded = regexp.MustCompile(`^\{.*("log":\{|"hop":"|"snapshot":)`)
+	answered = regexp.MustCompile(`^\{\s*"status"\s*:\s*"success"\s*,\s*"data"\s*:`)
 	object   = regexp.MustCompile(`(?m)^(?:\{.*)?"?kind"?\s*:\s*"?(\w+)`)
 )
 
@@ -49,6 +51,9 @@ func KindOf(head []byte) Kind {
 	line, _, _ := strings.Cut(text, "\n")
 	if recorded.MatchString(line) {
 		return Kind{Is: Recording, Use: "windtunnel replay plays it, and explain, compare and trace read it"}
+	}
+	if answered.MatchString(text) {
+		return Kind{Is: Metrics, Use: "windtunnel scenario import reads it"}
 	}
 	if strings.HasPrefix(line, "windtunnel outcomes ") {
 		return Kind{Is: "a file of --outcomes", Use: "windtunnel compare reads it"}

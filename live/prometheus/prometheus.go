@@ -105,19 +105,27 @@ func (s *Server) ask(ctx context.Context, path string, values url.Values) ([]dia
 	case len(text) > maxBytes:
 		return nil, fmt.Errorf("the query %s: its answer has more than %d bytes", values.Get("query"), maxBytes)
 	}
+	return read(s.base.String(), text)
+}
+
+// Parse returns the series of a saved answer to a query.
+func Parse(text []byte) ([]diagnosis.Series, error) { return read("it", text) }
+
+// read reads an answer; from names its source.
+func read(from string, text []byte) ([]diagnosis.Series, error) {
 	var a answer
 	if err := json.Unmarshal(text, &a); err != nil {
-		return nil, fmt.Errorf("%s: the answer has not the form of Prometheus' HTTP API: %w", s.base, err)
+		return nil, fmt.Errorf("%s: the answer has not the form of Prometheus' HTTP API: %w", from, err)
 	}
 	kinds := []string{"vector", "matrix"}
 	switch n := len(a.Data.Result); {
 	case a.Status != "success":
-		return nil, fmt.Errorf("%s: status %.20q, %.200s", s.base, a.Status, a.Error)
+		return nil, fmt.Errorf("%s: status %.20q, %.200s", from, a.Status, a.Error)
 	case !slices.Contains(kinds, a.Data.ResultType):
-		return nil, fmt.Errorf("%s: found a result of type %.20q; expected %s", s.base, a.Data.ResultType,
+		return nil, fmt.Errorf("%s: found a result of type %.20q; expected %s", from, a.Data.ResultType,
 			strings.Join(kinds, " or "))
 	case n > maxSeries:
-		return nil, fmt.Errorf("%s: found %d series; expected at most %d", s.base, n, maxSeries)
+		return nil, fmt.Errorf("%s: found %d series; expected at most %d", from, n, maxSeries)
 	}
 	var out []diagnosis.Series
 	for _, r := range a.Data.Result {

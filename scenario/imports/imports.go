@@ -68,7 +68,7 @@ func Read(format string, text []byte, load int) (*Scenario, error) {
 	if left := root.left(); len(left) > 0 {
 		m.note("left out: %s", strings.Join(left, ", "))
 	}
-	return m.scenario(format), nil
+	return m.scenario("configuration of " + format), nil
 }
 
 // maker collects the fields of a scenario.
@@ -79,6 +79,7 @@ type maker struct {
 	notes      []string
 	err        error
 	trace      string // the file of the requests
+	manifests  string // the file of the pools, "" for one pool
 	load       int    // the number of the load to convert; 0 once it is chosen
 }
 
@@ -184,9 +185,9 @@ func (m *maker) fail(n *node, found, expected string) {
 	m.err = cmp.Or(m.err, fmt.Errorf("%s: %s; expected %s", n.path, found, expected))
 }
 
-func (m *maker) scenario(format string) *Scenario {
+func (m *maker) scenario(of string) *Scenario {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# The requests of a configuration of %s.\n", format)
+	fmt.Fprintf(&b, "# The requests of a %s.\n", of)
 	for _, n := range m.notes {
 		fmt.Fprintf(&b, "# - %s\n", n)
 	}
@@ -194,8 +195,12 @@ func (m *maker) scenario(format string) *Scenario {
 	if len(m.adapters) > 0 {
 		server += ", loraAdapters: [" + strings.Join(m.adapters, ", ") + "]"
 	}
-	fmt.Fprintf(&b, "apiVersion: windtunnel/v1alpha1\nkind: Scenario\npools:\n  - name: default\n    flow: plain\n   "+
-		" modelServer: {%s}\n", server)
+	b.WriteString("apiVersion: windtunnel/v1alpha1\nkind: Scenario\n")
+	if m.manifests != "" {
+		fmt.Fprintf(&b, "manifests: %q\n", m.manifests)
+	} else {
+		fmt.Fprintf(&b, "pools:\n  - name: default\n    flow: plain\n    modelServer: {%s}\n", server)
+	}
 	if len(m.objectives) > 0 {
 		fmt.Fprintf(&b, "    epp:\n      objectives:\n        - %s\n", strings.Join(m.objectives, "\n        - "))
 	}

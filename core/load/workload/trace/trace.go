@@ -35,6 +35,12 @@ const (
 	// ServeGen is a directory of clients' rates and lengths, from which requests are
 	// drawn (github.com/alibaba/ServeGen, data).
 	ServeGen = "servegen"
+	// OTLP is OpenTelemetry's spans, in JSON or protobuf, with the attributes for
+	// generative AI (opentelemetry.io/docs/specs/semconv/gen-ai).
+	OTLP = "otlp"
+	// Envoy is Envoy's access log with json_format
+	// (envoyproxy.io/docs/envoy/latest/configuration/observability/access_log/usage).
+	Envoy = "envoy"
 )
 
 // MooncakeBlock is the default number of tokens of a hash id in Mooncake's traces.
@@ -44,7 +50,9 @@ const MooncakeBlock = 512
 const BailianBlock = 16
 
 // Formats returns the names of all formats.
-func Formats() []string { return []string{Azure, Mooncake, BurstGPT, Bailian, ShareGPT, ServeGen} }
+func Formats() []string {
+	return []string{Azure, Mooncake, BurstGPT, Bailian, ShareGPT, ServeGen, OTLP, Envoy}
+}
 
 // format reads the lines of a format.
 type format interface {
@@ -67,6 +75,8 @@ func (o *Options) of() (format, error) {
 		return &hashed{block: cmp.Or(o.Block, MooncakeBlock), unit: 1e-3, beside: map[string]bool{}}, nil
 	case Bailian:
 		return &hashed{block: cmp.Or(o.Block, BailianBlock), unit: 1, chained: true, beside: map[string]bool{}}, nil
+	case Envoy:
+		return newEnvoy(o.LogFormat)
 	}
 	return nil, fmt.Errorf("no format %q; expected one of %s", o.Format, strings.Join(Formats(), ", "))
 }
@@ -85,6 +95,8 @@ type Options struct {
 	// From and For select requests, in seconds: from From after the first line's time (ServeGen's beginning), for For;
 	// 0 is no limit.
 	From, For float64
+	// LogFormat is the json_format of Envoy's access log, a JSON object; "" recognises fields by their names.
+	LogFormat string
 	// Rate is the mean rate of all ServeGen's clients together, in requests per second; 0 is their own.
 	Rate float64
 	// Seed is the seed of all draws.
@@ -125,16 +137,25 @@ func Read(from io.Reader, o Options) (*Trace, error) {
 	if o.Format == ShareGPT {
 		return conversations(from, &o)
 	}
+	if o.Format == OTLP {
+		rows, assumed, err := spans(from, &o)
+		if err != nil {
+			return nil, err
+		}
+		x := selection{o: &o}
+		for _, r := range rows {
+			x.add(r)
+		}
+		return x.trace(assumed)
+	}
 	f, err := o.of()
 	if err != nil {
 		return nil, err
 	}
 	scanner := bufio.NewScanner(from)
 	scanner.Buffer(nil, maxLine)
-	var rows []row
-	left, outside, line := 0, 0, 0
-	begun, origin := false, 0.0
-	for len(rows) < o.Most && scanner.Scan() {
+	x, line := selection{o: &o}, 0
+	for len(x.rows) < o.Most && scanner.Scan() {
 		line++
 		text := strings.TrimPrefix(strings.TrimSpace(scanner.Text()), "\ufeff")
 		if text == "" {
@@ -147,18 +168,8 @@ func Read(from io.Reader, o Options) (*Trace, error) {
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("line %d: %w", line, err)
-		case header:
-			continue
-		case !begun:
-			begun, origin = true, r.at
-		}
-		switch since := r.at - origin; {
-		case o.From > 0 && since < o.From || o.For > 0 && since >= o.From+o.For:
-			outside++
-		case r.output == 0: // a failed request in both CSV formats
-			left++
-		default:
-			rows = append(rows, r)
+		case !header:
+			x.add(r)
 		}
 	}
 	if err := scanner.Err(); errors.Is(err, bufio.ErrTooLong) {
@@ -166,20 +177,49 @@ func Read(from io.Reader, o Options) (*Trace, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	if len(rows) == 0 && outside > 0 {
+	return x.trace(f.assumed())
+}
+
+// selection is the requests of a trace that are played.
+type selection struct {
+	o             *Options
+	rows          []row
+	left, outside int // requests that failed, and those outside the selected time
+	begun         bool
+	origin        float64
+}
+
+func (x *selection) add(r row) {
+	if !x.begun {
+		x.begun, x.origin = true, r.at
+	}
+	switch since := r.at - x.origin; {
+	case x.o.From > 0 && since < x.o.From || x.o.For > 0 && since >= x.o.From+x.o.For:
+		x.outside++
+	case r.output == 0: // a failed request in all formats that have them
+		x.left++
+	case len(x.rows) < x.o.Most:
+		x.rows = append(x.rows, r)
+	}
+}
+
+// trace returns the requests in the order of their times.
+func (x *selection) trace(assumed []string) (*Trace, error) {
+	o, rows := x.o, x.rows
+	if len(rows) == 0 && x.outside > 0 {
 		return nil, fmt.Errorf("none of its %d requests is in the selected time from %g s on; expected a time with "+
-			"requests", outside, o.From)
+			"requests", x.outside, o.From)
 	}
 	if len(rows) == 0 {
 		return nil, errors.New("there is no request in it; expected one on each line")
 	}
-	t := &Trace{Assumed: f.assumed()}
+	t := &Trace{Assumed: assumed}
 	if !slices.IsSortedFunc(rows, before) {
 		slices.SortStableFunc(rows, before)
 		t.Assumed = append(t.Assumed, "its lines are not in the order of their times, and are sorted")
 	}
-	if left > 0 {
-		t.Assumed = append(t.Assumed, fmt.Sprintf("%d lines without an answer, which failed, are left out", left))
+	if x.left > 0 {
+		t.Assumed = append(t.Assumed, fmt.Sprintf("%d requests without an answer, which failed, are left out", x.left))
 	}
 	if o.Spread > 0 {
 		for i := range rows {
@@ -198,7 +238,7 @@ func Read(from io.Reader, o Options) (*Trace, error) {
 				at/1e9)
 		}
 		prompts[i] = r.prompt(i)
-		t.Requests[i] = r.recorded(&o, machine.Time(at), prompts[i:i+1:i+1])
+		t.Requests[i] = r.recorded(o, machine.Time(at), prompts[i:i+1:i+1])
 	}
 	return t, nil
 }

@@ -30,7 +30,7 @@ func TestRead(t *testing.T) {
 			"does not say which prompts share beginnings"},
 		{BurstGPT, "Timestamp,Session ID,Model,Request tokens,Response tokens,Total tokens,Log " +
 			"Type\n5,1,ChatGPT,10,20,30,API log\n9,2,GPT-4,11,0,11,API log\n45,,GPT-4,12,3,15,API log\n",
-			[]float64{0, 40}, []int{10, 12}, []int{20, 3}, "1 lines without an answer"},
+			[]float64{0, 40}, []int{10, 12}, []int{20, 3}, "1 requests without an answer"},
 		{Mooncake, `{"timestamp":0,"input_length":1030,"output_length":5,"hash_ids":[0,1,2]}` + "\n" +
 			`{"timestamp":3000,"input_length":600,"output_length":6,"hash_ids":[0,7]}`, []float64{0, 3},
 			[]int{1030, 600}, []int{5, 6}, "identifies 512 tokens"},
@@ -73,7 +73,7 @@ func TestAssumed(t *testing.T) {
 			[]string{different, "the images of its requests are left out"}},
 		{azure + "2023-11-16 18:15:40.5,100,20\n2023-11-16 18:15:41.5,100,0\n", Options{Format: Azure, Spread: 1},
 			[]string{different, "its lines are not in the order of their times, and are sorted",
-				"1 lines without an answer, which failed, are left out",
+				"1 requests without an answer, which failed, are left out",
 				"every request comes up to 1 s after its time, evenly"}},
 		{"Timestamp,Model,Request tokens,Response tokens\n5,x,10,20\n", Options{Format: BurstGPT},
 			[]string{different, "its requests to several models are sent to one"}},
@@ -130,12 +130,16 @@ func TestMistakes(t *testing.T) {
 
 // Nothing that a file holds ends in a panic, or in a request that cannot be made.
 func FuzzRead(f *testing.F) {
-	ofLines := []string{Azure, BurstGPT, ShareGPT, Bailian, Mooncake}
+	ofLines := []string{Azure, BurstGPT, ShareGPT, Bailian, Mooncake, OTLP, Envoy}
 	f.Add(uint8(0), "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.5,100,20\n")
 	f.Add(uint8(1), "Timestamp,Model,Request tokens,Response tokens\n5,x,10,20\n")
 	f.Add(uint8(2), `[{"conversations":[{"from":"human","value":"Hello"},{"from":"gpt","value":"Good morning"}]}]`)
 	f.Add(uint8(3), `{"timestamp":0,"input_length":20,"output_length":5,"hash_ids":[0,1],"chat_id":3}`)
 	f.Add(uint8(4), `{"timestamp":0,"input_length":1030,"output_length":5,"hash_ids":[0,1,2]}`)
+	f.Add(uint8(5), spanLines)
+	f.Add(uint8(5), "\x0a\x1e\x12\x1c\x12\x1a\x0a\x01\x01\x12\x01\x02\x39\x00\x00\x00\x00\x00\x00\x00\x01"+
+		"\x4a\x07\x0a\x01a\x12\x02\x18\x05")
+	f.Add(uint8(6), `{"start_time":"2024-03-01T12:00:00Z","prompt_tokens":7,"completion_tokens":"8","response_code":200}`)
 	f.Fuzz(func(t *testing.T, format uint8, text string) {
 		got, err := Read(strings.NewReader(text),
 			Options{Format: ofLines[int(format)%len(ofLines)], Most: 100, Speedup: 2, Chat: true, Spread: 1})
