@@ -44,6 +44,7 @@ Examples:
   windtunnel tune mine.yaml --objective ttft.p90 --keep 'completed>=99.9%'
   windtunnel tune --epp-config my-epp.yaml --model meta-llama/Llama-3.1-8B-Instruct --accelerator H100 --replicas 8
   windtunnel tune mine.yaml --vary 'pools[0].modelServer.maxNumSeqs=log:16..512' --vary weights
+  windtunnel tune --recording epp.ndjson.gz --accelerator H100
   windtunnel tune mine.yaml --write tuned.yaml`
 }
 
