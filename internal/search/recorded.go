@@ -29,8 +29,8 @@ func Resend(s *scenario.Scenario, settings []scenario.Setting, list []workload.R
 			requests := s.Workload.Requests
 			o.Requests = &requests
 		default:
-			return nil, exit.Errorf(exit.Usage, "%s: given beside %s; expected one of them: the recording says what is "+
-				"sent, and when", x.Path, from)
+			return nil, exit.Errorf(exit.Usage, "%s: given beside %s; expected one of them: the recording says what "+
+				"is sent, and when", x.Path, from)
 		}
 	}
 	strangers := s.SendAgain(slices.Clone(list))
