@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/windtunnel/windtunnel/core/load/workload"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
@@ -35,20 +36,28 @@ type Variant struct {
 	// Settings are the fields with other values than in Text. Overrides are applied after them.
 	Settings  []scenario.Setting
 	Overrides scenario.Overrides
+	// Recorded are requests that replace the workload's, nil without any, and Recording is their file.
+	Recorded  []workload.Recorded
+	Recording string
 }
 
 // ReadVariant reads and checks a scenario's file, - for standard input, or a built-in scenario.
 func ReadVariant(stdin io.Reader, file string, set []scenario.Setting, o scenario.Overrides) (v Variant, err error) {
 	v = Variant{Settings: set, Overrides: o}
+	return v, v.Read(stdin, file)
+}
+
+// Read reads and checks the variant's scenario, as ReadVariant does.
+func (v *Variant) Read(stdin io.Reader, file string) (err error) {
 	if v.File, v.Text, err = ReadText(stdin, file); err != nil {
-		return v, err
+		return err
 	}
 	v.Name = v.File
-	s, err := v.Scenario(0)
+	s, notes, err := v.parse()
 	if err == nil {
-		v.Assumed = s.Assumed()
+		v.Assumed = append(slices.Clip(s.Assumed()), notes...)
 	}
-	return v, err
+	return err
 }
 
 // ReadText returns the text of a scenario's file, - for standard input, or of a built-in scenario, with its name in
@@ -80,15 +89,25 @@ func (v *Variant) With(settings ...scenario.Setting) Variant {
 
 // Scenario parses the scenario again, since a run changes it. It adds the replication's number to the seed.
 func (v *Variant) Scenario(replication int) (*scenario.Scenario, error) {
-	s, err := scenario.Parse(v.File, v.Text, v.Settings...)
+	s, _, err := v.parse()
 	if err != nil {
-		return nil, LoadError(err)
-	}
-	if err := s.Override(v.Overrides); err != nil {
-		return nil, exit.With(exit.Usage, err)
+		return nil, err
 	}
 	seed := s.Seed + uint64(replication)
 	return s, exit.With(exit.Usage, s.Override(scenario.Overrides{Seed: &seed}))
+}
+
+// parse parses the scenario, with notes about its recording.
+func (v *Variant) parse() (s *scenario.Scenario, notes []string, err error) {
+	if s, err = scenario.Parse(v.File, v.Text, v.Settings...); err != nil {
+		return nil, nil, LoadError(err)
+	}
+	if v.Recorded != nil {
+		if notes, err = Resend(s, v.Settings, v.Recorded, v.Recording); err != nil {
+			return nil, nil, err
+		}
+	}
+	return s, notes, exit.With(exit.Usage, s.Override(v.Overrides))
 }
 
 // ParseSettings parses fields with their values, each as path=value. Errors name the flag.

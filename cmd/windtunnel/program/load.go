@@ -7,12 +7,14 @@ import (
 
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/search"
+	"github.com/windtunnel/windtunnel/report/recording"
 	"github.com/windtunnel/windtunnel/scenario"
+	"github.com/windtunnel/windtunnel/scenario/imports"
 )
 
 // loadFlags are the scenario to play, and changes to it.
 type loadFlags struct {
-	File string `arg:"" optional:"" name:"scenario.yaml" help:"The scenario, - for standard input. Left out: one llm-d pool with --epp-config, --model, --accelerator or --trace, else the embedded one. windtunnel scenario show prints both."`
+	File string `arg:"" optional:"" name:"scenario.yaml" help:"The scenario, - for standard input. Left out: one llm-d pool with --epp-config, --model, --accelerator, --trace or --recording, else the embedded one. windtunnel scenario show prints both."`
 	deployFlags
 	changeFlags
 }
@@ -23,6 +25,7 @@ type deployFlags struct {
 	Model       string `placeholder:"NAME" help:"The model of the pool, for a scenario with one pool."`
 	Accelerator string `placeholder:"NAME" help:"The accelerator of all model servers that batch, such as H100."`
 	Trace       string `placeholder:"FILE" help:"Send the requests of this trace, in any format of workload.trace."`
+	Recording   string `placeholder:"FILE" help:"Send the requests of a recording with a log of a picker's inputs (epp, run and sim --record). Without a scenario, the pool and the picker's configuration are the recorded ones, too."`
 }
 
 // file returns the scenario to start from, which may be a built-in one.
@@ -33,9 +36,31 @@ func (f *loadFlags) file() string {
 	return f.File
 }
 
-// settings returns the fields that the flags set, before those of --set. In a file, changeFlags are overrides, unless
-// its text is wanted.
-func (f *loadFlags) settings(set []string, text bool) (out []scenario.Setting, err error) {
+// recorded reads --recording and prints its notes. Without the flag, the recording is empty.
+func (f *loadFlags) recorded(o *outside) (*imports.Recording, error) {
+	switch {
+	case f.Recording == "":
+		return &imports.Recording{}, nil
+	case f.Trace != "":
+		return nil, exit.Errorf(exit.Usage, "found --trace and --recording; expected one of them: each says what is "+
+			"sent, and when")
+	}
+	r, err := imports.ReadRecording(f.Recording, f.file() == scenario.DeployedFile,
+		func(line func([]byte) error, event func([]byte)) error {
+			return recording.ReadInputsFile(f.Recording, line, event)
+		})
+	if err != nil {
+		return nil, exit.With(exit.Input, err)
+	}
+	for _, n := range r.Notes {
+		note(o, n)
+	}
+	return r, nil
+}
+
+// settings returns the fields that the flags set, behind those of a recording and before those of --set. In a file,
+// changeFlags are overrides, unless its text is wanted.
+func (f *loadFlags) settings(out []scenario.Setting, set []string, text bool) ([]scenario.Setting, error) {
 	file := f.file()
 	// add sets a field, and removes the others; a leading minus marks those.
 	add := func(flag, value string, paths ...string) {
@@ -59,10 +84,10 @@ func (f *loadFlags) settings(set []string, text bool) (out []scenario.Setting, e
 		"-pools[*].groups[*].modelServer.model", "-workload.model", "pools[*].model")
 	add("--accelerator", f.Accelerator, "-pools[*].groups[*].modelServer.accelerator",
 		"pools[*].modelServer.accelerator")
-	for _, field := range scenario.BesideTrace() {
+	for _, field := range append(scenario.BesideTrace(), "trace") {
 		add("--trace", f.Trace, "-workload."+field)
+		add("--recording", f.Recording, "-workload."+field)
 	}
-	add("--trace", f.Trace, "-workload.trace")
 	named("--trace", "workload.trace.file", f.Trace)
 	if text || file == scenario.DeployedFile {
 		add("--seed", given(f.Seed), "seed")
@@ -129,12 +154,25 @@ func (f *verboseFlag) log(o *outside) *slog.Logger {
 // flags of one command.
 func (f *loadFlags) scenarioWith(o *outside, set []string, more ...func(*scenario.Overrides)) (s *scenario.Scenario,
 	err error) {
-	settings, err := f.settings(set, false)
+	r, err := f.recorded(o)
+	if err != nil {
+		return nil, err
+	}
+	settings, err := f.settings(r.Settings, set, false)
 	if err != nil {
 		return nil, err
 	}
 	if s, err = loadScenario(o, f.file(), settings...); err != nil {
 		return nil, err
+	}
+	if r.Requests != nil {
+		notes, err := search.Resend(s, settings, r.Requests, f.Recording)
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range notes {
+			note(o, n)
+		}
 	}
 	x := f.overrides()
 	for _, change := range more {
@@ -177,11 +215,16 @@ func (f *loadFlags) overrides() (x scenario.Overrides) {
 
 // variant reads a scenario that is played several times.
 func (f *loadFlags) variant(o *outside, set []string) (search.Variant, error) {
-	settings, err := f.settings(set, false)
+	r, err := f.recorded(o)
 	if err != nil {
 		return search.Variant{}, err
 	}
-	v, err := search.ReadVariant(o.Stdin, f.file(), settings, f.overrides())
+	settings, err := f.settings(r.Settings, set, false)
+	if err != nil {
+		return search.Variant{}, err
+	}
+	v := search.Variant{Settings: settings, Overrides: f.overrides(), Recorded: r.Requests, Recording: f.Recording}
+	err = v.Read(o.Stdin, f.file())
 	for _, a := range v.Assumed {
 		note(o, a)
 	}
@@ -190,10 +233,14 @@ func (f *loadFlags) variant(o *outside, set []string) (search.Variant, error) {
 
 // inputs are the files that a run of s reads.
 func (f *loadFlags) inputs(s *scenario.Scenario) []string {
+	list := s.Files()
 	if f.File == "-" {
-		return append(s.Files(), "/dev/stdin")
+		list = append(list, "/dev/stdin")
 	}
-	return s.Files()
+	if f.Recording != "" {
+		list = append(list, f.Recording)
+	}
+	return list
 }
 
 // loadScenario loads a file, - for standard input, or a built-in scenario, with exit codes and hints.

@@ -146,7 +146,11 @@ func (c *scenarioShowCmd) Run(o *outside) error {
 
 // text prints the scenario's text.
 func (c *scenarioShowCmd) text(o *outside) error {
-	settings, err := c.settings(c.Set, true)
+	if c.Recording != "" {
+		return exit.Errorf(exit.Usage, "--recording: a scenario's text cannot have its requests; expected "+
+			"--resolved, or sim, capacity, sweep or tune with --recording")
+	}
+	settings, err := c.settings(nil, c.Set, true)
 	if err != nil {
 		return err
 	}

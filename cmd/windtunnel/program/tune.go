@@ -56,6 +56,7 @@ Examples:
   windtunnel tune monday.yaml tuesday.yaml --combine worst --resume search.ndjson
   windtunnel tune mine.yaml --objective 'max:classes[chat].attainment' --objective 'USD per 1M output tokens'
   windtunnel tune mine.yaml --objective 'min:ttft_p99 + 20 * tpot_p99' --output csv > candidates.csv
+  windtunnel tune --recording epp.ndjson.gz --accelerator H100
   windtunnel tune mine.yaml --write tuned.yaml`
 }
 
