@@ -19,7 +19,6 @@ import (
 	"github.com/windtunnel/windtunnel/bench/internal/child"
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/epp/picker"
-	"github.com/windtunnel/windtunnel/core/epp/picker/config"
 	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
@@ -117,7 +116,7 @@ func startPicker(servers []string) ([]string, error) {
 	}
 	s, err := epp.StartStandalone(
 		epp.StandaloneOptions{
-			PickerOptions: epp.PickerOptions{Config: []byte(config.RoundRobin), ConfigName: "round robin"},
+			PickerOptions: epp.PickerOptions{Config: []byte("plugins: [{type: round-robin-picker}]"), ConfigName: "round robin"},
 			Fill:          func(k *epp.Picking) error { k.SetEndpoints(endpoints); return nil },
 			Serving:       epp.Serving{Address: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0", Wrap: w.over},
 			Picking: epp.PickingOptions{Config: core.Config{Stream: stream.Config{Hold: true, MaxBodyBytes: 4 << 20,

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
-	"github.com/windtunnel/windtunnel/core/epp/picker/config"
 	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
@@ -33,7 +32,7 @@ func servePicker(servers []string) {
 	}
 	s, err := epp.StartStandalone(
 		epp.StandaloneOptions{
-			PickerOptions: epp.PickerOptions{Config: []byte(config.RoundRobin), ConfigName: "round robin"},
+			PickerOptions: epp.PickerOptions{Config: []byte("plugins: [{type: round-robin-picker}]"), ConfigName: "round robin"},
 			Fill:          func(k *epp.Picking) error { k.SetEndpoints(endpoints); return nil },
 			Serving:       epp.Serving{Address: anyPort},
 			Picking:       picking(stream.Config{Hold: true, MetadataBytes: 8})})
