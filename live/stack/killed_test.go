@@ -32,10 +32,11 @@ func servePicker(servers []string) {
 	}
 	s, err := epp.StartStandalone(
 		epp.StandaloneOptions{
-			PickerOptions: epp.PickerOptions{Config: []byte("plugins: [{type: round-robin-picker}]"), ConfigName: "round robin"},
-			Fill:          func(k *epp.Picking) error { k.SetEndpoints(endpoints); return nil },
-			Serving:       epp.Serving{Address: anyPort},
-			Picking:       picking(stream.Config{Hold: true, MetadataBytes: 8})})
+			PickerOptions: epp.PickerOptions{ConfigName: "round robin",
+				Config: []byte("plugins: [{type: round-robin-picker}]")},
+			Fill:    func(k *epp.Picking) error { k.SetEndpoints(endpoints); return nil },
+			Serving: epp.Serving{Address: anyPort},
+			Picking: picking(stream.Config{Hold: true, MetadataBytes: 8})})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
