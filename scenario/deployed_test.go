@@ -9,10 +9,14 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker/config"
 )
 
-// The pool of the one-line form and the plain template have the picker's own default configuration.
+// The pool of the one-line form, the plain template, and pools without a configuration have the picker's own default.
 func TestDefaultPicker(t *testing.T) {
 	name, text := Builtin(DeployedFile)
-	for name, text := range map[string][]byte{name: text, "plain": Template("plain")} {
+	for name, text := range map[string][]byte{name: text, "plain": Template("plain"),
+		"none":    []byte("{apiVersion: windtunnel/v1alpha1, kind: Scenario, pools: [{name: a}]}"),
+		"sidecar": []byte("{apiVersion: windtunnel/v1alpha1, kind: Scenario, pools: [{name: a, sidecar: routing}]}"),
+		"gRPC": []byte("{apiVersion: windtunnel/v1alpha1, kind: Scenario, pools: [{name: a}], " +
+			"workload: {api: grpc-generate}}")} {
 		s, err := Parse(name, text)
 		if err != nil {
 			t.Fatal(err)

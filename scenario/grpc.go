@@ -22,9 +22,9 @@ func (w *Workload) grpc() bool { return workloadAPIs[w.API].GRPC() }
 // parseGRPC makes the built-in picker read gRPC calls.
 const parseGRPC = "requestHandler: {parsers: [{pluginRef: " + parse.TypeVLLMGRPC + "}]}"
 
-// builtInConfig returns the default EndpointPickerConfig of a pool.
+// builtInConfig returns the EndpointPickerConfig of a pool that has none: llm-d's default.
 func (s *Scenario) builtInConfig() PickerConfig {
-	c := PickerConfig{File: "the built-in picker configuration", Text: []byte(config.RoundRobin)}
+	c := PickerConfig{File: "llm-d's default picker configuration", Text: []byte(config.DefaultText)}
 	if s.Workload.grpc() {
 		c.Text = append(c.Text, parseGRPC+"\n"...)
 	}

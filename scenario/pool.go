@@ -280,7 +280,8 @@ type EPP struct {
 	ProcessingTimeout time.Duration `json:"processingTimeout" min:"1ms" max:"1h"`
 	// The pool's InferenceObjectives: priorities for requests that name one in the header x-llm-d-inference-objective.
 	Objectives []Objective `json:"objectives" max:"1024"`
-	// The EndpointPickerConfig: the path of its file, or the object itself.
+	// The EndpointPickerConfig: the path of its file, or the object itself. Left out: llm-d's default, or a
+	// configuration for prefill and decode if there are prefill servers.
 	Config PickerConfig `json:"config"`
 
 	objects *objects.Selection // of the manifests

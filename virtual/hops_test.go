@@ -126,7 +126,7 @@ func TestClosedLoopsQueue(t *testing.T) {
 	t.Parallel()
 	queue := func(change func(*scenario.Hops)) report.SpanSummary {
 		s := parse(t, "model: llama-3.1-8b, replicas: 2, modelServer: {batching: continuous, accelerator: H100, "+
-			"source: measured, outputTokens: 8..24}",
+			"source: measured, outputTokens: 8..24}, epp: {config: {plugins: [{type: round-robin-picker}]}}",
 			"requests: 300, concurrency: 8, prompt: {characters: 1000..2000}")
 		change(&s.Hops)
 		tally := report.NewTally()

@@ -19,6 +19,10 @@ kind: Scenario
 pools:
 - name: a
   modelServer: {batching: continuous, coefficients: {step: 1s}, outputTokens: 2, numGPUBlocks: 4096, maxModelLen: 16384, tensorParallelSize: 2}
+  epp:
+    config:
+      plugins: [{type: health-data-source}, {type: random-picker}]
+      dataLayer: {sources: [{pluginRef: health-data-source}]}
   incidents: [{at: 500ms, what: lose-rank, rank: 1, for: 3s}]
 workload: {requests: 5, conversations: {turns: 5, thinkTime: 900ms}}
 `))

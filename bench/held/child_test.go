@@ -19,7 +19,6 @@ import (
 	"github.com/windtunnel/windtunnel/bench/internal/child"
 	core "github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/epp/picker"
-	"github.com/windtunnel/windtunnel/core/epp/picker/config"
 	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
@@ -117,9 +116,10 @@ func startPicker(servers []string) ([]string, error) {
 	}
 	s, err := epp.StartStandalone(
 		epp.StandaloneOptions{
-			PickerOptions: epp.PickerOptions{Config: []byte(config.RoundRobin), ConfigName: "round robin"},
-			Fill:          func(k *epp.Picking) error { k.SetEndpoints(endpoints); return nil },
-			Serving:       epp.Serving{Address: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0", Wrap: w.over},
+			PickerOptions: epp.PickerOptions{ConfigName: "round robin",
+				Config: []byte("plugins: [{type: round-robin-picker}]")},
+			Fill:    func(k *epp.Picking) error { k.SetEndpoints(endpoints); return nil },
+			Serving: epp.Serving{Address: "127.0.0.1:0", MetricsAddress: "127.0.0.1:0", Wrap: w.over},
 			Picking: epp.PickingOptions{Config: core.Config{Stream: stream.Config{Hold: true, MaxBodyBytes: 4 << 20,
 				Deadline: 10 * machine.Second, HoldLimit: 600 * machine.Second, MetadataBytes: 32, Seed: 1}}}})
 	if err != nil {

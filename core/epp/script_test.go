@@ -658,7 +658,7 @@ func TestHeldDecisionsStay(t *testing.T) {
 		}
 		s.command(d)
 	}
-	run("config", config.RoundRobin, "history=1")
+	run("config", "plugins: [{type: round-robin-picker}]", "history=1")
 	run("endpoints", "w1 10.0.0.1:8000\nw2 10.0.0.2:8000")
 	run("request", "", "held")
 	for i := range 100 {

@@ -55,7 +55,7 @@ func (k *Knob) set(s *scenario.Scenario, value string) error {
 		if p.EPP.Replicas == 0 {
 			continue
 		}
-		text, err := change(&p.EPP.Config, nil, nil)
+		text, err := whatif.Change(p.EPP.Config.File, string(p.EPP.Config.Text), nil, nil)
 		if err != nil {
 			return err
 		}

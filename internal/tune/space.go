@@ -142,20 +142,14 @@ func (x *space) addField(text string) error {
 	return nil
 }
 
-// addScorers adds the weight of each scorer: 0, or 0.1 to 10. In a pool without a configuration, these are the scorers
-// of llm-d's default.
+// addScorers adds the weight of each scorer: 0, or 0.1 to 10.
 func (x *space) addScorers() error {
 	for i := range x.base.Pools {
 		p := &x.base.Pools[i]
 		if p.EPP.Replicas == 0 {
 			continue
 		}
-		text, err := change(&p.EPP.Config, nil, nil)
-		if err != nil {
-			return exit.With(exit.Input, err)
-		}
-		c := scenario.PickerConfig{File: "the configuration of pool " + p.Name, Text: []byte(text)}
-		cfg, k, err := pickerOf(&c)
+		cfg, k, err := pickerOf(&p.EPP.Config)
 		if err != nil {
 			return exit.With(exit.Input, err)
 		}
@@ -192,11 +186,9 @@ func (x *space) addScorer(pool int, profile, name string, weight *float64) {
 	if len(x.base.Pools) > 1 {
 		k.Name = x.base.Pools[pool].Name + " " + k.scorer
 	}
-	if !inTurn(&x.base.Pools[pool].EPP.Config) {
-		k.Today = "1"
-		if weight != nil {
-			k.Today = strconv.FormatFloat(*weight, 'f', -1, 64)
-		}
+	k.Today = "1"
+	if weight != nil {
+		k.Today = strconv.FormatFloat(*weight, 'f', -1, 64)
 	}
 	x.knobs = append(x.knobs, k)
 }
@@ -330,7 +322,7 @@ func (x *space) scenario(which int, j *job) (*scenario.Scenario, error) {
 	}
 	for pool := range changed {
 		c := &s.Pools[pool].EPP.Config
-		text, err := change(c, weights[pool], off[pool])
+		text, err := whatif.Change(c.File, string(c.Text), weights[pool], off[pool])
 		if err != nil {
 			return nil, exit.With(exit.Input, err)
 		}
@@ -345,19 +337,6 @@ func (x *space) scenario(which int, j *job) (*scenario.Scenario, error) {
 	}
 	return s, nil
 }
-
-// change returns a picker's configuration with other weights and without some scorers. One that sends in turn has no
-// scorers, and gets those of llm-d's default.
-func change(c *scenario.PickerConfig, weights map[string]float64, off []string) (string, error) {
-	text := string(c.Text)
-	if inTurn(c) {
-		text = ""
-	}
-	return whatif.Change(c.File, text, weights, off)
-}
-
-// inTurn reports whether a picker has the configuration of a pool without one, which sends in turn.
-func inTurn(c *scenario.PickerConfig) bool { return string(c.Text) == config.RoundRobin }
 
 // named returns a candidate's values by knob.
 func (x *space) named(c *candidate) map[string]string {

@@ -14,16 +14,7 @@ import (
 // printed (-v); on an idle one they differ by what sockets and Envoy take.
 func TestBatchingLiveAsVirtual(t *testing.T) {
 	t.Parallel()
-	s, err := scenario.Parse("test.yaml", []byte(`
-apiVersion: windtunnel/v1alpha1
-kind: Scenario
-pools:
-  - name: default
-    model: llama-3.1-8b
-    replicas: 2
-    modelServer: {batching: continuous, accelerator: H100, outputTokens: 8..24}
-workload: {requests: 80, rate: 40, prompt: {characters: 1000..2000}}
-`))
+	s, err := scenario.Load("../../experiments/two-servers.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

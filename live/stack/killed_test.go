@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
-	"github.com/windtunnel/windtunnel/core/epp/picker/config"
 	"github.com/windtunnel/windtunnel/core/epp/stream"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
@@ -33,10 +32,11 @@ func servePicker(servers []string) {
 	}
 	s, err := epp.StartStandalone(
 		epp.StandaloneOptions{
-			PickerOptions: epp.PickerOptions{Config: []byte(config.RoundRobin), ConfigName: "round robin"},
-			Fill:          func(k *epp.Picking) error { k.SetEndpoints(endpoints); return nil },
-			Serving:       epp.Serving{Address: anyPort},
-			Picking:       picking(stream.Config{Hold: true, MetadataBytes: 8})})
+			PickerOptions: epp.PickerOptions{ConfigName: "round robin",
+				Config: []byte("plugins: [{type: round-robin-picker}]")},
+			Fill:    func(k *epp.Picking) error { k.SetEndpoints(endpoints); return nil },
+			Serving: epp.Serving{Address: anyPort},
+			Picking: picking(stream.Config{Hold: true, MetadataBytes: 8})})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

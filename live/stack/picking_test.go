@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
@@ -81,30 +80,5 @@ func TestBadPickerConfig(t *testing.T) {
 	if !errors.As(err, &bad) || !strings.Contains(err.Error(), "bad.yaml") ||
 		!strings.Contains(err.Error(), "no-such-plugin") {
 		t.Fatalf("got %v", err)
-	}
-}
-
-// A pool without a configuration of its own is one with round robin: its page has
-// every family that a configured one has.
-func TestMetricsWithoutPickerConfig(t *testing.T) {
-	t.Parallel()
-	pages := map[string][]string{}
-	for name, text := range map[string]string{"none": "", "round robin": "plugins: [{type: round-robin-picker}]"} {
-		r := start(t, quick(func(s *scenario.Scenario) {
-			if text != "" {
-				s.Pools[0].EPP.Config = scenario.PickerConfig{File: "epp.yaml", Text: []byte(text)}
-			}
-		}), nil)
-		r.okay(r.post("/v1/chat/completions", chat))
-		r.idle()
-		for line := range strings.Lines(r.page("http://" + r.Picker.Server().MetricsAddr())) {
-			if family, found := strings.CutPrefix(line, "# TYPE "); found && strings.HasPrefix(family, "llm_d_epp_") {
-				pages[name] = append(pages[name], family)
-			}
-		}
-	}
-	if !slices.Equal(pages["none"], pages["round robin"]) || len(pages["none"]) < 15 {
-		t.Errorf("without a configuration:\n%swith one:\n%s", strings.Join(pages["none"], ""),
-			strings.Join(pages["round robin"], ""))
 	}
 }

@@ -124,6 +124,7 @@ pools:
     flow: held
     replicas: 2
     modelServer: {batching: independent, prefill: 1ms, interTokenLatency: 1ms, outputTokens: 4}
+    epp: {config: {plugins: [{type: round-robin-picker}]}}
 `
 	s, err := scenario.Parse("test.yaml", []byte(text))
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	core "github.com/windtunnel/windtunnel/core/epp"
-	"github.com/windtunnel/windtunnel/core/epp/picker/config"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/eventually"
@@ -246,7 +245,7 @@ func TestNewConfigurationHasTheEndpoints(t *testing.T) {
 	before := r.candidates("default/one")
 	r.applying.Lock()
 	other := *r.applied.Pools[0]
-	other.Config = []byte(config.RoundRobin)
+	other.Config = []byte("plugins: [{type: round-robin-picker}]")
 	err := r.pickers["pool/default/one/0"].configure(&other)
 	r.applying.Unlock()
 	if after := r.candidates("default/one"); err != nil || len(before) != 2 || !slices.Equal(after, before) {

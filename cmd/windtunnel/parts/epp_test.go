@@ -14,7 +14,6 @@ import (
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/core/epp/picker"
-	"github.com/windtunnel/windtunnel/core/epp/picker/config"
 	"github.com/windtunnel/windtunnel/live/epp"
 )
 
@@ -43,7 +42,7 @@ func TestPodHeaders(t *testing.T) {
 		if err != nil {
 			t.Fatal(flag, err)
 		}
-		opts.Config, opts.ConfigName = []byte(config.RoundRobin), "round robin"
+		opts.Config, opts.ConfigName = []byte("plugins: [{type: round-robin-picker}]"), "round robin"
 		opts.Fill = func(k *epp.Picking) error {
 			list, err := picker.EndpointsAt([]string{"127.0.0.7:8000"})
 			k.SetEndpoints(list)

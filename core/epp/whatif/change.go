@@ -17,10 +17,7 @@ import (
 // plug-ins that are off as PROFILE/NAME. Errors name the file, if name is not empty.
 func Change(name, text string, weights map[string]float64, off []string) (string, error) {
 	if text == "" {
-		var err error
-		if text, err = DefaultText(); err != nil {
-			return "", err
-		}
+		text = config.DefaultText
 	}
 	if len(weights)+len(off) == 0 {
 		return text, nil
@@ -65,21 +62,6 @@ func Change(name, text string, weights map[string]float64, off []string) (string
 		}
 	}
 	out, err := yaml.Marshal(c)
-	return string(out), err
-}
-
-// DefaultText returns the picker's default configuration as text.
-func DefaultText() (string, error) {
-	d := config.Default()
-	var list, refs []any
-	for _, p := range d.Plugins {
-		list = append(list, map[string]any{"type": p.Type, "name": p.Name})
-	}
-	for _, p := range d.SchedulingProfiles[0].Plugins {
-		refs = append(refs, map[string]any{"pluginRef": p.PluginRef, "weight": *p.Weight})
-	}
-	out, err := yaml.Marshal(map[string]any{"apiVersion": d.APIVersion, "kind": d.Kind, "plugins": list,
-		"schedulingProfiles": []any{map[string]any{"name": d.SchedulingProfiles[0].Name, "plugins": refs}}})
 	return string(out), err
 }
 

@@ -358,35 +358,28 @@ func (c *Config) Parsers() []Ref {
 	return nil
 }
 
-// RoundRobin is the configuration of a pool that has none: the endpoints in turn, without those that are not ready
-// three times in a row.
-const RoundRobin = `apiVersion: llm-d.ai/v1alpha1
+// DefaultText is the configuration of a picker without one: queue 2, KV-cache utilisation 2, prefix cache 3.
+const DefaultText = `apiVersion: llm-d.ai/v1alpha1
 kind: EndpointPickerConfig
 plugins:
-- type: health-data-source
-- type: round-robin-picker
-dataLayer:
-  sources:
-  - pluginRef: health-data-source
+- type: queue-scorer
+- type: kv-cache-utilization-scorer
+- type: prefix-cache-scorer
+schedulingProfiles:
+- name: default
+  plugins:
+  - {pluginRef: queue-scorer, weight: 2}
+  - {pluginRef: kv-cache-utilization-scorer, weight: 2}
+  - {pluginRef: prefix-cache-scorer, weight: 3}
 `
 
-// Default returns the configuration of a picker without a configuration file: queue 2, KV-cache utilisation 2, prefix
-// cache 3.
+// Default returns the configuration of DefaultText.
 func Default() *Config {
-	weight := func(w float64) *float64 { return &w }
-	return &Config{
-		APIVersion: V1Alpha1, Kind: Kind,
-		Plugins: []Plugin{
-			{Name: "queue-scorer", Type: "queue-scorer"},
-			{Name: "kv-cache-utilization-scorer", Type: "kv-cache-utilization-scorer"},
-			{Name: "prefix-cache-scorer", Type: "prefix-cache-scorer"},
-		},
-		SchedulingProfiles: []Profile{{Name: "default", Plugins: []ProfilePlugin{
-			{PluginRef: "queue-scorer", Weight: weight(2)},
-			{PluginRef: "kv-cache-utilization-scorer", Weight: weight(2)},
-			{PluginRef: "prefix-cache-scorer", Weight: weight(3)},
-		}}},
+	c, err := Read("the default configuration", []byte(DefaultText))
+	if err != nil {
+		panic(err) // the text is valid
 	}
+	return c
 }
 
 // Duration is a span of time written as "60s"; "0s" disables a feature.
