@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -190,20 +188,10 @@ func (s *Scenario) readTraceFile(path string, o trace.Options) (*trace.Trace, er
 // readClients reads a directory of ServeGen's clients. Each client has two files.
 func (s *Scenario) readClients(dir string, o trace.Options) (*trace.Trace, error) {
 	const tail = "-trace.csv"
-	entries, err := os.ReadDir(dir)
+	names, err := files.Numbered(dir, "chunk-", tail)
 	if err != nil {
 		return nil, err
 	}
-	numbers := map[string]int{}
-	for _, e := range entries {
-		chunk, is := strings.CutPrefix(strings.TrimSuffix(e.Name(), tail), "chunk-")
-		if n, err := strconv.Atoi(chunk); is && err == nil && strings.HasSuffix(e.Name(), tail) {
-			numbers[filepath.Join(dir, e.Name())] = n
-		}
-	}
-	names := slices.SortedFunc(maps.Keys(numbers), func(a, b string) int {
-		return cmp.Or(cmp.Compare(numbers[a], numbers[b]), cmp.Compare(a, b))
-	})
 	if len(names) == 0 {
 		return nil, errors.New("it has no file chunk-1" + tail)
 	}

@@ -25,7 +25,8 @@ type Layer struct {
 // it.
 var Layers = []Layer{
 	{"cmd", []string{"core", "live", "virtual", "scenario", "report", "web", "internal/cachedir", "internal/exit",
-		"internal/chaos", "internal/experiment", "internal/files", "internal/gc", "internal/lab", "internal/pause",
+		"internal/chaos", "internal/experiment", "internal/files", "internal/gc", "internal/lab", "internal/packed",
+		"internal/pause",
 		"internal/rundir", "internal/search", "internal/silicon", "internal/tune", "internal/version",
 		"internal/watch"}, true,
 		"the command is the top layer: it assembles the parts, and only a user's own main imports it"},

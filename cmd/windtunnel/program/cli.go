@@ -9,6 +9,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/calibrate"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/cluster"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/completion"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/lab"
@@ -41,7 +42,7 @@ type cli struct {
 	Validate validateCmd `cmd:"" group:"decide" help:"Play a scenario live and in virtual time, and compare."`
 	breaking
 	Experiment experimentCmd `cmd:"" group:"decide" help:"Measure again what documents claim, or under other conditions."`
-	Calibrate  calibrateCmd  `cmd:"" group:"decide" help:"Measure a real model server's step times for a scenario."`
+	Calibrate  calibrate.Cmd `cmd:"" group:"decide" help:"Measure a real model server's step times for a scenario."`
 	Replay     replayCmd     `cmd:"" group:"play" help:"Show a recording again."`
 	StepTimes  stepTimesCmd  `cmd:"" name:"steptimes" group:"look" help:"Report how accurate tables of step times are."`
 	Diagnose   diagnoseCmd   `cmd:"" group:"look" help:"Find the cause of late and failing requests, by the troubleshooting guide."`

@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/imports"
 	resolved "github.com/windtunnel/windtunnel/core/plan"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/search"
@@ -21,7 +22,7 @@ type scenarioCmd struct {
 	Schema scenarioSchemaCmd `cmd:"" help:"Print the JSON Schema that editors use."`
 	New    scenarioNewCmd    `cmd:"" help:"Write a commented scenario to start from."`
 	Show   scenarioShowCmd   `cmd:"" help:"Print the embedded scenario, to start your own from."`
-	Import scenarioImportCmd `cmd:"" help:"Convert another load generator's configuration to a scenario."`
+	Import imports.Cmd       `cmd:"" help:"Make a scenario of a cluster's files, or of another load generator's configuration."`
 	Export scenarioExportCmd `cmd:"" help:"Write the requests of a scenario as a trace for other tools."`
 }
 

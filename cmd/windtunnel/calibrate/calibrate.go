@@ -1,10 +1,13 @@
-package program
+// Package calibrate is the command windtunnel calibrate, which fits step times to a real server or to results of
+// benchmarks. Begin with Cmd.
+package calibrate
 
 import (
 	"cmp"
 	"fmt"
 	"time"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/calibrate"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/search"
@@ -12,7 +15,8 @@ import (
 	"github.com/windtunnel/windtunnel/live/client"
 )
 
-type calibrateCmd struct {
+// Cmd is the command with its flags.
+type Cmd struct {
 	Endpoint    string   `placeholder:"HOST:PORT|URL" help:"The model server to measure, which should be idle."`
 	Results     []string `placeholder:"FILE" sep:"none" help:"Fit to these benchmark results instead of an endpoint (repeatable)."`
 	Model       string   `placeholder:"NAME" help:"Ask for this model. Left out: the first that the server serves, or the one in the results."`
@@ -34,7 +38,8 @@ type calibrateCmd struct {
 	Traffic   int   `default:"100" placeholder:"N" help:"Requests at each of three loads that check the table; 0 for none."`
 }
 
-func (c *calibrateCmd) Help() string {
+// Help returns the text behind the usage.
+func (c *Cmd) Help() string {
 	return `Measures a real model server through OpenAI's API, and writes a file of step times for a scenario:
 modelServer: {stepTimes: step-times.csv}. It sends prompts of random token ids of growing length, one at a
 time, then batches of growing size and context, then prompts that join batches. Last it sends requests that
@@ -56,7 +61,8 @@ Examples:
   windtunnel calibrate --results a.json --results b.json --accelerator H100 --tensor-parallel-size 2`
 }
 
-func (c *calibrateCmd) Run(o *outside) error {
+// Run measures or fits, and writes the file.
+func (c *Cmd) Run(o *console.Console) error {
 	if (c.Endpoint == "") == (len(c.Results) == 0) {
 		return exit.Errorf(exit.Usage, "expected one of --endpoint and --results")
 	}
@@ -89,7 +95,7 @@ func (c *calibrateCmd) Run(o *outside) error {
 }
 
 // results fits a calibration to benchmark results.
-func (c *calibrateCmd) results(o *outside) error {
+func (c *Cmd) results(o *console.Console) error {
 	ctx, stop := o.Context()
 	defer stop()
 	out, err := search.CalibrateResults(ctx, search.CalibrateResultsOptions{Results: c.Results,
@@ -102,6 +108,6 @@ func (c *calibrateCmd) results(o *outside) error {
 	return out.Write(o.Stdout)
 }
 
-func (c *calibrateCmd) progress(o *outside) func(percent int, what string) {
+func (c *Cmd) progress(o *console.Console) func(percent int, what string) {
 	return func(percent int, what string) { fmt.Fprintf(o.Stderr, "%3d %%  %s\n", percent, what) }
 }
