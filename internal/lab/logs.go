@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -164,7 +165,7 @@ func (d Dir) events() (out []Event) {
 			out = append(out, e)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Event) int { return a.Time.Compare(b.Time) })
+	sort.SliceStable(out, func(i, j int) bool { return out[i].Time.Before(out[j].Time) })
 	return out
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/internal/exit"
@@ -153,7 +154,7 @@ func (t *tuner) decide(out *Tuned, best []*candidate) error {
 
 // rank sorts the finalists by the runs that decide. With two objectives, only the front remains.
 func (t *tuner) rank(out *Tuned) {
-	slices.SortStableFunc(out.Best, func(a, b Finalist) int { return a.mean.compare(b.mean) })
+	sort.SliceStable(out.Best, func(i, j int) bool { return out.Best[i].mean.compare(out.Best[j].mean) < 0 })
 	if len(t.objectives) == 1 {
 		return
 	}

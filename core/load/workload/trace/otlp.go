@@ -72,7 +72,7 @@ type call struct {
 // calls are the requests of a file of spans.
 type calls struct {
 	block           int
-	list            []call
+	list            []*call
 	spans, answered int // spans in the file, and calls whose spans say how many tokens they found in a cache
 }
 
@@ -81,8 +81,8 @@ type calls struct {
 func spans(from io.Reader, o *Options) (rows []row, assumed []string, err error) {
 	limited := &io.LimitedReader{R: from, N: maxSpanBytes + 1}
 	in := bufio.NewReaderSize(limited, 64<<10)
-	var all []span
-	add := func(list []span) error {
+	var all []*span
+	add := func(list []*span) error {
 		if all = append(all, list...); len(all) > o.Most {
 			return fmt.Errorf("more than %d spans; expected a shorter time", o.Most)
 		}
@@ -111,15 +111,14 @@ func spans(from io.Reader, o *Options) (rows []row, assumed []string, err error)
 
 // collect finds the calls among spans. A client, a gateway and a model server may each describe the same request, and a
 // prefill and a decode server one leg of it: the outermost span with tokens counts, at its time.
-func (c *calls) collect(all []span) error {
+func (c *calls) collect(all []*span) error {
 	byID := map[string]*span{}
-	for i := range all {
-		byID[all[i].trace+all[i].id] = &all[i]
+	for _, s := range all {
+		byID[s.trace+s.id] = s
 	}
 	of := map[string]int{} // index in list, by the key of the outermost span
-	slices.SortStableFunc(all, func(a, b span) int { return cmp.Compare(a.at, b.at) })
-	for i := range all {
-		s := &all[i]
+	slices.SortStableFunc(all, func(a, b *span) int { return cmp.Compare(a.at, b.at) })
+	for _, s := range all {
 		if s.text(spanInput) == "" {
 			continue
 		}
@@ -135,9 +134,9 @@ func (c *calls) collect(all []span) error {
 		if !known {
 			n = len(c.list)
 			of[key] = n
-			c.list = append(c.list, call{row: row{at: outermost.at}})
+			c.list = append(c.list, &call{row: row{at: outermost.at}})
 		}
-		x := &c.list[n]
+		x := c.list[n]
 		x.at = min(x.at, outermost.at)
 		x.input, x.cached = max(x.input, s.tokens(spanInput)), max(x.cached, s.tokens(spanCached))
 		if !outermost.failed {
@@ -162,12 +161,11 @@ func (c *calls) collect(all []span) error {
 
 // rows returns the requests. A prompt that found tokens in a cache begins like an earlier one.
 func (c *calls) rows() (out []row) {
-	slices.SortStableFunc(c.list, func(a, b call) int { return before(a.row, b.row) })
+	slices.SortStableFunc(c.list, func(a, b *call) int { return before(a.row, b.row) })
 	type donor struct{ conversation, model string }
 	last := map[donor][]uint64{}
 	next := uint64(0)
-	for i := range c.list {
-		x := &c.list[i]
+	for _, x := range c.list {
 		if c.answered > 0 {
 			x.block = c.block
 			from := last[donor{model: x.model}]
@@ -201,8 +199,8 @@ func (c *calls) assumed() []string {
 		"them"}
 	if c.answered > 0 {
 		out[0] = fmt.Sprintf("a span says how many tokens of a prompt were cached, but not which prompt "+
-			"they are from: it begins like the latest earlier prompt of its conversation, or of its model, in whole %d "+
-			"tokens", c.block)
+			"they are from: it begins like the latest earlier prompt of its conversation, or of its model, in whole "+
+			"%d tokens", c.block)
 	}
 	if len(models) > 1 {
 		out = append(out, fmt.Sprintf("its requests to %d models are sent to one", len(models)))
@@ -251,7 +249,7 @@ func (list attributes) into(out map[string]string) {
 	}
 }
 
-func jsonSpans(from io.Reader, add func([]span) error) error {
+func jsonSpans(from io.Reader, add func([]*span) error) error {
 	in := json.NewDecoder(from)
 	for message := 1; ; message++ {
 		var m traces
@@ -261,7 +259,7 @@ func jsonSpans(from io.Reader, add func([]span) error) error {
 			return fmt.Errorf("message %d: %w; expected an object with resourceSpans, as OTLP has", message, err)
 		}
 		for _, r := range m.ResourceSpans {
-			var list []span
+			var list []*span
 			for _, scope := range r.ScopeSpans {
 				for _, s := range scope.Spans {
 					at, err := strconv.ParseFloat(s.StartTimeUnixNano.String(), 64)
@@ -269,7 +267,7 @@ func jsonSpans(from io.Reader, add func([]span) error) error {
 						return fmt.Errorf("message %d: startTimeUnixNano: found %.80q; expected nanoseconds", message,
 							s.StartTimeUnixNano)
 					}
-					x := span{trace: s.TraceID, id: s.SpanID, parent: s.ParentSpanID, at: at / 1e9,
+					x := &span{trace: s.TraceID, id: s.SpanID, parent: s.ParentSpanID, at: at / 1e9,
 						failed: s.Status.Code == 2.0 || s.Status.Code == "STATUS_CODE_ERROR"}
 					x.attributes = map[string]string{}
 					r.Resource.Attributes.into(x.attributes)
@@ -287,7 +285,7 @@ func jsonSpans(from io.Reader, add func([]span) error) error {
 // protowireResource is the tag of resource_spans, with which a message begins.
 const protowireResource = 1<<3 | byte(protowire.BytesType)
 
-func protobufSpans(in io.Reader, lengths bool, add func([]span) error) error {
+func protobufSpans(in io.Reader, lengths bool, add func([]*span) error) error {
 	for message := 1; ; message++ {
 		from, length := in, int64(-1)
 		if lengths {
@@ -304,7 +302,7 @@ func protobufSpans(in io.Reader, lengths bool, add func([]span) error) error {
 		if err == nil && lengths && int64(len(data)) < length {
 			err = fmt.Errorf("found %d bytes of %d", len(data), length)
 		}
-		var list []span
+		var list []*span
 		if err == nil {
 			list, err = messageSpans(data)
 		}
@@ -318,7 +316,7 @@ func protobufSpans(in io.Reader, lengths bool, add func([]span) error) error {
 }
 
 // messageSpans reads a TracesData or ExportTraceServiceRequest.
-func messageSpans(data []byte) (out []span, err error) {
+func messageSpans(data []byte) (out []*span, err error) {
 	err = fields(data, func(n protowire.Number, resource []byte, _ uint64) error {
 		if n != 1 {
 			return nil
@@ -349,8 +347,8 @@ func messageSpans(data []byte) (out []span, err error) {
 	return out, err
 }
 
-func protobufSpan(data []byte, shared map[string]string) (s span, err error) {
-	s.attributes = map[string]string{}
+func protobufSpan(data []byte, shared map[string]string) (s *span, err error) {
+	s = &span{attributes: map[string]string{}}
 	for k, v := range shared {
 		s.attributes[k] = v
 	}
