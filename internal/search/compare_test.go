@@ -55,6 +55,7 @@ pools:
 - name: default
   flow: plain
   %s
+  epp: {config: {plugins: [{type: round-robin-picker}]}}
   modelServer: {batching: continuous, accelerator: H100, outputTokens: 16..64, %s}
 workload: {%s}
 `, first, strings.TrimSuffix(c.pool, ","), c.server, c.workload)}

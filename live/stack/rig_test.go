@@ -124,7 +124,7 @@ pools:
     flow: held
     replicas: 2
     modelServer: {batching: independent, prefill: 1ms, interTokenLatency: 1ms, outputTokens: 4}
-    epp: {config: {plugins: [{type: round-robin-picker}]}}
+    epp: {config: {plugins: [{type: health-data-source}, {type: round-robin-picker}], dataLayer: {sources: [{pluginRef: health-data-source}]}}}
 `
 	s, err := scenario.Parse("test.yaml", []byte(text))
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/lab"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/parts"
@@ -92,6 +93,15 @@ func TestDocumentedCommands(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	cluster, err := txtar.ParseFile(filepath.Join(repository, "cmd/windtunnel/program/testdata/script/your-cluster.txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range cluster.Files {
+		if err := os.WriteFile(f.Name, f.Data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := os.Symlink(filepath.Join(repository, "examples"), "examples"); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +142,7 @@ func TestDocumentedCommands(t *testing.T) {
 			still = slices.ContainsFunc(args, func(a string) bool { return strings.HasSuffix(a, ".gz") })
 		}
 		if !still || slices.ContainsFunc(args, func(a string) bool {
-			return a == "--ui" || strings.HasPrefix(a, "epp.ndjson") || len(a) > 5 &&
+			return a == "--ui" || a == "--prometheus" || strings.HasPrefix(a, "epp.ndjson") || len(a) > 5 &&
 				strings.Trim(a, "0123456789") == ""
 		}) {
 			continue
