@@ -108,7 +108,7 @@ func (c *Sidecar) Run(o *console.Console) error {
 	if !found {
 		namespace = c.PoolNamespace
 	}
-	return c.objects(o, namespaceOf(o, namespace), Pool, func(dir string) error {
+	return c.objects(o, namespaceOf(o, namespace), Pool[:3], func(dir string) error {
 		c.Objects = dir
 		return c.Sidecar.Run(o)
 	})

@@ -32,14 +32,16 @@ import (
 	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
-// Pool are the resources of an endpoint picker and of a protecting sidecar. Those whose CRD is not installed are left
-// out.
+// Pool are the resources of an endpoint picker; the role of a protecting sidecar allows only the first three. Those
+// whose CRD is not installed are left out.
 var Pool = []schema.GroupVersionResource{
 	{Version: "v1", Resource: "pods"},
 	{Group: objects.GroupV1, Version: "v1", Resource: "inferencepools"},
 	{Group: objects.GroupX, Version: "v1alpha2", Resource: "inferencepools"},
 	{Group: objects.GroupX, Version: "v1alpha2", Resource: "inferenceobjectives"},
 	{Group: objects.GroupX, Version: "v1alpha2", Resource: "inferencemodelrewrites"},
+	{Group: objects.GroupLLMD, Version: "v1alpha2", Resource: "inferenceobjectives"},
+	{Group: objects.GroupLLMD, Version: "v1alpha2", Resource: "inferencemodelrewrites"},
 }
 
 const (

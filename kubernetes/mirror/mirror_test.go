@@ -57,13 +57,15 @@ func endpoints(t *testing.T, dir string) int {
 // left out, and an API server that does not answer is asked again.
 func TestDirectoryFollows(t *testing.T) {
 	const n = 300
-	list := []runtime.Object{pool()}
+	list := []runtime.Object{pool(), &unstructured.Unstructured{Object: dict{"apiVersion": "llm-d.ai/v1alpha2",
+		"kind": "InferenceObjective", "metadata": dict{"name": "batch", "namespace": "llm"}}}}
 	for i := range n {
 		list = append(list, pod(i, "True"))
 	}
 	lists := map[schema.GroupVersionResource]string{}
 	for i, r := range Pool {
-		lists[r] = []string{"PodList", "InferencePoolList", "OldPoolList", "ObjectiveList", "RewriteList"}[i]
+		lists[r] = []string{"PodList", "InferencePoolList", "OldPoolList", "ObjectiveList", "RewriteList",
+			"NewObjectiveList", "NewRewriteList"}[i]
 	}
 	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, list...)
 	failures := 1
@@ -80,6 +82,9 @@ func TestDirectoryFollows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if names, err := filepath.Glob(dir + "/inferenceobjectives.llm-d.ai-*"); err != nil || len(names) != 1 {
+		t.Errorf("objectives are in %v, %v; expected one file", names, err)
+	}
 	if got := endpoints(t, dir); got != n {
 		t.Errorf("%d endpoints, expected %d", got, n)
 	}
@@ -90,7 +95,7 @@ func TestDirectoryFollows(t *testing.T) {
 				watches++
 			}
 		}
-		return watches == len(Pool)-1
+		return watches == len(Pool)-2
 	})
 	pods := client.Resource(Pool[0]).Namespace("llm")
 	if err := pods.Delete(t.Context(), "server-0", metav1.DeleteOptions{}); err != nil {
@@ -108,7 +113,7 @@ func TestDirectoryFollows(t *testing.T) {
 	}
 	eventually.Is(t, "no pool", func() bool { return endpoints(t, dir) == 0 })
 	names, err := filepath.Glob(dir + "/*")
-	if err != nil || len(names) == 0 || len(names) > shards {
+	if err != nil || len(names) == 0 || len(names) > shards+1 {
 		t.Errorf("%d files, %v", len(names), err)
 	}
 	if text, err := os.ReadFile(names[0]); err != nil || len(text) > 10_000 {
