@@ -93,7 +93,8 @@ func TestDocumentedCommands(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cluster, err := txtar.ParseFile(filepath.Join(repository, "cmd/windtunnel/program/testdata/script/your-cluster.txtar"))
+	script := "cmd/windtunnel/program/testdata/script/your-cluster.txtar"
+	cluster, err := txtar.ParseFile(filepath.Join(repository, script))
 	if err != nil {
 		t.Fatal(err)
 	}
