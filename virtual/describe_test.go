@@ -59,7 +59,8 @@ func TestBytesGiveTheSameRecord(t *testing.T) {
 					t.Fatal(err)
 				}
 				if alone {
-					text = bytes.Replace(text, []byte("flow: plain"), []byte("epp: {replicas: 0}"), 1)
+					text = bytes.Replace(text, []byte("epp: {config: {plugins: [{type: round-robin-picker}]}}"),
+						[]byte("epp: {replicas: 0}"), 1)
 				}
 				s, err := scenario.Parse(file, text)
 				if err != nil {

@@ -81,7 +81,7 @@ func TestLimits(t *testing.T) {
 
 // A pool without a picker answers, whatever else it has of one.
 func TestPoolWithoutAPicker(t *testing.T) {
-	s, err := scenario.Load("../examples/plain.yaml", scenario.Setting{Path: "pools[0].epp.replicas", Value: "0"})
+	s, err := scenario.Load("../examples/plain.yaml", scenario.Setting{Path: "pools[0].epp", Value: "{replicas: 0}"})
 	if err != nil {
 		t.Fatal(err)
 	}
