@@ -130,7 +130,7 @@ func (x *log) more() ([]byte, error) {
 	}
 	text := make([]byte, min(at.Size()-x.printed, 1<<20))
 	n, err := f.ReadAt(text, x.printed)
-	if err != nil && err != io.EOF { // the log has begun again
+	if err != nil && !errors.Is(err, io.EOF) { // the log has begun again
 		return nil, err
 	}
 	text = text[:bytes.LastIndexByte(text[:n], '\n')+1]

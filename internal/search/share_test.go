@@ -231,8 +231,10 @@ func TestClaims(t *testing.T) {
 	if claimed, err := killed.claim(path); !claimed || err != nil {
 		t.Fatal(claimed, err)
 	}
-	if once(other) || once(other) {
-		t.Fatal("another process plays a run that is claimed")
+	for range 2 {
+		if once(other) {
+			t.Fatal("another process plays a run that is claimed")
+		}
 	}
 	other.stale = 0
 	if now := time.Now(); os.Chtimes(path, now, now.Add(time.Hour)) != nil || once(other) {

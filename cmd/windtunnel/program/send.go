@@ -25,8 +25,8 @@ type sendCmd struct {
 }
 
 func (c *sendCmd) Help() string {
-	return `Sends a scenario's requests to a gateway that runs elsewhere, in a cluster for instance, and reports what the
-client sees. Pools of the scenario give the model and the form of requests. Several clients can share one
+	return `Sends a scenario's requests to a gateway that runs elsewhere, in a cluster for instance, and reports what
+the client sees. Pools of the scenario give the model and the form of requests. Several clients can share one
 schedule: each sends every N-th arrival, all begin together, and the report is the one of a single client.
 
 Examples:
