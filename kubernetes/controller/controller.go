@@ -257,8 +257,13 @@ func (c *Controller) done(x *unstructured.Unstructured, err error) error {
 	case err == nil || apierrors.IsConflict(err):
 		return nil
 	case apierrors.IsAlreadyExists(err):
-		return fmt.Errorf("%s/%s: another owner has it; expected none, or the label %s: %s; rename or delete it", x.GetNamespace(),
-			placeOf(x), managedBy, name)
+		return fmt.Errorf(
+			"%s/%s: another owner has it; expected none, or the label %s: %s; rename or delete it",
+			x.GetNamespace(),
+			placeOf(x),
+			managedBy,
+			name,
+		)
 	}
 	return fmt.Errorf("%s/%s: %w", x.GetNamespace(), placeOf(x), err)
 }

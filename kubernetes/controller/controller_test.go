@@ -164,7 +164,10 @@ apiVersion: v1
 kind: Pod
 metadata: {name: pod-%d, namespace: llm-serving, labels: {model: llama-70b, role: inference, llm-d.ai/role: decode}}
 spec: {containers: [{name: vllm, image: m}]}`, i))...)
-		list[i].Object["status"] = dict{"podIP": "10.0.0.1", "conditions": []any{dict{"type": "Ready", "status": ready}}}
+		list[i].Object["status"] = dict{
+			"podIP":      "10.0.0.1",
+			"conditions": []any{dict{"type": "Ready", "status": ready}},
+		}
 	}
 	w := start(t, append(parse(t, document003(t)), list...)...)
 	eventually.Is(t, "the pool's status", func() bool {

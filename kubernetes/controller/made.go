@@ -35,7 +35,7 @@ var ownFlags = []string{"--memory-limit", "--kv-transfer-compression"}
 // dict is a JSON object.
 type dict = map[string]any
 
-// made is what the objects of one namespace come to.
+// made holds the workloads, Services and budgets that the objects of one namespace need.
 type made struct {
 	set     *gateway.Set
 	objects []*unstructured.Unstructured
@@ -96,7 +96,7 @@ func makeObjects(list []*unstructured.Unstructured, images Images) (*made, error
 
 func (m *made) add(x dict) { m.objects = append(m.objects, &unstructured.Unstructured{Object: x}) }
 
-// owner returns the model of which a workload is made, or nil.
+// owner returns the model that a workload belongs to, or nil.
 func owner(list []*unstructured.Unstructured, w *gateway.Workload) *unstructured.Unstructured {
 	if w.Kind != kindModel && w.Kind != kindLocal {
 		return nil

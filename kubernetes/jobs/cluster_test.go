@@ -91,7 +91,13 @@ func TestJobs(t *testing.T) {
 		for _, kind := range []string{"jobs", "configmaps", "persistentvolumeclaims", "pods"} {
 			eventually.Is(t, "nothing is left of "+kind, func() bool {
 				var list metav1.PartialObjectMetadataList
-				if err := c.Client.Do(t.Context(), http.MethodGet, apiclient.At(kind, c.namespace), nil, &list); err != nil {
+				if err := c.Client.Do(
+					t.Context(),
+					http.MethodGet,
+					apiclient.At(kind, c.namespace),
+					nil,
+					&list,
+				); err != nil {
 					t.Fatal(err)
 				}
 				n := 0

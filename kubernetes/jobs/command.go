@@ -43,7 +43,8 @@ func (c *Capacity) Help() string { return help("capacity", "--objective ttft.p99
 func (c *Capacity) Run(o *console.Console) error { return c.play(o, &c.Capacity) }
 
 func help(command, flags string) string {
-	return fmt.Sprintf(`Plays windtunnel %[1]s on a cluster, and prints what windtunnel %[1]s prints. Each index of an Indexed Job
+	return fmt.Sprintf(
+		`Plays windtunnel %[1]s on a cluster, and prints what windtunnel %[1]s prints. Each index of an Indexed Job
 plays a share of the runs and writes its results, Parquet among them, to a volume. Kubernetes retries an index
 that fails. The command follows the Job; the same command again follows it on, or continues after a failure with
 the results that are there. Everything is checked before anything is created. docs/kubernetes-jobs.md has more.
@@ -52,7 +53,10 @@ Examples:
   windtunnel-k8s %[1]s mine.yaml %[2]s
   windtunnel-k8s %[1]s mine.yaml %[2]s --indexes 64 --parallel 16 --access-mode ReadWriteMany
   windtunnel-k8s %[1]s mine.yaml %[2]s --dry-run | kubectl diff -f -
-  windtunnel %[1]s mine.yaml %[2]s --on kubernetes         # starts windtunnel-k8s`, command, flags)
+  windtunnel %[1]s mine.yaml %[2]s --on kubernetes         # starts windtunnel-k8s`,
+		command,
+		flags,
+	)
 }
 
 // play checks a command, and plays it on the cluster.

@@ -73,8 +73,12 @@ func (f *Flags) check(shares int) error {
 		}
 	}
 	if bad := validation.IsDNS1123Subdomain(f.Class); f.Class != "" && len(bad) > 0 {
-		return exit.Errorf(exit.Usage, "--storage-class: found %q; expected the name of a StorageClass, as kubectl get "+
-			"storageclass lists it", f.Class)
+		return exit.Errorf(
+			exit.Usage,
+			"--storage-class: found %q; expected the name of a StorageClass, as kubectl get "+
+				"storageclass lists it",
+			f.Class,
+		)
 	}
 	for flag, text := range map[string]string{"--cpu": f.CPU, "--memory": f.Memory, "--size": f.Size} {
 		if q, err := resource.ParseQuantity(text); err != nil || q.Sign() <= 0 {

@@ -120,7 +120,8 @@ func TestDryRun(t *testing.T) {
 		}
 	}
 	again, _, err := played(t, "sweep ../mine.yaml --vary workload.rate=5,10,20 --image a:b --dry-run --claim mine")
-	if err != nil || strings.Contains(again, "PersistentVolumeClaim\n") || !strings.Contains(again, "claimName: mine") ||
+	if err != nil || strings.Contains(again, "PersistentVolumeClaim\n") ||
+		!strings.Contains(again, "claimName: mine") ||
 		!strings.Contains(again, "- ../mine.yaml") {
 		t.Errorf("%v; with a claim:\n%s", err, again)
 	}

@@ -108,8 +108,15 @@ func (r *run) create(ctx context.Context) error {
 	j := r.made.Job
 	old, err := r.job(ctx, j.Namespace, j.Name)
 	if err == nil && old.Annotations[command] != j.Annotations[command] {
-		return exit.Hint(exit.Usage,
-			fmt.Errorf("--name: Job %s/%s exists, and plays another command", j.Namespace, j.Name), fmt.Sprintf("choose another name, or: kubectl delete job -n %s %s", j.Namespace, j.Name))
+		return exit.Hint(
+			exit.Usage,
+			fmt.Errorf(
+				"--name: Job %s/%s exists, and plays another command",
+				j.Namespace,
+				j.Name,
+			),
+			fmt.Sprintf("choose another name, or: kubectl delete job -n %s %s", j.Namespace, j.Name),
+		)
 	}
 	switch {
 	case err == nil && ended(old) == batchv1.JobFailed:

@@ -32,8 +32,12 @@ import (
 )
 
 // kinds are the resources of a recording's objects.
-var kinds = map[string]schema.GroupVersionResource{"Pod": Pool[0], "InferencePool": Pool[1], "InferenceObjective": Pool[5],
-	"InferenceModelRewrite": Pool[6]}
+var kinds = map[string]schema.GroupVersionResource{
+	"Pod":                   Pool[0],
+	"InferencePool":         Pool[1],
+	"InferenceObjective":    Pool[5],
+	"InferenceModelRewrite": Pool[6],
+}
 
 // line is a recorded run of the real endpoint picker with a real API server.
 type line struct {
@@ -118,8 +122,17 @@ func (s *server) patch(namespace string, c *change) {
 	if c.Subresource != "" {
 		sub = []string{c.Subresource}
 	}
-	if _, err := s.client.Resource(kinds[c.Kind]).Namespace(namespace).Patch(s.t.Context(), c.Name, types.MergePatchType,
-		c.Merge, metav1.PatchOptions{}, sub...); err != nil {
+	if _, err := s.client.Resource(
+		kinds[c.Kind],
+	).Namespace(
+		namespace,
+	).Patch(
+		s.t.Context(),
+		c.Name,
+		types.MergePatchType,
+		c.Merge,
+		metav1.PatchOptions{},
+		sub...); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -302,7 +315,15 @@ func TestServerAway(t *testing.T) {
 	}
 	network.set(true)
 	s.create(Pool[0], "llm", text(pod(2, "True")))
-	if err := s.client.Resource(Pool[0]).Namespace("llm").Delete(t.Context(), "server-0", metav1.DeleteOptions{}); err != nil {
+	if err := s.client.Resource(
+		Pool[0],
+	).Namespace(
+		"llm",
+	).Delete(
+		t.Context(),
+		"server-0",
+		metav1.DeleteOptions{},
+	); err != nil {
 		t.Fatal(err)
 	}
 	eventually.Is(t, "the log", func() bool { return log.has("the API server does not answer; what was read stays") })

@@ -36,10 +36,16 @@ func pod(i int, ready string) *unstructured.Unstructured {
 }
 
 func pool() *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: dict{"apiVersion": objects.GroupV1 + "/v1", "kind": "InferencePool",
-		"metadata": dict{"name": "llama", "namespace": "llm"},
-		"spec": dict{"selector": dict{"matchLabels": dict{"app": "llama"}}, "targetPorts": []any{dict{"number": int64(8000)}},
-			"endpointPickerRef": dict{"name": "epp", "port": dict{"number": int64(9002)}}}}}
+	return &unstructured.Unstructured{Object: dict{
+		"apiVersion": objects.GroupV1 + "/v1",
+		"kind":       "InferencePool",
+		"metadata":   dict{"name": "llama", "namespace": "llm"},
+		"spec": dict{
+			"selector":          dict{"matchLabels": dict{"app": "llama"}},
+			"targetPorts":       []any{dict{"number": int64(8000)}},
+			"endpointPickerRef": dict{"name": "epp", "port": dict{"number": int64(9002)}},
+		},
+	}}
 }
 
 // endpoints returns how many endpoints a picker reads from the directory.
@@ -108,7 +114,15 @@ func TestDirectoryFollows(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually.Is(t, "the changes", func() bool { return endpoints(t, dir) == n-1 })
-	if err := client.Resource(Pool[1]).Namespace("llm").Delete(t.Context(), "llama", metav1.DeleteOptions{}); err != nil {
+	if err := client.Resource(
+		Pool[1],
+	).Namespace(
+		"llm",
+	).Delete(
+		t.Context(),
+		"llama",
+		metav1.DeleteOptions{},
+	); err != nil {
 		t.Fatal(err)
 	}
 	eventually.Is(t, "no pool", func() bool { return endpoints(t, dir) == 0 })

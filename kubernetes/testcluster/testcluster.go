@@ -26,7 +26,7 @@ import (
 	"github.com/windtunnel/windtunnel/kubernetes/apiclient"
 )
 
-// Version is that of Kubernetes.
+// Version is the version of Kubernetes that the servers have.
 const Version = "1.34.2"
 
 // Cluster is a running API server with its controllers.
@@ -100,8 +100,20 @@ current-context: test
 		})
 	}
 	etcd := fmt.Sprintf("http://127.0.0.1:%d", port)
-	start("etcd", "--data-dir", filepath.Join(dir, "etcd"), "--listen-client-urls", etcd,
-		"--advertise-client-urls", etcd, "--listen-peer-urls", fmt.Sprintf("http://127.0.0.1:%d", port+1), "--unsafe-no-fsync", "--log-level", "error")
+	start(
+		"etcd",
+		"--data-dir",
+		filepath.Join(dir, "etcd"),
+		"--listen-client-urls",
+		etcd,
+		"--advertise-client-urls",
+		etcd,
+		"--listen-peer-urls",
+		fmt.Sprintf("http://127.0.0.1:%d", port+1),
+		"--unsafe-no-fsync",
+		"--log-level",
+		"error",
+	)
 	start("kube-apiserver", "--etcd-servers", etcd, "--bind-address", "127.0.0.1",
 		"--secure-port", fmt.Sprint(port+2), "--cert-dir", filepath.Join(dir, "certs"),
 		"--token-auth-file", write("tokens", token+",admin,admin,system:masters\n"), "--authorization-mode", "RBAC",

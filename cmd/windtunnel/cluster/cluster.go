@@ -51,7 +51,7 @@ func Start(o *console.Console, args []string) error {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Cancel = func() error { return nil } // Ctrl-C reaches both, and it ends by itself
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = o.Stdin, o.Bytes(), o.Stderr
-	if o.Terminal { // its width is that of the table
+	if o.Terminal { // the program that this starts makes the table as wide
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	}
 	var ended *exec.ExitError

@@ -35,11 +35,11 @@ func TestChart(t *testing.T) {
 		t.Fatalf("%d goldens, %v", len(goldens), err)
 	}
 	for _, golden := range goldens {
-		var out, told bytes.Buffer
+		var out, notes bytes.Buffer
 		o := console.New()
-		o.Stdout, o.Stderr = &out, &told
+		o.Stdout, o.Stderr = &out, &notes
 		if code := run([]string{"up", "-f", golden, "--dry-run"}, o); code != 0 {
-			t.Errorf("%s: exit code %d: %s", golden, code, told.String())
+			t.Errorf("%s: exit code %d: %s", golden, code, notes.String())
 		}
 		for _, line := range strings.Split(out.String(), "\n") {
 			unknown := strings.Contains(line, "nothing here simulates") &&
