@@ -382,7 +382,7 @@ func Paired(a, b *Sample) (x, y *Sample) {
 		c := *s
 		c.Requests, c.others = slices.Clone(s.Requests), slices.Clone(s.others)
 		c.window(min(from, s.To), s.To, func(e *Ended) bool { return in[e.Number] })
-		slices.SortFunc(c.Requests,
+		machine.SortFunc(c.Requests,
 			func(a, b Ended) int { return cmp.Or(cmp.Compare(a.Sent, b.Sent), cmp.Compare(a.Number, b.Number)) })
 		return &c
 	}

@@ -157,7 +157,7 @@ func SampleOf(requests func(add func(Ended)) error) (*Sample, error) {
 const intervals = 1000
 
 func newSample(list []Ended, each int) *Sample {
-	slices.SortFunc(list, func(a,
+	machine.SortFunc(list, func(a,
 		b Ended) int {
 		return cmp.Or(cmp.Compare(a.ends(), b.ends()), cmp.Compare(a.Number, b.Number))
 	})

@@ -373,7 +373,7 @@ func inOrder(list []Measured) []Measured {
 	for i, m := range Measures() {
 		place[m.Name] = i
 	}
-	slices.SortStableFunc(list, func(a, b Measured) int { return cmp.Compare(place[a.Measure], place[b.Measure]) })
+	machine.SortStableFunc(list, func(a, b Measured) int { return cmp.Compare(place[a.Measure], place[b.Measure]) })
 	return list
 }
 

@@ -163,7 +163,7 @@ func (m *Machine) flows(pool string, wants func(string) bool, report func(Metric
 			runs[l]++
 		}
 	}
-	slices.SortFunc(order, flowLabels.compare)
+	machine.SortFunc(order, flowLabels.compare)
 	for _, l := range order {
 		if wants(metric.QueueSize.Name) && m.fc != nil {
 			report(Metric{metric.QueueSize.Name, l.list(metric.QueueSize, "", pool), float64(waits[l])})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 )
 
@@ -311,6 +312,6 @@ func (m *Model) workers(p *objects.Pool) (out []Workload) {
 			add(suffix, x.Replicas, x.Labels, suffix == "-decode" && p.KServe.Disaggregation.Enabled)
 		}
 	}
-	slices.SortFunc(out, func(a, b Workload) int { return strings.Compare(a.Name, b.Name) })
+	machine.SortFunc(out, func(a, b Workload) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
+	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // Program holds the combined meaning of a Set's objects.
@@ -222,13 +223,13 @@ func Build(s *Set, o Options) *Program {
 			b.close(a)
 		}
 	}
-	slices.SortFunc(b.p.Gateways, func(x, y *Served) int {
+	machine.SortFunc(b.p.Gateways, func(x, y *Served) int {
 		return cmp.Or(strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
 	})
 	for _, x := range b.backends {
 		b.p.Backends = append(b.p.Backends, x)
 	}
-	slices.SortFunc(b.p.Backends, func(x, y *Backend) int { return strings.Compare(x.Key, y.Key) })
+	machine.SortFunc(b.p.Backends, func(x, y *Backend) int { return strings.Compare(x.Key, y.Key) })
 	b.pools()
 	b.policies()
 	b.bound()
@@ -236,7 +237,7 @@ func Build(s *Set, o Options) *Program {
 	b.unserved()
 	b.unread()
 	b.p.Status = b.unmade(b.p.Status)
-	slices.SortStableFunc(b.p.Status, func(x, y Status) int {
+	machine.SortStableFunc(b.p.Status, func(x, y Status) int {
 		return cmp.Or(strings.Compare(x.Kind, y.Kind), strings.Compare(x.Namespace, y.Namespace),
 			strings.Compare(x.Name, y.Name))
 	})
@@ -249,7 +250,7 @@ func byAge(routes []HTTPRoute) []*HTTPRoute {
 	for i := range routes {
 		out[i] = &routes[i]
 	}
-	slices.SortFunc(out, func(a, b *HTTPRoute) int {
+	machine.SortFunc(out, func(a, b *HTTPRoute) int {
 		if a.Created != "" && b.Created != "" && a.Created != b.Created {
 			return strings.Compare(a.Created, b.Created)
 		}

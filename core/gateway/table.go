@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -67,7 +69,7 @@ func table(name string, on []*listener) *Table {
 			add(e.Domain, l)
 		}
 	}
-	slices.SortFunc(domains, narrower)
+	machine.SortFunc(domains, narrower)
 	t := &Table{Name: name}
 	for _, d := range domains {
 		h := &Host{Domain: d}
@@ -76,7 +78,7 @@ func table(name string, on []*listener) *Table {
 				h.Routes = append(h.Routes, e)
 			}
 		}
-		slices.SortStableFunc(h.Routes, precedence)
+		machine.SortStableFunc(h.Routes, precedence)
 		// A route with several hostnames may be in the list more than once.
 		h.Routes = slices.CompactFunc(h.Routes, func(a, b *Route) bool { return a.Name == b.Name })
 		t.Hosts = append(t.Hosts, h)

@@ -3,9 +3,9 @@ package modelserver
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
 	"strconv"
 
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
@@ -383,7 +383,7 @@ func (p *Postprocessing) line(text []byte) {
 			u.CachedTokens, u.Details = d.Cached, true
 		}
 		p.ended = true
-		slices.SortStableFunc(p.held, func(a, b nativeOutput) int { return a.Index - b.Index })
+		machine.SortStableFunc(p.held, func(a, b nativeOutput) int { return a.Index - b.Index })
 		for i := range p.held {
 			p.choice(&p.held[i])
 		}

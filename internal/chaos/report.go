@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/search"
 )
@@ -151,7 +152,7 @@ func (r *Report) recoveries(times map[string][]float64, never map[string]int) {
 		}
 		r.Recovery = append(r.Recovery, x)
 	}
-	slices.SortFunc(r.Recovery, func(a, b Recovery) int { return strings.Compare(a.Kind, b.Kind) })
+	machine.SortFunc(r.Recovery, func(a, b Recovery) int { return strings.Compare(a.Kind, b.Kind) })
 }
 
 // shrink shrinks the first failure of each class, on all cores.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/table"
 	"github.com/windtunnel/windtunnel/report/terminal"
@@ -63,7 +64,7 @@ func (x *Capacity) Write(to io.Writer, columns int) error {
 	}
 	fmt.Fprintln(w, "  verdict")
 	loads := slices.Clone(x.Loads)
-	slices.SortStableFunc(loads, func(a, b load) int {
+	machine.SortStableFunc(loads, func(a, b load) int {
 		if a.Servers != b.Servers {
 			return 0
 		}

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/exit"
@@ -73,7 +73,7 @@ func missed(kept bool) float64 {
 
 // observed returns the data of a run that a search needs, from all its requests in the order of sending.
 func observed(list []report.Ended, objectives []required, slo record.SLO) (x Run) {
-	slices.SortFunc(list, func(a, b report.Ended) int {
+	machine.SortFunc(list, func(a, b report.Ended) int {
 		return cmp.Or(cmp.Compare(a.Sent, b.Sent), cmp.Compare(a.Number, b.Number))
 	})
 	for i := range objectives {

@@ -2,10 +2,10 @@ package search
 
 import (
 	"math"
-	"slices"
 
 	"gonum.org/v1/gonum/mathext"
 
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/report/stats"
 )
 
@@ -184,7 +184,7 @@ func sorted(i int, runs []Run) (values []float64, of []int) {
 			all = append(all, value{v, r})
 		}
 	}
-	slices.SortFunc(all, func(a, b value) int {
+	machine.SortFunc(all, func(a, b value) int {
 		switch {
 		case a.v < b.v:
 			return -1

@@ -7,6 +7,8 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+
+	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // Compared is a row with its predicted times in milliseconds.
@@ -109,7 +111,7 @@ func groups(rows []Compared, of func(*Row) (name string, place int)) (out []Grou
 	for k := range by {
 		keys = append(keys, k)
 	}
-	slices.SortFunc(keys, func(a, b key) int {
+	machine.SortFunc(keys, func(a, b key) int {
 		return cmp.Or(cmp.Compare(a.place, b.place), strings.Compare(a.name, b.name))
 	})
 	for _, k := range keys {

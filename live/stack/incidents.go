@@ -56,7 +56,7 @@ type moment struct {
 
 // play plays moments at their times.
 func (s *Pool) play(ctx context.Context, began time.Time, moments []moment) {
-	slices.SortStableFunc(moments, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
+	machine.SortStableFunc(moments, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
 	for _, m := range moments {
 		if s.o.moment != nil {
 			s.o.moment(ctx, m.step)

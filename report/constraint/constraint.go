@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/report"
 )
 
@@ -115,7 +116,7 @@ func Order(list []Use) (ordered []Use, full bool) {
 		}
 		return 2
 	}
-	slices.SortStableFunc(ordered, func(a, b Use) int {
+	machine.SortStableFunc(ordered, func(a, b Use) int {
 		return cmp.Or(cmp.Compare(rank(&a), rank(&b)), cmp.Compare(b.Share, a.Share),
 			cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind)))
 	})

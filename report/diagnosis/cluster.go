@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/diagnose"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/report/observe"
 )
@@ -269,7 +270,7 @@ func (a *asker) histogram(name string) (h histogram) {
 			h = append(h, [2]float64{le, x.Values[0]})
 		}
 	}
-	slices.SortFunc(h, func(a, b [2]float64) int { return cmp.Compare(a[0], b[0]) })
+	machine.SortFunc(h, func(a, b [2]float64) int { return cmp.Compare(a[0], b[0]) })
 	if n := len(h); n < 2 || !math.IsInf(h[n-1][0], 1) || !(h[n-1][1] > 0) {
 		return nil
 	}

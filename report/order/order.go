@@ -89,7 +89,7 @@ func (o *Stream) loop() {
 // pass passes every event up to a time on.
 func (o *Stream) pass(until machine.Time) {
 	o.mu.Lock()
-	slices.SortStableFunc(o.wait, func(a, b record.Event) int {
+	machine.SortStableFunc(o.wait, func(a, b record.Event) int {
 		switch {
 		case a.Time < b.Time:
 			return -1

@@ -17,7 +17,7 @@ import (
 // or the client.
 func Of(events []record.Event, o Options) []Span {
 	events = slices.Clone(events)
-	slices.SortStableFunc(events, func(a, b record.Event) int { return cmp.Compare(a.Time, b.Time) })
+	machine.SortStableFunc(events, func(a, b record.Event) int { return cmp.Compare(a.Time, b.Time) })
 	if len(events) == 0 {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
@@ -44,7 +45,7 @@ var arrows = map[record.At]arrow{
 // since it was sent in milliseconds.
 func WriteMermaid(w io.Writer, events []record.Event) error {
 	events = slices.Clone(events)
-	slices.SortStableFunc(events, func(a, b record.Event) int { return cmp.Compare(a.Time, b.Time) })
+	machine.SortStableFunc(events, func(a, b record.Event) int { return cmp.Compare(a.Time, b.Time) })
 	d := &diagram{names: map[string]string{}}
 	served := false // there is a sidecar
 	for _, e := range events {

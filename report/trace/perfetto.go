@@ -77,7 +77,7 @@ func lanes(spans []Span) (parts []Part, out []*lane) {
 		g.start, g.end = min(g.start, s.Start), max(g.end, s.End)
 		g.spans = append(g.spans, s)
 	}
-	slices.SortStableFunc(order, func(a, b *group) int {
+	machine.SortStableFunc(order, func(a, b *group) int {
 		return cmp.Or(cmp.Compare(rank(a.part), rank(b.part)), cmp.Compare(a.part.Service, b.part.Service),
 			cmp.Compare(a.part.Instance, b.part.Instance), cmp.Compare(a.start, b.start))
 	})
@@ -105,7 +105,7 @@ func lanes(spans []Span) (parts []Part, out []*lane) {
 // nested splits spans into lists of nested spans, outermost first.
 func nested(spans []Span) (out [][]Span) {
 	spans = slices.Clone(spans)
-	slices.SortStableFunc(spans, func(a, b Span) int {
+	machine.SortStableFunc(spans, func(a, b Span) int {
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End))
 	})
 	var stacks [][]machine.Time // ends of open spans, per list

@@ -198,7 +198,7 @@ func (r *Router) Workers() []Worker {
 	for _, w := range r.workers {
 		out = append(out, w.Worker)
 	}
-	slices.SortFunc(out, func(a, b Worker) int { return cmp.Compare(a.ID, b.ID) })
+	machine.SortFunc(out, func(a, b Worker) int { return cmp.Compare(a.ID, b.ID) })
 	return out
 }
 

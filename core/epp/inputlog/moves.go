@@ -10,6 +10,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // Moves counts the decisions that another configuration would have made differently; Look is for Other.
@@ -112,7 +113,7 @@ func (m *Moves) Reasons() []MovedReason {
 	for _, why := range slices.Sorted(maps.Keys(m.reasons)) {
 		out = append(out, MovedReason{why, m.reasons[why]})
 	}
-	slices.SortStableFunc(out, func(a, b MovedReason) int { return cmp.Compare(b.Requests, a.Requests) })
+	machine.SortStableFunc(out, func(a, b MovedReason) int { return cmp.Compare(b.Requests, a.Requests) })
 	return out
 }
 
@@ -291,7 +292,7 @@ func changes(was, own *picker.Decision, from, to string) (list []ChangedScore) {
 			list = append(list, x)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b ChangedScore) int { return cmp.Compare(change(b), change(a)) })
+	machine.SortStableFunc(list, func(a, b ChangedScore) int { return cmp.Compare(change(b), change(a)) })
 	return list
 }
 

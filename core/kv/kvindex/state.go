@@ -111,7 +111,7 @@ func saveCounts(counts map[atPlace]int) (list []savedCount) {
 	for x, n := range counts {
 		list = append(list, savedCount{x.of, x.place, n})
 	}
-	slices.SortFunc(list, func(a, b savedCount) int {
+	machine.SortFunc(list, func(a, b savedCount) int {
 		return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.Place, b.Place))
 	})
 	return list
@@ -124,7 +124,7 @@ func (s *Saved) MarshalJSON() ([]byte, error) {
 		out.Pods = slices.Clone(out.Pods)
 		c.writeTo(&out)
 	}
-	slices.SortFunc(out.Awaited, func(a, b savedExpectation) int {
+	machine.SortFunc(out.Awaited, func(a, b savedExpectation) int {
 		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Key, b.Key))
 	})
 	return json.Marshal(&out)
@@ -155,7 +155,7 @@ func (c *copied) writeTo(out *savedIndex) {
 			}
 		}
 	}
-	slices.SortFunc(names, func(a, b tableSlot) int { return cmp.Compare(a.name, b.name) })
+	machine.SortFunc(names, func(a, b tableSlot) int { return cmp.Compare(a.name, b.name) })
 	for _, slot := range names {
 		out.Aliases = append(out.Aliases, slot.name, slot.word)
 	}

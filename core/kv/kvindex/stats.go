@@ -140,7 +140,7 @@ func (ix *Index) Holders(key kv.Key) (holdings []Holding, popularity float64) {
 		hits += h.Hits
 		holdings = append(holdings, h)
 	}
-	slices.SortFunc(holdings, func(a, b Holding) int { return cmp.Compare(a.Pod, b.Pod) })
+	machine.SortFunc(holdings, func(a, b Holding) int { return cmp.Compare(a.Pod, b.Pod) })
 	return holdings, float64(hits) / float64(hits+4)
 }
 

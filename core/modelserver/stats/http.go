@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 )
 
@@ -100,7 +101,7 @@ func (h *HTTP) Write(w metrics.Writer) {
 	for k := range h.groups {
 		keys = append(keys, k)
 	}
-	slices.SortFunc(keys, func(a, b group) int {
+	machine.SortFunc(keys, func(a, b group) int {
 		return strings.Compare(a.handler+" "+a.method+" "+a.status(), b.handler+" "+b.method+" "+b.status())
 	})
 	w.Labels()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -56,7 +55,7 @@ func readEngines(answer []byte) ([]Engine, error) {
 			engines = append(engines, Engine{rank, id})
 		}
 	}
-	slices.SortFunc(engines, func(a, b Engine) int { return strings.Compare(a.Rank, b.Rank) })
+	machine.SortFunc(engines, func(a, b Engine) int { return strings.Compare(a.Rank, b.Rank) })
 	if len(engines) == 0 {
 		return nil, errors.New("engine_id not found in bootstrap response")
 	}

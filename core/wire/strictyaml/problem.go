@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // Problem is one mistake in a file.
@@ -76,7 +78,7 @@ func (p Problems) Err() error {
 		return nil
 	}
 	p = slices.Clone(p)
-	slices.SortStableFunc(p, func(a, b Problem) int {
+	machine.SortStableFunc(p, func(a, b Problem) int {
 		return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line, a.Column-b.Column)
 	})
 	if more := len(p) - maxProblems; more > 0 {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"math"
-	"slices"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 )
@@ -121,7 +120,7 @@ func (p *programs) sweep(now machine.Time) {
 	if len(idle) <= maxIdleFlows {
 		return
 	}
-	slices.SortFunc(idle, func(x, y *program) int {
+	machine.SortFunc(idle, func(x, y *program) int {
 		return cmp.Or(cmp.Compare(x.LastDone, y.LastDone), cmp.Compare(x.ID, y.ID))
 	})
 	for _, q := range idle[:len(idle)-maxIdleFlows/2] {
@@ -153,7 +152,7 @@ func (p *programs) stats() (list []ProgramStats, index float64) {
 		}
 		list = append(list, s)
 	}
-	slices.SortFunc(list, func(a, b ProgramStats) int { return cmp.Compare(a.ID, b.ID) })
+	machine.SortFunc(list, func(a, b ProgramStats) int { return cmp.Compare(a.ID, b.ID) })
 	sum, squares := 0.0, 0.0
 	for _, s := range list {
 		sum += s.AverageWaitMs

@@ -77,7 +77,7 @@ func (c *Controller) Snapshot(now machine.Time) Snapshot {
 		for _, f := range b.flows {
 			bs.Flows = append(bs.Flows, FlowSnapshot{f.id, int64(f.items.Len()), f.bytes})
 		}
-		slices.SortFunc(bs.Flows, func(x, y FlowSnapshot) int { return cmp.Compare(x.FairnessID, y.FairnessID) })
+		machine.SortFunc(bs.Flows, func(x, y FlowSnapshot) int { return cmp.Compare(x.FairnessID, y.FairnessID) })
 		s.Bands = append(s.Bands, bs)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.programs)) {

@@ -66,7 +66,7 @@ func (c *Controller) Save() *Saved {
 		for _, f := range b.flows {
 			x.Flows = append(x.Flows, savedFlow{f.id, f.idleSince})
 		}
-		slices.SortFunc(x.Flows, func(a, b savedFlow) int { return cmp.Compare(a.ID, b.ID) })
+		machine.SortFunc(x.Flows, func(a, b savedFlow) int { return cmp.Compare(a.ID, b.ID) })
 		switch fair := b.fair.(type) {
 		case *roundRobin:
 			if fair.last != nil {
@@ -83,13 +83,13 @@ func (c *Controller) Save() *Saved {
 	for _, it := range c.items {
 		s.Items = append(s.Items, it.itemState)
 	}
-	slices.SortFunc(s.Items, func(a, b itemState) int { return cmp.Compare(a.Seq, b.Seq) })
+	machine.SortFunc(s.Items, func(a, b itemState) int { return cmp.Compare(a.Seq, b.Seq) })
 	for name, p := range c.programs {
 		var list []program
 		for _, q := range p.byID {
 			list = append(list, *q)
 		}
-		slices.SortFunc(list, func(a, b program) int { return cmp.Compare(a.ID, b.ID) })
+		machine.SortFunc(list, func(a, b program) int { return cmp.Compare(a.ID, b.ID) })
 		if s.Programs == nil {
 			s.Programs = map[string][]program{}
 		}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
+	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // Selection is the input of one pool's picker.
@@ -45,7 +46,7 @@ func (s *Set) Select(namespace, name string) Selection {
 	rewrites := slices.DeleteFunc(slices.Clone(s.Rewrites), func(w Rewrite) bool {
 		return w.Namespace != namespace || !w.Pool.means(&out.Pool)
 	})
-	slices.SortStableFunc(rewrites, func(a, b Rewrite) int { return Older(a.Meta, b.Meta) })
+	machine.SortStableFunc(rewrites, func(a, b Rewrite) int { return Older(a.Meta, b.Meta) })
 	for _, w := range rewrites {
 		out.Objects.Rewrites = append(out.Objects.Rewrites, picker.Rewrite{Name: w.Name, Rules: w.Rules})
 	}
@@ -58,7 +59,7 @@ func (s *Set) models(out *Selection) {
 	models := slices.DeleteFunc(slices.Clone(s.Models), func(m Model) bool {
 		return m.Namespace != out.Pool.Namespace || !m.Pool.means(&out.Pool)
 	})
-	slices.SortStableFunc(models, func(a, b Model) int { return Older(a.Meta, b.Meta) })
+	machine.SortStableFunc(models, func(a, b Model) int { return Older(a.Meta, b.Meta) })
 	for _, m := range models {
 		if _, known := out.Objects.Models[m.Name]; known {
 			continue
@@ -74,7 +75,7 @@ func (s *Set) models(out *Selection) {
 					Rules: []picker.RewriteRule{{Models: []string{m.Name}, Targets: m.Targets}}})
 		}
 	}
-	slices.SortFunc(out.Priorities, func(a, b int) int { return cmp.Compare(b, a) })
+	machine.SortFunc(out.Priorities, func(a, b int) int { return cmp.Compare(b, a) })
 	out.Priorities = slices.Compact(out.Priorities)
 }
 
@@ -85,7 +86,7 @@ func (s *Set) Endpoints(namespace string, selector picker.Selector, ports []int)
 		return nil // a pool without a selector has no pods
 	}
 	pods := slices.Clone(s.Pods)
-	slices.SortFunc(pods, func(a, b Pod) int { return cmp.Compare(a.Name, b.Name) })
+	machine.SortFunc(pods, func(a, b Pod) int { return cmp.Compare(a.Name, b.Name) })
 	for _, p := range pods {
 		if p.Namespace != namespace || !p.Ready || p.IP == "" || !selector.Matches(p.Labels) {
 			continue

@@ -283,7 +283,7 @@ func (x *generator) lengths(s *sender, from io.Reader) error {
 			s.sizes = append(s.sizes, z)
 		}
 	}
-	slices.SortStableFunc(s.sizes, func(a, b sizes) int { return cmp.Compare(a.from, b.from) })
+	machine.SortStableFunc(s.sizes, func(a, b sizes) int { return cmp.Compare(a.from, b.from) })
 	if len(s.sizes) == 0 && len(s.windows) > 0 {
 		return errors.New("its dataset has no lengths; expected some for the time in which it sends")
 	}

@@ -215,7 +215,7 @@ func (x *selection) trace(assumed []string) (*Trace, error) {
 	}
 	t := &Trace{Assumed: assumed}
 	if !slices.IsSortedFunc(rows, before) {
-		slices.SortStableFunc(rows, before)
+		machine.SortStableFunc(rows, before)
 		t.Assumed = append(t.Assumed, "its lines are not in the order of their times, and are sorted")
 	}
 	if x.left > 0 {
@@ -226,7 +226,7 @@ func (x *selection) trace(assumed []string) (*Trace, error) {
 			d := machine.NewDraw(o.Seed, "client", "spread", uint64(i))
 			rows[i].at += o.Spread * d.Float64()
 		}
-		slices.SortStableFunc(rows, before)
+		machine.SortStableFunc(rows, before)
 		t.Assumed = append(t.Assumed, fmt.Sprintf("every request comes up to %g s after its time, evenly", o.Spread))
 	}
 	t.Requests = make([]workload.Recorded, len(rows))

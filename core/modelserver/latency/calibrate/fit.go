@@ -127,7 +127,7 @@ func (p *Plan) table() (points []latency.Point, extrapolated map[int]bool, err e
 	contexts := p.limits.contexts()
 	for _, b := range slices.Sorted(maps.Keys(p.steps)) {
 		list := slices.Clone(p.steps[b])
-		slices.SortFunc(list, func(x, y step) int { return int(math.Copysign(1, x.context-y.context)) })
+		machine.SortFunc(list, func(x, y step) int { return int(math.Copysign(1, x.context-y.context)) })
 		last := int64(1)
 		for _, c := range contexts {
 			// A context a little longer than the requested one was measured. Correct the time to the requested one.
