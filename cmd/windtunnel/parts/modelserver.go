@@ -60,7 +60,7 @@ Flags after -- that are windtunnel's own:
   --lora-load-time, --lora-activate-time DURATION
   --advertise HOST                                its address for others, if --host is 0.0.0.0; else POD_IP
   --kv-peers ADDRESS|NETWORK|NAME|local|any       servers that a request may fetch KV caches from; local: this machine's
-  --kv-peer-timeout DURATION                      for the first byte of their answers; 2s
+  --kv-peer-timeout DURATION                      for the first byte of their answers; 5s
   --kv-transfer-compression int8|none             whether 16-bit caches are sent as INT8
   --body-idle-timeout, --body-timeout DURATION    30s and 5m; of a held-open request's first part`
 }

@@ -59,5 +59,5 @@ type (
 // MaxKey limits a Question's key, in bytes.
 const MaxKey = 1024
 
-// DefaultPeerTimeout limits the wait for another server's first byte.
-const DefaultPeerTimeout = 2 * machine.Second
+// DefaultPeerTimeout limits the wait for another server's first byte, as vLLM limits a NIXL handshake.
+const DefaultPeerTimeout = 5 * machine.Second
