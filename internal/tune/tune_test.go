@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/windtunnel/windtunnel/internal/search"
@@ -74,12 +77,14 @@ func text(t *testing.T, x *Tuned) string {
 	return b.String()
 }
 
-// A search that is interrupted at any run, and continues with the runs of its file, has the result of one that is not.
-func TestResume(t *testing.T) {
+// A search that is interrupted at any run, and continues with the runs of its directory, has the result of one that is
+// not. So have two processes that share the runs, and the one that collects them.
+func TestResults(t *testing.T) {
 	o := smallest(picked)
 	whole := text(t, found(t, o))
 	for _, after := range []int{1, 60} {
-		o.Resume = filepath.Join(t.TempDir(), "runs.ndjson")
+		o := o
+		o.Results = filepath.Join(t.TempDir(), "runs")
 		ctx, stop := context.WithCancel(t.Context())
 		ended := 0
 		p := &search.Player{Progress: func(string, int, int) {
@@ -87,64 +92,63 @@ func TestResume(t *testing.T) {
 				stop()
 			}
 		}}
-		o := o
-		o.Runs = 20
 		if _, err := Tune(ctx, p, o); err == nil {
 			t.Fatalf("the search was not interrupted after %d runs", after)
 		}
-		f, err := os.OpenFile(o.Resume, os.O_APPEND|os.O_WRONLY, 0)
-		if err != nil {
-			t.Fatal(err)
+		before := runs(t, o.Results)
+		var list sync.WaitGroup
+		for i := range 2 {
+			list.Go(func() {
+				o := o
+				o.Share = search.Share{Index: i, Of: 2}
+				if out, err := Tune(t.Context(), &search.Player{}, o); err != nil || text(t, out) != whole {
+					t.Errorf("share %d of 2, interrupted after %d runs: %v", i, after, err)
+				}
+			})
 		}
-		_, _ = f.WriteString(`{"run":"half a li`) // a line that a kill has cut
-		_ = f.Close()
-		before := lines(t, o.Resume)
-		if got := text(t, found(t, o)); got != whole {
-			t.Errorf("interrupted after %d runs: found %s; expected %s", after, got, whole)
+		list.Wait()
+		all := runs(t, o.Results)
+		o.Collect = true
+		if got := text(t, found(t, o)); got != whole || runs(t, o.Results) != all || all <= before {
+			t.Errorf("interrupted after %d runs: found %s; expected %s; %d, %d and then %d files", after, got, whole,
+				before, all, runs(t, o.Results))
 		}
-		o.Runs = 20
-		again := lines(t, o.Resume)
-		if got := text(t, found(t, o)); got != whole || lines(t, o.Resume) != again || again <= before {
-			t.Errorf("the file has %d, %d and then %d lines", before, again, lines(t, o.Resume))
+		o.Keep = []string{"completed>=1%"}
+		if _, err := Tune(t.Context(), &search.Player{}, o); !errors.Is(err, search.ErrAbsent) {
+			t.Errorf("the runs of another search: found %v", err)
 		}
 	}
-	o.Keep = []string{"completed>=1%"}
-	if _, err := Tune(t.Context(), &search.Player{}, o); err == nil ||
-		!strings.Contains(err.Error(), "another search") {
-		t.Errorf("the runs of another search: found %v", err)
-	}
-	if err := os.WriteFile(o.Resume, []byte("kind: Scenario\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Tune(t.Context(), &search.Player{}, o); err == nil || !strings.Contains(err.Error(), "ndjson:1: ") {
-		t.Errorf("a file of something else: found %v", err)
+	o.Time, o.Share = time.Minute, search.Share{Of: 2}
+	if _, err := Tune(t.Context(), &search.Player{}, o); err == nil || !strings.Contains(err.Error(), "--time and --share") {
+		t.Errorf("found %v", err)
 	}
 }
 
-func lines(t *testing.T, path string) int {
+// runs returns the number of runs in a directory.
+func runs(t *testing.T, dir string) int {
 	t.Helper()
-	data, err := os.ReadFile(path)
+	list, err := filepath.Glob(filepath.Join(dir, "run-*"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return bytes.Count(data, []byte("\n"))
+	return len(list)
 }
 
 // Several scenarios: the objective of a candidate is the mean, the worst, or the weighted mean.
 func TestSeveralScenarios(t *testing.T) {
-	a := &outcome{Score: Score{Values: [2]float64{1, -8}}, Measures: map[string]float64{"ttft p50": 1}}
-	b := &outcome{Score: Score{Violation: 2, Values: [2]float64{5, -16}}, Measures: map[string]float64{"ttft p50": 2,
+	a := outcome{Score: Score{Values: [2]float64{1, -8}}, Measures: map[string]float64{"ttft p50": 1}}
+	b := outcome{Score: Score{Violation: 2, Values: [2]float64{5, -16}}, Measures: map[string]float64{"ttft p50": 2,
 		"goodput": 4}}
 	for combine, want := range map[string][2]float64{"": {3, -12}, "mean": {3, -12}, "worst": {5, -8}, "3,1": {2, -10},
 		"0,2": {5, -16}} {
 		weights, err := parseCombine(combine, 2)
-		x := (&tuner{weights: weights}).combine([]*outcome{a, b})
+		x := (&tuner{weights: weights}).combine([]outcome{a, b})
 		if err != nil || x.Values != want || x.Violation != 2 || x.Measures["ttft p50"] != 1.5 ||
 			x.Measures["goodput"] != 4 {
 			t.Errorf("--combine %s: found %+v, %v; expected %v", combine, x, err, want)
 		}
 	}
-	if x := (&tuner{}).combine([]*outcome{a, {Score: impossible}}); x.possible() {
+	if x := (&tuner{}).combine([]outcome{a, {Score: impossible}}); x.possible() {
 		t.Errorf("a candidate that one scenario cannot play has the score %+v", x.Score)
 	}
 	for _, combine := range []string{"best", "1", "0,0", "1,-1", "1,NaN", "1,2,3"} {

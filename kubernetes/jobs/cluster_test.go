@@ -111,7 +111,8 @@ func TestJobs(t *testing.T) {
 		}
 	}
 	for name, line := range map[string]string{"sweep": sweep, "csv": sweep + " -o csv", "capacity": capacity,
-		"json": capacity + " -o json"} {
+		"json": capacity + " -o json",
+		"tune": "tune ../mine.yaml --vary pools[0].replicas=1..3 --runs 30 -r 3"} {
 		t.Run(name, func(t *testing.T) {
 			want, _, code := local.play(t, line)
 			c := c.in(t, name, program, 2)

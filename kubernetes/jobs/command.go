@@ -1,4 +1,4 @@
-// Package jobs plays sweeps and capacity searches on a cluster: the commands sweep and capacity of windtunnel-k8s.
+// Package jobs plays searches on a cluster: the commands sweep, capacity and tune of windtunnel-k8s.
 //
 // Each index of an Indexed Job plays a share of the runs (search.Share) into a volume, a ConfigMap has the scenario and
 // its files, and a second Job of one pod collects. The command prints the collected result as the same command of
@@ -41,6 +41,18 @@ func (c *Capacity) Help() string { return help("capacity", "--objective ttft.p99
 
 // Run searches.
 func (c *Capacity) Run(o *console.Console) error { return c.play(o, &c.Capacity) }
+
+// Tune is windtunnel-k8s tune.
+type Tune struct {
+	program.Tune
+	Flags
+}
+
+// Help returns the description of the command.
+func (c *Tune) Help() string { return help("tune", "--vary weights") }
+
+// Run searches.
+func (c *Tune) Run(o *console.Console) error { return c.play(o, &c.Tune) }
 
 func help(command, flags string) string {
 	return fmt.Sprintf(

@@ -1,16 +1,18 @@
 package program
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/cluster"
 	"github.com/windtunnel/windtunnel/internal/exit"
 )
 
-// Sweep and Capacity are the commands for windtunnel-k8s, which adds flags of the cluster and plays the runs there.
+// Sweep, Capacity and Tune are the commands for windtunnel-k8s, which adds flags of the cluster and plays the runs there.
 type (
 	Sweep    = sweepCmd
 	Capacity = capacityCmd
+	Tune     = tuneCmd
 )
 
 // Divided is a command whose runs several processes can play.
@@ -50,6 +52,27 @@ func (c *capacityCmd) Check(o *outside) (inputs []string, shares int, err error)
 
 // Collected is Divided's.
 func (c *capacityCmd) Collected(o *outside, file string) error {
+	c.Results, c.Collect = file, true
+	return c.Run(o)
+}
+
+// Check is Divided's. The first generation has the most runs at once.
+func (c *tuneCmd) Check(o *outside) (inputs []string, shares int, err error) {
+	question, err := c.search(o)
+	if err == nil && c.Time > 0 {
+		err = exit.Errorf(exit.Usage, "--on kubernetes: found --time; expected --runs alone")
+	}
+	for _, file := range append([]string{c.File}, c.More...) {
+		err = cmp.Or(err, c.alone(file, c.Results))
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return question.Check()
+}
+
+// Collected is Divided's.
+func (c *tuneCmd) Collected(o *outside, file string) error {
 	c.Results, c.Collect = file, true
 	return c.Run(o)
 }
