@@ -19,14 +19,15 @@ func TestMetricsWhenLookedAt(t *testing.T) {
 		some := func(label string, of ...string) string { return rapid.SampledFrom(of).Draw(t, label) }
 		var published, producers, scorer, source string
 		if rapid.Bool().Draw(t, "KV events") {
-			published = "    kvEvents: {format: msgpack, interval: " + some("every", "10ms", "1ms", "100us") + ", delay: " +
-				some("delay", "0s", "1ms", "7ms") + "}"
+			published = fmt.Sprintf("    kvEvents: {format: msgpack, interval: %s, delay: %s}",
+				some("every", "10ms", "1ms", "100us"), some("delay", "0s", "1ms", "7ms"))
 			producers = `      - {type: token-producer, parameters: {modelName: default, vllm: {url: "http://model-server:8000"}}}
       - {type: endpoint-notification-source}
       - {type: precise-prefix-cache-producer, parameters: {tokenProcessorConfig: {blockSizeTokens: 16}}}
       - {type: prefix-cache-scorer, parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}}`
 			scorer = "{pluginRef: prefix-cache-scorer, weight: 2}, "
-			source = ", {pluginRef: endpoint-notification-source, extractors: [{pluginRef: precise-prefix-cache-producer}]}"
+			source = ", {pluginRef: endpoint-notification-source, extractors: " +
+				"[{pluginRef: precise-prefix-cache-producer}]}"
 		}
 		text := fmt.Sprintf(`
 apiVersion: windtunnel/v1alpha1

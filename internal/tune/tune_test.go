@@ -119,7 +119,8 @@ func TestResults(t *testing.T) {
 		}
 	}
 	o.Time, o.Share = time.Minute, search.Share{Of: 2}
-	if _, err := Tune(t.Context(), &search.Player{}, o); err == nil || !strings.Contains(err.Error(), "--time and --share") {
+	if _, err := Tune(t.Context(), &search.Player{}, o); err == nil ||
+		!strings.Contains(err.Error(), "--time and --share") {
 		t.Errorf("found %v", err)
 	}
 }
