@@ -208,8 +208,8 @@ func (t *tuner) answered() (*Tuned, error) {
 		err = json.Unmarshal(text, x)
 	}
 	if err != nil || len(x.Best) <= x.Knee {
-		return nil, exit.Errorf(exit.Input, "--results %s: expected the output of windtunnel tune --output json, found %v",
-			t.Results, err)
+		return nil, exit.Errorf(exit.Input, "--results %s: found no result (%v); expected the output of windtunnel "+
+			"tune --output json", t.Results, err)
 	}
 	return x, nil
 }

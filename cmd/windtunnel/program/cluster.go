@@ -8,11 +8,13 @@ import (
 	"github.com/windtunnel/windtunnel/internal/exit"
 )
 
-// Sweep, Capacity and Tune are the commands for windtunnel-k8s, which adds flags of the cluster and plays the runs there.
+// Sweep, Capacity, Tune and Load are the commands for windtunnel-k8s, which adds flags of the cluster and plays the
+// runs there.
 type (
 	Sweep    = sweepCmd
 	Capacity = capacityCmd
 	Tune     = tuneCmd
+	Load     = sendCmd
 )
 
 // Divided is a command whose runs several processes can play.
@@ -20,7 +22,8 @@ type Divided interface {
 	// Check returns the files that the runs read and how many shares have runs to play, or an error for a mistake. It
 	// plays nothing.
 	Check(o *outside) (inputs []string, shares int, err error)
-	// Collected prints the result from the output of --collect --output json, which the file has.
+	// Collected prints the result from the output of --collect --output json, or of --collect for Load, which the file
+	// has.
 	Collected(o *outside, file string) error
 }
 

@@ -65,7 +65,8 @@ Examples:
 // search returns what to search, or an error for a wrong flag or file.
 func (c *tuneCmd) search(o *outside) (x tune.Options, err error) {
 	if c.Write != "" && len(c.Vary) > 0 && !slices.ContainsFunc(c.Vary, tune.ChangesPicker) {
-		return x, exit.Errorf(exit.Usage, "--write %s: nothing of a picker varies; expected --vary weights, too", c.Write)
+		return x, exit.Errorf(exit.Usage, "--write %s: nothing of a picker varies; expected --vary weights, too",
+			c.Write)
 	}
 	x = tune.Options{Vary: c.Vary, Where: c.Where, Objectives: c.Objective, Keep: c.Keep, SLO: c.SLO, Runs: c.Runs,
 		Time: c.Time, Replications: c.Replications, Indifference: c.Indifference / 100, Combine: c.Combine,

@@ -22,6 +22,7 @@ type commands struct {
 	Sweep    jobs.Sweep    `cmd:"" help:"Play a sweep on a cluster, as an Indexed Job."`
 	Capacity jobs.Capacity `cmd:"" help:"Search the capacity on a cluster, as an Indexed Job."`
 	Tune     jobs.Tune     `cmd:"" help:"Search the best configuration on a cluster, as an Indexed Job."`
+	Load     jobs.Load     `cmd:"" help:"Send requests from several pods, as an Indexed Job."`
 
 	Controller controller.Command `cmd:"" help:"Make the workloads of LocalModels, InferenceModels and InferencePools."`
 
