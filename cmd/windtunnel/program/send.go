@@ -50,7 +50,8 @@ func (c *sendCmd) ready(o *outside, several bool) (*scenario.Scenario, error) {
 		return nil, exit.Errorf(exit.Usage, "--share and --collect: found no --results; expected the directory that "+
 			"the clients share")
 	case c.Target == "" && !c.Collect:
-		return nil, exit.Errorf(exit.Usage, "--target is missing; expected the address of a gateway, such as gateway:80")
+		return nil, exit.Errorf(exit.Usage, "--target is missing; expected the address of a gateway, such as "+
+			"gateway:80")
 	case several && s.Load().Requests.Rate <= 0:
 		return nil, exit.Errorf(exit.Usage, "several clients: the scenario is a closed loop, whose next request "+
 			"follows from an answer; expected --rate, or workload.rate in the scenario")
