@@ -514,8 +514,8 @@ func (b *Builder) dataLayer(p *Picker) {
 	p.scrapes = append(p.scrapes, Scrape{src, []MetricsExtractor{ext}})
 }
 
-// readinessProbe has the times of the readinessProbe in llm-d's guides; health-data-source's own failureThreshold is the
-// probe's.
+// readinessProbe has the times of the readinessProbe in llm-d's guides. health-data-source's own failureThreshold is
+// the guides'.
 const readinessProbe = "{interval: 5s, timeout: 2s}"
 
 // readiness adds a source that probes as a kubelet does: a pod that is not ready is no endpoint of an InferencePool,
