@@ -110,9 +110,10 @@ func (s *Scenario) planPool(index int, before *planned) (*plan.Pool, error) {
 		return nil, err
 	}
 	for i := range p.Incidents {
-		out.Incidents = append(out.Incidents, p.incident(&p.Incidents[i]))
-		out.Picker.Dies = out.Picker.Dies || p.Incidents[i].What == RestartEPP ||
-			p.Incidents[i].What == CutEPP
+		x := p.incident(&p.Incidents[i])
+		out.Incidents = append(out.Incidents, x)
+		out.Picker.Dies = out.Picker.Dies || x.Kind == plan.RestartEPP || x.Kind == plan.CutEPP
+		out.Picker.Readiness = out.Picker.Readiness || x.Kind.StopsServer()
 	}
 	return out, nil
 }

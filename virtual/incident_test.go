@@ -48,6 +48,35 @@ workload: {requests: 5, conversations: {turns: 5, thinkTime: 900ms}}
 	}
 }
 
+// A server that stays dead is no endpoint once its readiness probe has failed three times, within 15 s, whatever the
+// picker's configuration; the record of the run replays the same decisions.
+func TestDeadServerIsNotReady(t *testing.T) {
+	for _, incident := range []string{"crash", "kill-server", "crash, for: 30s"} {
+		picked := map[bool]int{}
+		s := parsed(t, `
+pools:
+- name: a
+  replicas: 2
+  modelServer: {batching: continuous, coefficients: {step: 1ms}, outputTokens: 2}
+  incidents: [{at: 8s, server: 1, what: `+incident+`}]
+workload: {requests: 120, rate: 2, arrivals: constant}
+`)
+		for _, e := range recorded(t, s) {
+			switch {
+			case e.Step != record.EndpointPicked || e.Endpoint != "10.0.0.2:8000":
+			case e.Time > 23*machine.Second && e.Time < 38*machine.Second:
+				t.Errorf("%s: the dead server is picked at %v", incident, e.Time)
+			default:
+				picked[e.Time < 38*machine.Second]++
+			}
+		}
+		if picked[true] == 0 || picked[false] > 0 != (incident == "crash, for: 30s") {
+			t.Errorf("%s: the server is picked %d times before it is found dead, %d times from 38 s on", incident,
+				picked[true], picked[false])
+		}
+	}
+}
+
 // slow plays requests to two servers. The first one becomes slow and delays its metrics by this time. picks counts the
 // requests of each server from some seconds later on.
 func slow(t *testing.T, delay string) (picks [2]int) {

@@ -58,8 +58,8 @@ func (k *picking) start() error {
 		return err
 	}
 	built, err := picker.New(cfg, plugins.Builtin(),
-		picker.Options{Seed: k.Seed, AllowExperimental: true, Detail: !w.brief, Brief: w.choices,
-			OwnNames:  w.brief && w.explained == 0 && of.kv == nil,
+		picker.Options{Seed: k.Seed, AllowExperimental: true, Readiness: p.Readiness, Detail: !w.brief,
+			Brief: w.choices, OwnNames: w.brief && w.explained == 0 && of.kv == nil,
 			Predictor: of.predicting.service(of.Predictor)})
 	if err != nil {
 		return err
@@ -83,8 +83,8 @@ func (k *picking) start() error {
 		x, text := r.Inputs(), string(p.Config)
 		w.logged++
 		h := inputlog.Header{Picker: w.logged, Replica: k.Told, Name: p.File, Config: &text, Seed: k.Seed,
-			AllowExperimental: true, Detail: true, Predictor: of.predicting != nil, Bodies: x.Bodies,
-			Version: x.Version}
+			AllowExperimental: true, Readiness: p.Readiness, Detail: true, Predictor: of.predicting != nil,
+			Bodies: x.Bodies, Version: x.Version}
 		if w.several {
 			h.Pool = of.Name
 		}

@@ -224,7 +224,7 @@ func TestTypes(t *testing.T) {
 	}
 	paths["preact/hooks"] = []string{paths["preact"][0] + "/hooks"}
 	config, err := json.Marshal(map[string]any{"include": []string{here + "/page/*.js", here + "/types/*.d.ts"},
-		"compilerOptions": map[string]any{"noEmit": true, "checkJs": true, "strict": true, "noImplicitAny": false,
+		"compilerOptions": map[string]any{"noEmit": true, "checkJs": true, "strict": true,
 			"target": "es2022", "module": "esnext", "moduleResolution": "bundler", "skipLibCheck": true,
 			"lib": []string{"es2023", "dom", "dom.iterable"}, "types": []string{}, "paths": paths}})
 	project := t.TempDir() + "/tsconfig.json"

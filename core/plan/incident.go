@@ -78,6 +78,11 @@ func (k IncidentKind) BreaksServers() bool { return k == CutServer || k == Delay
 func (k IncidentKind) BreaksPickers() bool { return k == CutEPP || k == DelayEPP }
 func (k IncidentKind) BreaksClients() bool { return k == CutClients || k == DelayClients }
 
+// StopsServer reports whether a server may fail its readiness probe.
+func (k IncidentKind) StopsServer() bool {
+	return k == LoseRank || k == Crash || k == KillServer || k == PauseServer || k.BreaksServers()
+}
+
 // OfReplica reports whether it happens to one replica of the endpoint picker.
 func (k IncidentKind) OfReplica() bool {
 	return k == RestartEPP || k == PauseEPP || k == CutEPP || k == DelayEPP

@@ -146,8 +146,8 @@ type Picker struct {
 	BodyIdle, BodyTotal time.Duration
 	// MaxBodyBytes is the largest body that it takes.
 	MaxBodyBytes int
-	// Dies says that an incident kills a replica.
-	Dies bool
+	// Dies says that an incident kills a replica, Readiness that one makes a server fail its readiness probe.
+	Dies, Readiness bool
 }
 
 // Replica is one process of a pool's endpoint picker.

@@ -1,9 +1,13 @@
 package cachedir
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,6 +67,9 @@ func (x *Install) Run(ctx context.Context) error {
 		return err
 	}
 	x.Begins()
+	if err := silentProxy(ctx); err != nil {
+		return err
+	}
 	from, err := x.fetch(ctx, dir, requirements)
 	if err != nil {
 		return err
@@ -71,6 +78,35 @@ func (x *Install) Run(ctx context.Context) error {
 		return err
 	}
 	return os.Rename(from, x.Final)
+}
+
+// proxyPatience bounds the time until a proxy answers a request that it can refuse by itself.
+const proxyPatience = 3 * time.Second
+
+// silentProxy returns an error if the proxy to the package index accepts a connection and answers nothing. An installer
+// would wait for its own timeout, which users set to minutes for slow networks.
+func silentProxy(ctx context.Context) error {
+	proxy, err := url.Parse(os.Getenv("PIP_PROXY"))
+	if err != nil || proxy.Host == "" {
+		index := http.Request{URL: &url.URL{Scheme: "https", Host: "pypi.org"}}
+		if proxy, err = http.ProxyFromEnvironment(&index); err != nil || proxy == nil || proxy.Scheme != "http" {
+			return nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, proxyPatience)
+	defer cancel()
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(proxy.Hostname(), cmp.Or(proxy.Port(), "80")))
+	if err != nil {
+		return nil // the installer says why
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	_, _ = fmt.Fprintf(c, "OPTIONS * HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", proxy.Host)
+	if n, _ := c.Read(make([]byte, 1)); n > 0 || ctx.Err() == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: the proxy %s (HTTPS_PROXY) accepts connections and answers nothing", ErrOffline,
+		proxy.Host)
 }
 
 // fetch tries the installers one after another.
@@ -102,7 +138,8 @@ func (x *Install) fetch(ctx context.Context, dir, requirements string) (string, 
 			}
 		}
 		if offline(out) {
-			return "", fmt.Errorf("%s: %w", in.Name, ErrOffline)
+			return "", fmt.Errorf("%s: %w: there is no network, or a proxy is missing (HTTPS_PROXY), or pip's own "+
+				"index lacks the package", in.Name, ErrOffline)
 		}
 		failures = append(failures, fmt.Errorf("%s: %w%s", in.Name, err, indented(out)))
 	}
@@ -114,8 +151,7 @@ func (x *Install) fetch(ctx context.Context, dir, requirements string) (string, 
 
 // ErrOffline is the error of an installer that cannot reach the package index, or finds an index without the package.
 // Other installers cannot do better.
-var ErrOffline = errors.New("the package index cannot be reached: there is no network, or a proxy is missing " +
-	"(HTTPS_PROXY), or pip's own index lacks the package")
+var ErrOffline = errors.New("the package index cannot be reached")
 
 // offline reports whether the output of pip or uv says that the network is missing. Without retries, pip does not say
 // why it found no versions.

@@ -31,7 +31,7 @@ type logged struct {
 // startLogged has a picker that remembers prompts and what is in flight.
 func startLogged(t *testing.T, inputs *InputLog) *logged {
 	t.Helper()
-	o := &PickerOptions{Log: slog.New(slog.DiscardHandler), AllowExperimental: true, Config: []byte(`
+	o := &PickerOptions{Log: slog.New(slog.DiscardHandler), AllowExperimental: true, Readiness: true, Config: []byte(`
 plugins:
 - {type: active-request-scorer}
 - {type: prefix-cache-scorer}

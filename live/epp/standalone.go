@@ -61,6 +61,8 @@ type PickerOptions struct {
 	Config                          []byte
 	ConfigName                      string
 	AllowExperimental, IgnoreSubset bool
+	// Readiness leaves out endpoints that fail Kubernetes' readiness probe (picker.Options).
+	Readiness bool
 	// ClientHeaders makes the plug-in client-headers act also where the configuration has none: its parameters as
 	// JSON, "" to leave it out.
 	ClientHeaders string
@@ -129,7 +131,7 @@ func BuildPicker(o *PickerOptions) (*picker.Picker, error) {
 	began := time.Now()
 	p, err := picker.New(cfg, reg,
 		picker.Options{Seed: o.Seed, AllowExperimental: o.AllowExperimental, IgnoreSubset: o.IgnoreSubset,
-			Detail: o.History > 0, Predictor: o.Predictor,
+			Readiness: o.Readiness, Detail: o.History > 0, Predictor: o.Predictor,
 			Panicked: logPanics(o.Log), Stopwatch: func() machine.Time { return machine.Time(time.Since(began)) }})
 	if err != nil {
 		return nil, err
@@ -157,7 +159,7 @@ func (o *PickerOptions) obeyClients(c *config.Config) error {
 // Made describes the picker that BuildPicker builds, for a log of inputs.
 func (o *PickerOptions) Made() inputlog.Header {
 	h := inputlog.Header{Name: o.ConfigName, Seed: o.Seed, AllowExperimental: o.AllowExperimental,
-		IgnoreSubset: o.IgnoreSubset, Detail: o.History > 0,
+		IgnoreSubset: o.IgnoreSubset, Readiness: o.Readiness, Detail: o.History > 0,
 		Predictor: o.Predictor != nil, ScrapeInterval: machine.FromDuration(o.RefreshMetrics)}
 	if o.Config != nil {
 		text := string(o.Config)

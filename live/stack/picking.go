@@ -69,7 +69,7 @@ func (k *Picker) start(extProc, health, metrics string) error {
 	s := k.pool
 	o := epp.StandaloneOptions{
 		PickerOptions: epp.PickerOptions{Config: s.text, ConfigName: s.pool.Picker.File, Seed: k.plan.Seed,
-			Predictor: s.predicts(), Registry: s.o.Plugins},
+			Readiness: s.pool.Picker.Readiness, Predictor: s.predicts(), Registry: s.o.Plugins},
 		PoolOptions: epp.PoolOptions{PoolName: s.pool.Name},
 		Serving:     epp.Serving{Address: extProc, HealthAddress: health, MetricsAddress: metrics},
 		Picking: epp.PickingOptions{

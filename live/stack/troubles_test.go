@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/chaos"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -46,6 +48,11 @@ workload: {requests: 300, rate: 100, arrivals: constant, timeout: 10s}
 	if err != nil {
 		t.Fatal(err)
 	}
+	st.Pools[0].Pickers[0].now().With(func(m *epp.Machine, _ machine.Time) {
+		if x := m.Sources()[len(m.Sources())-1]; x.Path != "/health" || x.Interval != 5*machine.Second {
+			t.Errorf("the picker of a pool whose servers stop requests %s every %v, and no /health", x.Path, x.Interval)
+		}
+	})
 	if err := st.Load(context.Background()); err != nil {
 		t.Fatal(err)
 	}

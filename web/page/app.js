@@ -1,8 +1,8 @@
 // @ts-check
 // The page: the header, the views, and the selected request.
-import { h, render } from "preact";
+import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import htm from "htm";
+import { html } from "./html.js";
 import { store, useStore, usePlayhead, figures, listen, open, replay } from "./store.js";
 import { thousands, seconds, clock, label, plural } from "./format.js";
 import { Flow, Playhead } from "./flow.js";
@@ -13,7 +13,6 @@ import { Time } from "./time.js";
 import { Do } from "./do.js";
 import { Aloud } from "./focus.js";
 
-const html = htm.bind(h);
 const views = [["flow", "Topology", Flow], ["requests", "Requests", Requests], ["time", "Time", Time], ["whatif", "What if", WhatIf], ["do", "Do", Do]];
 
 function route() {
@@ -21,6 +20,7 @@ function route() {
   return view === "request" ? { view: "", request: rest.join("/") } : { view };
 }
 
+/** @param {{what: string, value: string, kind?: string}} props */
 function Metric({ what, value, kind }) {
   return html`<div class=${"metric " + (kind || "")}><dt>${what}</dt><dd>${value}</dd></div>`;
 }
@@ -42,7 +42,7 @@ function Verdict() {
   const list = sum.expectations || [], missed = list.filter((x) => !x.ok);
   const classes = sum.classes || [], whole = sum.measures.find((m) => m.measure === "attainment");
   const worst = classes.slice(0, -1).sort((a, b) => a.attainment - b.attainment).slice(0, 3); // the last has all classes
-  const slos = classes.length ? [classes[classes.length - 1], ...worst] : sum.slo ? [{ attainment: whole && whole.value, missed: sum.missed }] : [];
+  const slos = classes.length ? [classes[classes.length - 1], ...worst] : sum.slo ? [{ name: "", attainment: whole && whole.value, missed: sum.missed }] : [];
   const bounds = Object.entries(sum.slo || {}).map(([k, v]) => k + " " + seconds(v)).join(", ");
   if (!list.length && !slos.length) return null;
   return html`<section class="verdict" aria-label="Verdict">
@@ -64,6 +64,7 @@ function Head() {
   if (s.ended && sum) rate = sum.requests / Math.max(sum.duration, 1e-9);
   const requests = sum ? sum.requests : s.rows.length;
   const x = figures(t) || { requests, rate, p50: ttft?.p50, p90: ttft?.p90, p99: ttft?.p99, inFlight: f && f.level.inFlight, failed: sum ? requests - (sum.outcomes?.completed || 0) - (sum.unfinished || 0) : 0 };
+  /** @type {(v: number | null | undefined, show: (v: number) => string) => string} */
   const known = (v, show) => (v == null ? "–" : show(v));
   const state = stateOf(s);
   return html`<header>

@@ -1,17 +1,16 @@
 // @ts-check
 // One request: a waterfall of the hops on one time axis, and every step with its details.
-import { h } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import htm from "htm";
+import { html } from "./html.js";
 import * as S from "./store.js";
 import { Why } from "./why.js";
 import { span, label, seconds, bytes, percent, plural } from "./format.js";
-import { useDismiss } from "./focus.js";
+import { keyed, useDismiss } from "./focus.js";
 
-const html = htm.bind(h);
 const hops = ["client", "envoy", "epp", "sidecar", "server"];
 
 // Stretches of a hop: from the first of these steps that happens to the next of those.
+/** @type {[string, string, string[], string[], string][]} */
 const stretches = [
   ["client", "waits for the first token", ["request_sent"], ["first_token_received", "finished"], "wait"],
   ["client", "receives tokens", ["first_token_received"], ["last_token_received", "finished"], "flow"],
@@ -41,12 +40,17 @@ const ways = [
 
 // podOf returns a function that names the pod of an event's server: by the address that the picker chose, also where the
 // server is behind a sidecar and has another port.
+/** @param {Run.Event[]} events @returns {(e: Run.Event) => string} */
 function podOf(events) {
   const legs = events.filter((e) => e.hop !== "server" && e.endpoint), decode = legs.findLast((e) => e.step === "decode_leg_sent");
-  return (e) => (decode && e.hop === "server" && !legs.some((x) => x.endpoint === e.endpoint) ? decode.endpoint : e.endpoint || "");
+  return (e) => (decode && e.hop === "server" && !legs.some((x) => x.endpoint === e.endpoint) ? decode.endpoint || "" : e.endpoint || "");
 }
 
+/** @typedef {{what: string, kind: string, from: number, to: number}} Span */
+/** @typedef {{hop: string, name: string, events: Run.Event[], bars: Span[]}} Lane */
+
 // envoy returns the bars of Envoy's lane.
+/** @param {Run.Event[]} events */
 function envoy(events) {
   const bars = [];
   for (const [what, from, to] of ways) {
@@ -64,7 +68,9 @@ function envoy(events) {
 }
 
 // incidents returns the run's incidents during a request.
+/** @param {number} begin @param {number} end @returns {Span[]} */
 function incidents(begin, end) {
+  /** @type {(a: Run.Event, b: Run.Event) => boolean} */
   const same = (a, b) => a.endpoint === b.endpoint && a.hop === b.hop && ["what", "replica", "rank"].every((k) => (a.details || {})[k] === (b.details || {})[k]);
   return S.store.notices.filter((x) => x.step === "incident_began" && x.time <= end).map((x) => {
     const over = S.store.notices.find((y) => y.step === "incident_ended" && y.time >= x.time && same(x, y));
@@ -73,12 +79,14 @@ function incidents(begin, end) {
 }
 
 // lanes returns the bars and marks of each hop, and of each server if there are several.
+/** @param {Run.Event[]} events */
 export function lanes(events) {
-  const out = new Map(), pod = podOf(events), over = events[events.length - 1].time;
+  const out = /** @type {Map<string, Lane>} */ (new Map()), pod = podOf(events), over = events[events.length - 1].time;
   for (const e of events) {
     const name = e.hop === "server" && e.endpoint ? pod(e) : e.hop;
-    if (!out.has(name)) out.set(name, { hop: e.hop, name, events: [], bars: [] });
-    out.get(name).events.push(e);
+    const lane = out.get(name) || { hop: e.hop, name, events: [], bars: [] };
+    out.set(name, lane);
+    lane.events.push(e);
   }
   for (const lane of out.values()) {
     for (const [hop, what, from, to, kind] of stretches) {
@@ -100,19 +108,21 @@ export function lanes(events) {
     }
   }
   const bars = envoy(events);
-  if (bars.length) {
-    if (!out.has("envoy")) out.set("envoy", { hop: "envoy", name: "envoy", events: [], bars });
-    out.get("envoy").bars = bars;
-  }
-  const first = (lane) => (lane.events[0] || lane.bars[0]).time;
+  if (bars.length) out.set("envoy", { hop: "envoy", name: "envoy", events: out.get("envoy")?.events || [], bars });
+  /** @param {Lane} lane */
+  const first = (lane) => lane.events[0]?.time ?? lane.bars[0].from;
   return [...out.values()].sort((a, b) => hops.indexOf(a.hop) - hops.indexOf(b.hop) || first(a) - first(b));
 }
 
 // critical returns what the client waited for, from the request's first step to its last: at each moment the innermost
 // bar, each with its lane. The client's own bars are the outermost; a server that computes further tokens does not keep
 // the first one from its way.
+/** @param {Lane[]} list @param {number} begin @param {number} end */
 export function critical(list, begin, end) {
-  const depth = { wait: 1, flow: 1, hold: 2, decide: 3, queue: 4, prefill: 4, decode: 4, way: 5 }, out = [];
+  /** @type {Record<string, number>} */
+  const depth = { wait: 1, flow: 1, hold: 2, decide: 3, queue: 4, prefill: 4, decode: 4, way: 5 };
+  /** @type {{bar: Span, lane: Lane, what: string, from: number, to: number}[]} */
+  const out = [];
   const bars = list.flatMap((lane) => lane.bars.filter((b) => b.what !== "waits for part 2").map((b) => ({ ...b, lane, depth: lane.hop === "client" ? 0 : depth[b.kind.split(" ")[0]] })));
   const times = [...new Set([begin, end, ...bars.flatMap((b) => [b.from, b.to])])].filter((x) => x >= begin && x <= end).sort((a, b) => a - b);
   for (let i = 1; i < times.length; i++) {
@@ -128,6 +138,7 @@ export function critical(list, begin, end) {
 
 const hidden = new Set(["explanation", "timeline_us"]);
 
+/** @param {any} value @returns {string} */
 function show(value) {
   if (Array.isArray(value)) return value.map(show).join(", ");
   if (value !== null && typeof value === "object") return Object.entries(value).map(([k, v]) => k + ": " + show(v)).join(", ");
@@ -135,29 +146,33 @@ function show(value) {
 }
 
 // Diff shows how a picker changed the headers.
+/** @param {{e: Run.Event, added: Record<string, string>}} props */
 function Diff({ e, added }) {
-  const set = [].concat(e.details.headers_set || []).flatMap((x) => String(x).split(",")), removed = [].concat(e.details.headers_removed || []).flatMap((x) => String(x).split(","));
+  const [set, removed] = ["headers_set", "headers_removed"].map((key) => String(e.details?.[key] || "").split(",").filter(Boolean));
   if (!set.length && !removed.length) return null;
   return html`<div class="diff" role="group" aria-label="Header changes">${removed.map((n) => html`<code class="gone"><span aria-label="removed">−</span> ${n}</code>`)}${set.map((n) => html`<code class="new"><span aria-label="set">+</span> ${n}${added[n] ? ": " + added[n] : ""}</code>`)}</div>`;
 }
 
 // said returns the text of a step that a search looks at.
+/** @param {Run.Event} e */
 const said = (e) => [e.hop, e.step, e.step.replaceAll("_", " "), e.endpoint, ...Object.entries(e.details || {}).filter(([k]) => !hidden.has(k)).map(([k, v]) => k + "=" + show(v))].join(" ").toLowerCase();
 
+/** @param {{events: Run.Event[], begin: number, added: Record<string, string>, at: number, choose: (i: number) => void}} props */
 function Steps({ events, begin, added, at, choose }) {
   const [text, search] = useState(""), pod = podOf(events);
-  const words = text.toLowerCase().split(/\s+/).filter(Boolean), found = events.map((e, i) => [e, i]).filter(([e]) => !words.length || words.every((w) => said(e).includes(w)));
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean), found = events.map((e, i) => ({ e, i })).filter(({ e }) => !words.length || words.every((w) => said(e).includes(w)));
   return html`<div class="search"><h3>Steps</h3><label>Search <input type="search" value=${text} onInput=${(e) => search(e.currentTarget.value)} placeholder="epp header token" spellcheck="false"/></label><p role="status" class="quiet">${words.length ? found.length + " of " : ""}${plural(events.length, "step")}</p></div>
-  <ol class="steps">${found.map(([e, i]) => html`<li key=${i} class=${i === at ? "chosen" : ""} id=${"step" + i}>
+  <ol class="steps">${found.map(({ e, i }) => html`<li key=${i} class=${i === at ? "chosen" : ""} id=${"step" + i}>
     <button onClick=${() => choose(i === at ? -1 : i)} aria-expanded=${i === at}><span class="when">+${span((e.time - begin) * 1e6)}</span><span class=${"hop " + e.hop}>${e.hop}</span><span class="step">${e.step.replaceAll("_", " ")}</span>
     <span class="short">${Object.entries(e.details || {}).filter(([k]) => !hidden.has(k) && !k.startsWith("headers_")).slice(0, 4).map(([k, v]) => k + "=" + show(v).slice(0, 40)).join("  ")}</span></button>
-    ${i === at && html`<div class="all"><dl>${e.endpoint && html`<dt>endpoint</dt><dd>${pod(e)}${pod(e) !== e.endpoint ? ", behind the sidecar at " + e.endpoint : ""}</dd>`}${e.attempt > 0 && html`<dt>attempt</dt><dd>${e.attempt}</dd>`}<dt>time in the run</dt><dd>${seconds(e.time)}</dd>
+    ${i === at && html`<div class="all"><dl>${e.endpoint && html`<dt>endpoint</dt><dd>${pod(e)}${pod(e) !== e.endpoint ? ", behind the sidecar at " + e.endpoint : ""}</dd>`}${!!e.attempt && html`<dt>attempt</dt><dd>${e.attempt}</dd>`}<dt>time in the run</dt><dd>${seconds(e.time)}</dd>
       ${Object.entries(e.details || {}).filter(([k]) => !hidden.has(k) && !k.startsWith("headers_")).map(([k, v]) => html`<dt>${k.replaceAll("_", " ")}</dt><dd>${show(v)}</dd>`)}</dl>
       ${e.details && html`<${Diff} e=${e} added=${added}/>`}</div>`}
   </li>`)}</ol>`;
 }
 
 // Waited lists what the client waited for until a time, the longest first.
+/** @param {{path: ReturnType<typeof critical>, begin: number, until: number, what: string}} props */
 function Waited({ path, begin, until, what }) {
   const by = new Map();
   for (const x of path) if (x.from < until) by.set(x.what, (by.get(x.what) || 0) + Math.min(x.to, until) - x.from);
@@ -165,12 +180,15 @@ function Waited({ path, begin, until, what }) {
   return html`<p class="waited"><i class="critical"></i> ${what} the client waited ${seconds(all)}: ${list.slice(0, 4).map(([k, v], i) => html`${i > 0 && ", "}<b>${k}</b> ${seconds(v)} (${percent(v / all)})`)}${list.length > 4 && ", and " + plural(list.length - 4, "other") + " " + seconds(list.slice(4).reduce((n, [, v]) => n + v, 0))}.</p>`;
 }
 
+/** @param {{events: Run.Event[], begin: number, choose: (i: number) => void}} props */
 function Waterfall({ events, begin, choose }) {
   const [near, zoom] = useState(false);
   const end = Math.max(begin + 1e-9, ...events.map((e) => e.time)), token = events.find((e) => e.hop === "client" && e.step === "first_token_received");
   const list = lanes(events), path = critical(list, begin, end), hits = incidents(begin, end), until = token ? token.time : end;
   const to = near && token && token.time > begin ? begin + (token.time - begin) * 1.03 : end, wide = to - begin;
-  const x = (t) => (100 * (Math.max(begin, Math.min(to, t)) - begin)) / wide, box = (b) => ({ left: x(b.from) + "%", width: "max(2px," + (x(b.to) - x(b.from)) + "%)" }), seen = (b) => b.from <= to && b.to >= begin;
+  /** @type {(t: number) => number} */
+  const x = (t) => (100 * (Math.max(begin, Math.min(to, t)) - begin)) / wide;
+  const box = (/** @type {{from: number, to: number}} */ b) => ({ left: x(b.from) + "%", width: "max(2px," + (x(b.to) - x(b.from)) + "%)" }), seen = (/** @type {{from: number, to: number}} */ b) => b.from <= to && b.to >= begin;
   const ticks = [0, 0.25, 0.5, 0.75, 1], all = hits.length ? [...list, { hop: "incident", name: "incidents", events: [], bars: hits }] : list;
   return html`<${Waited} path=${path} begin=${begin} until=${until} what=${token ? "For the first token" : "In all"}/>
   ${token && html`<p><button class="plain" onClick=${() => zoom(!near)}>${near ? "Show the whole request" : "Zoom to the first token"}</button></p>`}
@@ -185,6 +203,7 @@ function Waterfall({ events, begin, choose }) {
   </div>`;
 }
 
+/** @param {{request: string, close: () => void}} props */
 export function Detail({ request, close }) {
   const s = S.useStore(500);
   const [told, setTold] = useState(/** @type {Awaited<ReturnType<typeof S.steps>> | null} */ (null));
@@ -201,12 +220,14 @@ export function Detail({ request, close }) {
   const events = told ? [...told.events].sort((a, b) => a.time - b.time) : [];
   const explained = events.map((e) => e.details && e.details.explanation).filter(Boolean).pop();
   const added = (explained && explained.headers_added) || {};
+  /** @param {number} i */
   const pick = (i) => {
     choose(i);
     requestAnimationFrame(() => { const li = document.getElementById("step" + i); if (li) li.scrollIntoView({ block: "nearest" }); });
   };
+  /** @param {KeyboardEvent} e */
   const turn = (e) => { // arrow keys switch tabs
-    const to = { ArrowLeft: "way", Home: "way", ArrowRight: "why", End: "why" }[e.key];
+    const to = keyed(e, { ArrowLeft: "way", Home: "way", ArrowRight: "why", End: "why" });
     if (!to) return;
     e.preventDefault();
     setTab(to);

@@ -1,18 +1,17 @@
 // @ts-check
 // The user's actions on a live run: send a request, set the load, break things and watch.
-import { h } from "preact";
 import { useState } from "preact/hooks";
-import htm from "htm";
+import { html } from "./html.js";
 import * as S from "./store.js";
 import { clock } from "./format.js";
 
-const html = htm.bind(h);
-
+/** @param {{action: Run.Action, pools: Run.Pool[]}} props */
 function Act({ action, pools }) {
   const [pool, setPool] = useState(0), [server, setServer] = useState(0), [time, setTime] = useState(""), [number, setNumber] = useState(""), [to, setTo] = useState(""), [group, setGroup] = useState("");
   const [told, setTold] = useState(""), [busy, setBusy] = useState(false);
-  const servers = pools[pool] ? pools[pool].groups.flatMap((g) => g.endpoints) : [], groups = pools[pool] ? pools[pool].groups.map((g) => g.name).filter(Boolean) : [];
-  const there = servers.map((x, i) => [x, i]).filter(([x]) => S.there(x, S.store.now, pools[pool].lives));
+  const of = pools[pool]?.groups || [], servers = of.flatMap((g) => g.endpoints || []), groups = of.map((g) => g.name).filter(Boolean);
+  const there = /** @type {[string, number][]} */ (servers.map((x, i) => [x, i])).filter(([x]) => S.there(x, S.store.now, pools[pool].lives));
+  /** @param {Event} e */
   const go = (e) => {
     e.preventDefault();
     setBusy(true);
@@ -28,10 +27,12 @@ function Act({ action, pools }) {
     <button class=${action.breaks ? "plain danger" : "main"} disabled=${busy}>Do it</button><p role="status" class="quiet">${told}</p></form>`;
 }
 
+/** @param {{pools: Run.Pool[]}} props */
 function Send({ pools }) {
   const model = (S.store.rows.length && S.name((S.store.rows[S.store.rows.length - 1] || [])[S.MODEL])) || "";
   const [prompt, setPrompt] = useState("Why is the sky blue?"), [stream, setStream] = useState(true), [tokens, setTokens] = useState(32), [headers, setHeaders] = useState(""), [name, setName] = useState("");
   const [told, setTold] = useState(""), [answer, setAnswer] = useState(""), [busy, setBusy] = useState(false);
+  /** @param {Event} e */
   const go = (e) => {
     e.preventDefault();
     /** @type {Record<string, string>} */

@@ -1,23 +1,25 @@
 // @ts-check
 // The topology, left to right as a request travels: the parts as text, and the requests as dots that move between
 // them.
-import { h } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import htm from "htm";
+import { html } from "./html.js";
 import * as S from "./store.js";
 import { span, thousands, percent, label, plural, clock } from "./format.js";
-import { useDismiss } from "./focus.js";
+import { keyed, useDismiss } from "./focus.js";
 import { pools, census, picks } from "./topology.js";
 import { Dots } from "./dots.js";
 
-const html = htm.bind(h);
-
+/** @param {{value: number, hit: number, title: string}} props */
 function Bar({ value, hit, title }) {
   return html`<span class="meter" role="img" aria-label=${title} title=${title}><i style=${{ width: 100 * Math.min(1, value) + "%" }}></i>${hit > 0 && html`<b style=${{ width: 100 * Math.min(1, value * hit) + "%" }}></b>`}</span>`;
 }
 
+/** @import { Pod as Server, Pool as Servers, Group as Alike } from "./topology.js" */
+/** @typedef {{c: ReturnType<typeof census>, t: number, choose: (id: string) => void}} Shown */
+
 // Pod is a model server: a card, one line where there are many, or a tile whose colour is its load, where there are very
 // many. most is the largest load of a tile in the strip.
+/** @param {Shown & {pod: Server, shape: string, most: number, hit?: {prompt: number, cached: number}, chosen: boolean, from: string, tab: boolean}} props */
 function Pod({ pod, shape, most, c, t, hit, choose, chosen, from, tab }) {
   const x = c.at.get("pod " + pod.id) || { all: 0, queue: 0, prefill: 0, decode: 0 }, g = S.gauge(pod.id, t);
   const share = hit && hit.prompt ? hit.cached / hit.prompt : 0, runs = x.prefill + x.decode;
@@ -38,13 +40,16 @@ function Pod({ pod, shape, most, c, t, hit, choose, chosen, from, tab }) {
 }
 
 // Group has the servers of one pool that have the same settings and role.
+/** @param {Shown & {group: Alike, chosen: string, shape: string, from: string, id: string, found: ReturnType<typeof S.hits>}} props */
 function Group({ group, shape, from, id, chosen, ...rest }) {
   const [at, focus] = useState(0), strip = useRef(/** @type {any} */ (null)), n = group.pods.length;
+  /** @param {Server} p */
   const load = (p) => (rest.c.at.get("pod " + p.id) || { all: 0 }).all;
   const most = shape === "tile" ? Math.max(8, ...group.pods.map(load)) : 0;
+  /** @param {KeyboardEvent} e */
   const key = (e) => { // arrow keys move within a strip, which Tab enters once
     const tiles = [...strip.current.children], across = tiles.filter((x) => x.offsetTop === tiles[0].offsetTop).length;
-    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, ArrowUp: at - across, ArrowDown: at + across, Home: 0, End: n - 1 }[e.key];
+    const to = keyed(e, { ArrowLeft: at - 1, ArrowRight: at + 1, ArrowUp: at - across, ArrowDown: at + across, Home: 0, End: n - 1 });
     if (to === undefined || !tiles[to]) return;
     e.preventDefault();
     focus(to);
@@ -56,17 +61,20 @@ function Group({ group, shape, from, id, chosen, ...rest }) {
       ${group.pods.map((p, i) => html`<${Pod} key=${p.id} pod=${p} shape=${shape} most=${most} from=${strips ? id : from} tab=${i === Math.min(at, n - 1)} chosen=${chosen === "pod " + p.id} hit=${rest.found.get(S.store.names.indexOf(p.id))} ...${rest}/>`)}</div></section>`;
 }
 
+/** @param {Pick<Shown, "choose"> & {chosen: string, id: string, from: string | null, kind?: string, title: string, text: string, children?: any}} props */
 function Part({ id, from, kind, title, text, choose, chosen, children }) {
   return html`<button class=${"place " + (kind || "") + (chosen === id ? " chosen" : "")} data-part=${id} data-from=${from} onClick=${() => choose(id)}><span class="name">${title}</span>${text && html`<span class="more">${text}</span>`}${children}</button>`;
 }
 
 // waiting describes the requests that wait at a picker, by their priority where there are several.
+/** @param {Map<number, number> | undefined} bands */
 function waiting(bands) {
   const list = [...(bands || [])].sort((a, b) => b[0] - a[0]), all = list.reduce((n, [, x]) => n + x, 0);
   return { all, bands: list.length > 1 || (list.length && list[0][0] !== 0) ? list : [] };
 }
 
 // Picker is a pool's endpoint picker: how fast it decides, which servers it picked last, and its queue.
+/** @param {Pick<Shown, "choose"> & {chosen: string, id: string, bands?: Map<number, number>, made?: {rate: number, last: string[]}}} props */
 function Picker({ id, bands, made, choose, chosen }) {
   const w = waiting(bands);
   return html`<${Part} id=${id} from="envoy" kind="picker" title="Endpoint picker" text=${w.all ? thousands(w.all) + " waiting" : "none waiting"} choose=${choose} chosen=${chosen}>
@@ -76,6 +84,7 @@ function Picker({ id, bands, made, choose, chosen }) {
 }
 
 // Pool is one pool with its own picker.
+/** @param {Shown & {pool: Servers, chosen: string, shape: string, made: ReturnType<typeof picks>, found: ReturnType<typeof S.hits>}} props */
 function Pool({ pool, shape, made, choose, chosen, ...rest }) {
   const side = pool.sidecar && "sidecar" + pool.key, here = side && (rest.c.at.get(side) || { all: 0 }).all, n = pool.groups.reduce((k, g) => k + g.pods.length, 0);
   return html`<section class="pool" aria-label=${pool.name ? "Pool " + pool.name : "Pool"}>
@@ -87,7 +96,11 @@ function Pool({ pool, shape, made, choose, chosen, ...rest }) {
     </div></section>`;
 }
 
+/** @type {Record<string, string>} */
+const titles = { client: "Client", envoy: "Envoy", bbr: "Body-based router", epp: "Endpoint picker", sidecar: "Routing sidecar", kv: "KV-Cache Manager" };
+
 // About shows one part: its metrics, its latest problems and its configuration.
+/** @param {{id: string, t: number, close: () => void, list: Server[]}} props */
 function About({ id, t, close, list }) {
   const s = S.useStore(500), [now, setNow] = useState(/** @type {Run.Part} */ ({ facts: [], config: "" }));
   const live = s.meta.mode === "live" && !s.shared && !s.ended;
@@ -101,12 +114,14 @@ function About({ id, t, close, list }) {
   }, [id, live]);
   const [title, dismiss] = useDismiss(close, () => document.querySelector("[data-part=" + JSON.stringify(id) + "]"));
   const kind = id.split(" ")[0], of = id.slice(kind.length + 1), pod = kind === "pod" ? of : "", metas = s.meta.pools || [];
-  const f = s.metrics ? s.metrics.summary : null, hop = { client: "client", envoy: "envoy", epp: "epp", sidecar: "sidecar", pod: "server" }[kind] || "none";
+  const f = s.metrics ? s.metrics.summary : null, hop = kind === "pod" ? "server" : kind;
+  /** @param {Run.Row} r */
   const mine = (r) => !pod || S.name(r[S.ENDPOINT]) === pod || S.name(r[S.PREFILLER]) === pod;
   const errors = s.failed.map(S.row).filter((r) => r && mine(r)).slice(-8).reverse();
   const notices = s.notices.filter((x) => (pod ? x.endpoint === pod : x.hop === hop) && S.trouble(x)).slice(-8).reverse();
   const info = pod && list.find((p) => p.id === pod), g = pod && S.gauge(pod, t), hit = pod && S.hits(t).get(s.names.indexOf(pod));
   const settings = now.config || (pod ? info && info.settings : kind === "epp" ? metas.filter((p) => !of || p.name === of).map((p) => p.config).filter(Boolean).join("\n---\n") : "");
+  /** @type {[string, any][]} */
   const facts = [];
   if (pod) {
     facts.push(["role", info && info.prefill ? "prefill" : "model server"]);
@@ -120,7 +135,7 @@ function About({ id, t, close, list }) {
   }
   facts.push(...(now.facts || []));
   return html`<section class="about" aria-label=${"About " + (pod || id)}>
-    <div class="title"><h2 tabindex="-1" ref=${title}>${pod || { client: "Client", envoy: "Envoy", bbr: "Body-based router", epp: "Endpoint picker", sidecar: "Routing sidecar", kv: "KV-Cache Manager" }[kind] + (of && " of " + of)}</h2><button class="close" onClick=${dismiss} aria-label="Close">✕</button></div>
+    <div class="title"><h2 tabindex="-1" ref=${title}>${pod || titles[kind] + (of && " of " + of)}</h2><button class="close" onClick=${dismiss} aria-label="Close">✕</button></div>
     <dl class="pairs">${facts.map(([k, v]) => html`<dt>${k}</dt><dd>${v}</dd>`)}</dl>
     <h3>Latest problems</h3>
     ${!errors.length && !notices.length && html`<p class="quiet">None.</p>`}
@@ -133,9 +148,10 @@ function About({ id, t, close, list }) {
 export function Flow() {
   const s = S.store, t = S.usePlayhead();
   const [chosen, choose] = useState("");
-  const box = useRef(null);
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
   const list = pools(t), all = list.flatMap((p) => p.groups.flatMap((g) => g.pods)), c = census(t, list), made = picks(t, c.list), found = S.hits(t);
   const shape = all.length > 50 ? "tile" : all.length > 12 ? "row" : "card", here = (c.at.get("envoy") || { all: 0 }).all;
+  /** @type {(id: string, from: string | null, title: string, text: string) => any} */
   const place = (id, from, title, text) => html`<${Part} id=${id} from=${from} title=${title} text=${text} choose=${choose} chosen=${chosen}/>`;
   const recent = s.notices.filter((x) => x.at <= t).slice(-3).reverse();
   return html`<section class="flow" aria-label="Topology"><div class="whole">
@@ -162,6 +178,7 @@ export function Playhead() {
   const [, tick] = useState(0);
   useEffect(() => {
     let frame = 0, before = performance.now(), drawn = 0;
+    /** @param {number} now */
     const go = (now) => { // advances the time in all views
       frame = requestAnimationFrame(go);
       S.advance(Math.min(500, Math.max(0, now - before)));
@@ -172,11 +189,13 @@ export function Playhead() {
     return () => cancelAnimationFrame(frame);
   }, []);
   const p = s.play, live = !s.ended;
+  /** @param {Partial<typeof p>} x */
   const set = (x) => { Object.assign(s.play, x, { moved: true }); S.changed(); tick((n) => n + 1); };
   const t = S.playhead();
   const play = () => (p.playing && !p.follow ? set({ playing: false }) : set({ follow: false, playing: true, at: t >= s.now - 1 && !live ? 0 : t }));
+  /** @param {KeyboardEvent} e */
   const step = (e) => { // the slider's own step is one microsecond, which is too small for keys
-    const by = { ArrowLeft: -0.005, ArrowDown: -0.005, ArrowRight: 0.005, ArrowUp: 0.005, PageDown: -0.1, PageUp: 0.1, Home: -1, End: 1 }[e.key];
+    const by = keyed(e, { ArrowLeft: -0.005, ArrowDown: -0.005, ArrowRight: 0.005, ArrowUp: 0.005, PageDown: -0.1, PageUp: 0.1, Home: -1, End: 1 });
     if (!by) return;
     e.preventDefault();
     set({ follow: false, at: Math.max(0, Math.min(s.now, S.playhead() + by * s.now)) });

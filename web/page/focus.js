@@ -1,15 +1,13 @@
 // @ts-check
 // Keyboard focus of panels that open and close, and announcements for screen readers.
-import { h } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import htm from "htm";
+import { html } from "./html.js";
 import * as S from "./store.js";
 import { plural, thousands } from "./format.js";
 
-const html = htm.bind(h);
-
 // useDismiss focuses a panel's heading when the panel opens, and closes the panel on Escape. It then focuses the
 // previous element again, or a replacement if that is gone.
+/** @param {() => void} close @param {() => HTMLElement | null} otherwise */
 export function useDismiss(close, otherwise) {
   const heading = useRef(/** @type {HTMLElement | null} */ (null)), from = useRef(/** @type {HTMLElement | null} */ (null)), last = useRef(close);
   const dismiss = () => {
@@ -21,12 +19,17 @@ export function useDismiss(close, otherwise) {
   useEffect(() => {
     from.current = /** @type {HTMLElement | null} */ (document.activeElement);
     if (heading.current) heading.current.focus({ preventScroll: true });
+    /** @param {KeyboardEvent} e */
     const f = (e) => { if (e.key === "Escape" && !e.defaultPrevented) { e.preventDefault(); dismiss(); } };
     addEventListener("keydown", f);
     return () => removeEventListener("keydown", f);
   }, []);
   return [heading, dismiss];
 }
+
+// keyed returns what a key stands for.
+/** @type {<T>(e: KeyboardEvent, by: Record<string, T>) => T | undefined} */
+export const keyed = (e, by) => by[e.key];
 
 const every = 5000; // milliseconds between two announcements
 
@@ -35,7 +38,7 @@ const every = 5000; // milliseconds between two announcements
 export function Aloud() {
   const [said, say] = useState("");
   useEffect(() => {
-    let before = null, seen = Infinity, over = S.store.ended;
+    let before = /** @type {Record<string, number> | null} */ (null), seen = Infinity, over = S.store.ended;
     const tick = () => {
       const s = S.store, sum = s.metrics && s.metrics.summary, words = [];
       if (!sum || over) return;

@@ -1,14 +1,21 @@
 // @ts-check
 // The list of all requests. Only the visible rows are drawn.
-import { h, Component } from "preact";
+import { Component } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import htm from "htm";
+import { html } from "./html.js";
+import { keyed } from "./focus.js";
 import * as S from "./store.js";
 import { span, thousands, bytes, label, plural } from "./format.js";
 
-const html = htm.bind(h);
 const height = 28;
 
+/**
+ * A column of the list: its value for sorting, and its text. name is the row's column of a name.
+ * @typedef {{id: string, text: string, of: (r: Run.Row) => number | string, show: (r: Run.Row) => string, name?: number, number?: boolean, us?: boolean, some?: boolean, wide?: boolean}} Column
+ */
+/** @typedef {(r: Run.Row) => boolean} Test */
+
+/** @type {Column[]} */
 const columns = [
   { id: "request", text: "request", of: (r) => r[S.N], show: (r) => label(r[S.ID]) },
   { id: "sent", text: "sent", of: (r) => r[S.SENT], show: (r) => (r[S.SENT] / 1e6).toFixed(3) + " s", number: true },
@@ -24,26 +31,33 @@ const columns = [
   { id: "transferred", text: "transferred", of: (r) => r[S.FETCHED], show: (r) => (r[S.FETCHED] ? bytes(r[S.FETCHED]) : ""), number: true, some: true, wide: true },
   { id: "tokens", text: "tokens", of: (r) => r[S.TOKENS], show: (r) => thousands(r[S.TOKENS]), number: true },
 ];
-/** @type {Record<string, any>} */
-const byId = Object.fromEntries(columns.map((c) => [c.id, c]));
-byId.status = { of: (r) => r[S.STATUS], number: true };
-byId.attempts = { of: (r) => r[S.ATTEMPTS], number: true };
+// Columns that filters know, and the list does not show.
+const more = /** @type {[string, number][]} */ ([["status", S.STATUS], ["attempts", S.ATTEMPTS]]);
+/** @type {Record<string, Column>} */
+const byId = Object.fromEntries([...columns, ...more.map(([id, at]) => /** @type {Column} */ ({ id, text: id, of: (r) => r[at], show: (r) => String(r[at]), number: true }))].map((c) => [c.id, c]));
 
+/** @type {Record<string, number>} */
 const units = { "": 1e6, s: 1e6, ms: 1e3, us: 1, "µs": 1 };
 
 // has returns a test of a column of names. There are far fewer names than rows, so it tests each name only once.
+/** @param {number} column @param {(x: string) => boolean} words @returns {Test} */
 function has(column, words) {
-  const known = [];
-  return (r) => (known[r[column]] ??= words(r[column] === 0 && column === S.OUTCOME ? "in flight" : S.name(r[column])));
+  /** @type {Record<string, boolean>} */
+  const known = {};
+  return (r) => (known[r[column]] ??= words(r[column] === 0 && column === S.OUTCOME ? "in flight" : S.name(Number(r[column]))));
 }
 
 // parse turns a filter into a test: words that a row must contain, column:text, and column>number with a unit. The
 // test is valid until the names' indexes change.
+/** @param {string} text */
 export function parse(text) {
-  const tests = [], wrong = [];
+  /** @type {Test[]} */
+  const tests = [];
+  const wrong = [];
   for (const word of text.trim().split(/\s+/)) {
     if (!word) continue;
     const not = word.startsWith("-"), rest = word.slice(not ? 1 : 0);
+    /** @type {Test} */
     let test;
     const compare = /^(\w+)(>=|<=|>|<|=|:)(.*)$/.exec(rest);
     if (compare) {
@@ -52,41 +66,44 @@ export function parse(text) {
       if (how === ":" || !c.number) {
         if (!value) continue;
         const want = value.toLowerCase();
-        test = c.name ? has(c.name, (x) => x.toLowerCase().includes(want)) : (r) => String(c.show ? c.show(r) : c.of(r)).toLowerCase().includes(want);
+        test = c.name ? has(c.name, (x) => x.toLowerCase().includes(want)) : (r) => c.show(r).toLowerCase().includes(want);
       } else {
         const x = /^([\d.]+)(s|ms|us|µs|)$/.exec(value);
         if (!x) { if (value) wrong.push(value + " is no number such as 3 or 250ms"); continue; }
         const n = Number(x[1]) * (c.us || id === "sent" ? units[x[2]] : 1);
-        const cmp = { ">": (a) => a > n, "<": (a) => a < n, ">=": (a) => a >= n, "<=": (a) => a <= n, "=": (a) => a === n }[how];
-        test = (r) => { const v = c.of(r); return v >= 0 && cmp(v); };
+        test = (r) => { const v = Number(c.of(r)); return v >= 0 && ((how.includes("=") && v === n) || (how[0] === ">" && v > n) || (how[0] === "<" && v < n)); };
       }
     } else {
-      const want = rest.toLowerCase(), words = (x) => x.toLowerCase().includes(want);
+      const want = rest.toLowerCase(), words = (/** @type {string} */ x) => x.toLowerCase().includes(want);
       const any = [S.ENDPOINT, S.PREFILLER, S.MODEL, S.CLASS].map((c) => has(c, words)).concat(has(S.OUTCOME, (x) => x.replace("_", " ").includes(want.replace("_", " "))));
       const number = /^#\d+$/.test(want);
       test = (r) => r[S.ID].toLowerCase().includes(want) || any.some((t) => t(r)) || (number && label(r[S.ID]) === want);
     }
     tests.push(not ? (r) => !test(r) : test);
   }
-  return { all: tests.length === 0, wrong, test: (r) => tests.every((t) => t(r)) };
+  return { all: tests.length === 0, wrong, test: (/** @type {Run.Row} */ r) => tests.every((t) => t(r)) };
 }
 
 // order returns a comparison of two rows.
+/** @typedef {{by: string, down: boolean}} Sort */
+/** @param {Sort} sort @returns {(a: Run.Row, b: Run.Row) => number} */
 function order({ by, down }) {
   const c = byId[by], sign = down ? -1 : 1;
   let of = c.of;
   if (c.name) { // compare names once, not in every comparison of rows
-    const place = [];
-    S.store.names.map((x, i) => [c.name === S.OUTCOME && !i ? "in flight" : x, i]).sort((a, b) => (a[0] < b[0] ? -1 : a[0] > b[0] ? 1 : 0)).forEach(([, i], k) => { place[i] = k; });
-    of = (r) => place[r[c.name]];
+    const names = S.store.names.map((x, i) => (c.name === S.OUTCOME && !i ? "in flight" : x)), sorted = [...names].sort(), place = new Map(sorted.map((x, k) => [x, k]));
+    const at = c.name;
+    of = (r) => place.get(names[Number(r[at])]) ?? 0;
   }
-  return (a, b) => sign * (of(a) - of(b)) || a[S.N] - b[S.N];
+  return (a, b) => sign * (Number(of(a)) - Number(of(b))) || a[S.N] - b[S.N];
 }
 
-let list = {};
+/** @type {{filter?: ReturnType<typeof parse>, sort?: Sort, names: number, before: ReturnType<typeof order>, rows: Run.Row[]}} */
+let list = { names: 0, before: () => 0, rows: [] };
 
 // choose returns the rows that pass the filter, sorted. It updates the previous list with only the changed rows,
 // because there may be very many.
+/** @param {ReturnType<typeof parse>} filter @param {Sort} sort */
 function choose(filter, sort) {
   const s = S.store, plain = sort.by === "request" && !sort.down;
   if (filter.all && plain) return s.rows;
@@ -110,11 +127,15 @@ function choose(filter, sort) {
 }
 
 // Line is a visible row. It is drawn again only after a change.
+/** @typedef {{r: Run.Row, n: number, shown: number, columns: Column[], current: boolean, focus: boolean, choose: (n: number, r: Run.Row) => void}} LineProps */
+/** @extends {Component<LineProps>} */
 class Line extends Component {
+  /** @param {LineProps} p */
   shouldComponentUpdate(p) {
     const q = this.props;
     return p.r !== q.r || p.n !== q.n || p.shown !== q.shown || p.current !== q.current || p.focus !== q.focus;
   }
+  /** @param {LineProps} props */
   render({ r, n, columns, current, focus, choose }) {
     if (!r) return null; // not received yet
     return html`<div id=${"r" + r[S.N]} role="row" aria-rowindex=${n + 2} aria-selected=${current} class=${"line" + (S.bad(r) ? " bad" : "") + (r[S.OVER] < 0 ? " open" : "") + (focus ? " focus" : "")}
@@ -147,21 +168,23 @@ export function Requests() {
     const o = new ResizeObserver(size);
     o.observe(body.current);
     body.current.scrollTop = remembered.top;
-    return () => { o.disconnect(); list = {}; }; // the store may drop these rows
+    return () => { o.disconnect(); list = { names: 0, before: () => 0, rows: [] }; }; // the store may drop these rows
   }, []);
   useEffect(() => {
     if (follow.current && !s.ended && body.current) body.current.scrollTop = rows.length * height;
   }, [rows.length]);
+  /** @param {Event & {currentTarget: HTMLElement}} e */
   const scroll = (e) => {
     const b = e.currentTarget;
     follow.current = b.scrollTop + b.clientHeight >= b.scrollHeight - height;
     setTop(b.scrollTop);
   };
   const from = Math.max(0, Math.min(Math.floor(top / height) - 6, rows.length - 1)), to = Math.min(rows.length, Math.ceil((top + tall) / height) + 6);
+  /** @param {KeyboardEvent} e */
   const key = (e) => {
     if (e.target !== e.currentTarget) return; // the event belongs to a heading's button
     const page = Math.max(1, Math.floor(tall / height) - 1);
-    const by = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -rows.length, End: rows.length }[e.key];
+    const by = keyed(e, { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -rows.length, End: rows.length });
     if (by !== undefined && rows.length) {
       e.preventDefault();
       const n = Math.max(0, Math.min(rows.length - 1, focus + by));
@@ -175,6 +198,7 @@ export function Requests() {
       location.hash = "request/" + encodeURIComponent(rows[focus][S.ID]);
     }
   };
+  /** @type {LineProps["choose"]} */
   const pick = (n, r) => { setFocus(n); location.hash = "request/" + encodeURIComponent(r[S.ID]); };
   const current = decodeURIComponent((/^#request\/(.*)$/.exec(location.hash) || [])[1] || "");
   const at = rows[focus];

@@ -1,12 +1,11 @@
 // @ts-check
 // The run over time, with one cursor for all plots, and a second run to compare with.
-import { h } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import htm from "htm";
+import { html } from "./html.js";
+import { keyed } from "./focus.js";
 import * as S from "./store.js";
 import { seconds, thousands, percent, plural } from "./format.js";
 
-const html = htm.bind(h);
 /** @type {(o: Record<string, number> | null | undefined) => number} */
 const sum = (o) => Object.values(o || {}).reduce((a, b) => a + b, 0);
 
@@ -34,14 +33,15 @@ function columns(plot, metrics, other) {
   if (!metrics || !at(metrics).length) return null;
   if (!other) return [at(metrics), ...plot.lines.map(([, , of]) => (metrics.windows || []).map((w) => of(w, metrics.width) ?? null))];
   const xs = [...new Set([...at(metrics), ...at(other)])].sort((a, b) => a - b);
+  /** @type {(f: Run.Measurements, of: typeof plot.lines[0][2]) => (number | null | undefined)[]} */
   const spread = (f, of) => {
-    const by = new Map(f.windows.map((w) => [w.from + f.width, of(w, f.width) ?? null]));
+    const by = new Map((f.windows || []).map((w) => [w.from + f.width, of(w, f.width) ?? null]));
     return xs.map((x) => (by.has(x) ? by.get(x) : undefined));
   };
   return [xs, ...plot.lines.map(([, , of]) => spread(metrics, of)), ...plot.lines.map(([, , of]) => spread(other, of))];
 }
 
-let loaded = null;
+let loaded = /** @type {Promise<typeof import("uplot")> | null} */ (null);
 
 // load imports uPlot, which reads the browser's language at import and may fail.
 const load = () => (loaded ??= import("uplot").then((m) => m.default));
@@ -56,29 +56,34 @@ function rest(u) {
   u.setLegend({ idxs: u.data.map((list) => { let i = to - 1; while (i > 0 && list[i] == null) i--; return Math.max(0, i); }) }, false);
 }
 
+/** @param {{plot: typeof plots[0], metrics: Run.Measurements, other: Run.Measurements | null, U: typeof import("uplot") | null}} props */
 function Plot({ plot, metrics, other, U }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null)), u = useRef(/** @type {import("uplot") | null} */ (null));
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   useEffect(() => {
     if (!U || !box.current) return;
-    const css = getComputedStyle(box.current), color = (n) => css.getPropertyValue("--dot-" + n).trim() || "#888";
+    const css = getComputedStyle(box.current), color = (/** @type {string} */ n) => css.getPropertyValue("--dot-" + n).trim() || "#888";
     const ink = dark ? "#9db0bb" : "#4d606c", line = dark ? "#2c3942" : "#e3e9ec";
+    /** @type {(u: import("uplot"), x: number | null) => string} */
+    const shown = (_, x) => (x == null ? "–" : plot.unit(x));
+    /** @type {import("uplot").Options} */
     const options = {
       width: box.current.clientWidth, height: 190, cursor: { sync: { key: "run" }, points: { size: 6 }, drag: { x: true, y: false } }, legend: { live: true },
       scales: { x: { time: false }, y: { range: (_, a, b) => [0, plot.share ? 1 : Math.max(b || 0, 1e-9) * 1.08] } },
       axes: [{ stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line }, values: (_, list) => list.map((x) => Number(x.toPrecision(6)) + " s") }, { stroke: ink, size: 74, grid: { stroke: line, width: 1 }, ticks: { stroke: line }, values: (_, list) => list.map((x) => plot.unit(x)) }],
       series: [{ label: "time", value: (_, x) => (x == null ? "–" : seconds(x)) },
-        ...plot.lines.map(([label, c]) => ({ label, stroke: color(c), width: 1.6, spanGaps: true, points: { show: false }, value: (_, x) => (x == null ? "–" : plot.unit(x)) })),
-        ...(other ? plot.lines.map(([label, c]) => ({ label: label + ", other run", stroke: color(c), dash: [5, 4], width: 1.4, spanGaps: true, points: { show: false }, value: (_, x) => (x == null ? "–" : plot.unit(x)) })) : [])],
+        ...plot.lines.map(([label, c]) => ({ label, stroke: color(c), width: 1.6, spanGaps: true, points: { show: false }, value: shown })),
+        ...(other ? plot.lines.map(([label, c]) => ({ label: label + ", other run", stroke: color(c), dash: [5, 4], width: 1.4, spanGaps: true, points: { show: false }, value: shown })) : [])],
       hooks: { draw: [(p) => {
         const x = p.valToPos(S.playhead() / 1e6, "x", true), { ctx, bbox } = p;
+        /** @type {(px: number, c: string, dash: number[]) => void} */
         const mark = (px, c, dash) => { if (px < bbox.left || px > bbox.left + bbox.width) return; ctx.save(); ctx.strokeStyle = c; ctx.setLineDash(dash); ctx.beginPath(); ctx.moveTo(px, bbox.top); ctx.lineTo(px, bbox.top + bbox.height); ctx.stroke(); ctx.restore(); };
         for (const n of S.store.notices) if (/incident|acted/.test(n.step)) mark(p.valToPos(n.time, "x", true), color("bad"), [2, 3]);
         for (const g of S.store.gaps) mark(p.valToPos(g.to / 1e6, "x", true), color("hold"), [6, 3]);
         mark(x, color("accent"), []);
       }] },
     };
-    u.current = new U(options, columns(plot, metrics, other) || [[], ...options.series.slice(1).map(() => [])], box.current);
+    u.current = new U(options, /** @type {import("uplot").AlignedData} */ (columns(plot, metrics, other) || options.series.map(() => [])), box.current);
     if (u.current) rest(u.current);
     const o = new ResizeObserver(() => u.current && box.current && u.current.setSize({ width: box.current.clientWidth, height: 190 }));
     o.observe(box.current);
@@ -90,17 +95,18 @@ function Plot({ plot, metrics, other, U }) {
     if (u.current && data) u.current.setData(/** @type {import("uplot").AlignedData} */ (data));
   }, [metrics, other]);
   const [at, look] = useState(-1), windows = (metrics && metrics.windows) || [], here = windows[Math.min(at, windows.length - 1)];
+  /** @param {KeyboardEvent} e */
   const key = (e) => { // keys move the cursor and zoom
     const p = u.current, xs = p ? p.data[0] : [], last = xs.length - 1;
     if (!p || last < 0) return;
-    const now = p.cursor.idx ?? last, to = { ArrowLeft: now - 1, ArrowRight: now + 1, PageUp: now - 10, PageDown: now + 10, Home: 0, End: last }[e.key], zoom = { "+": 0.5, "-": 2 }[e.key];
+    const now = p.cursor.idx ?? last, to = keyed(e, { ArrowLeft: now - 1, ArrowRight: now + 1, PageUp: now - 10, PageDown: now + 10, Home: 0, End: last }), zoom = keyed(e, { "+": 0.5, "-": 2 });
     if (to === undefined && !zoom) return;
     e.preventDefault();
     if (zoom) {
       const { min = xs[0], max = xs[last] } = p.scales.x, half = ((max - min) * zoom) / 2, from = Math.max(xs[0], xs[now] - half);
       return void p.setScale("x", { min: from, max: Math.min(xs[last], from + 2 * half) });
     }
-    const n = Math.max(0, Math.min(last, to)), left = p.valToPos(xs[n], "x");
+    const n = Math.max(0, Math.min(last, to || 0)), left = p.valToPos(xs[n], "x");
     /** @type {any} */ (p).setCursor({ left, top: p.bbox.height / devicePixelRatio / 2 }, true, true); // the third argument is not declared
     if (!other) look(n);
   };
@@ -109,24 +115,31 @@ function Plot({ plot, metrics, other, U }) {
 }
 
 // summaryOf reads the second run: a file shared from a page.
+/** @param {File} file */
 async function summaryOf(file) {
   const text = await file.text(), found = /id="run">([A-Za-z0-9+/=]+)</.exec(text);
   if (!found) throw new Error(file.name + " is not a file that was shared from a page");
   const packed = Uint8Array.from(atob(found[1]), (c) => c.charCodeAt(0));
+  /** @type {Run.File} */
   const run = JSON.parse(await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text());
-  const f = run.frames.map((x) => x.metrics).filter(Boolean).pop();
+  const f = (run.frames || []).findLast((x) => x.metrics)?.metrics;
   if (!f) throw new Error(file.name + " has no metrics");
   return { name: (run.meta.scenario || file.name) + " (" + run.meta.mode + ")", metrics: f };
 }
 
+/** @typedef {{metrics: Run.Measurements, other: Run.Measurements | null}} Compared */
+/** @param {Compared} props */
 function Spans({ metrics, other }) {
   const rows = metrics.summary.spans || [], theirs = other ? Object.fromEntries((other.summary.spans || []).map((s) => [s.name, s])) : {};
+  const quantiles = /** @type {const} */ (["p50", "p90", "p99", "max"]);
+  /** @type {(s: Run.SpanSummary, o: Run.SpanSummary | undefined, q: typeof quantiles[number]) => any} */
   const cell = (s, o, q) => html`<td class="number">${seconds(s[q])}${o ? html` <small class=${o[q] > s[q] * 1.005 ? "worse" : o[q] < s[q] * 0.995 ? "better" : ""}>${seconds(o[q])}</small>` : ""}</td>`;
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="Spans"><table class="spans"><thead><tr><th scope="col">span</th><th scope="col" class="number">count</th>${["p50", "p90", "p99", "max"].map((q) => html`<th scope="col" class="number">${q}</th>`)}</tr></thead>
-    <tbody>${rows.map((s) => html`<tr><th scope="row">${s.name}</th><td class="number">${thousands(s.count)}</td>${["p50", "p90", "p99", "max"].map((q) => cell(s, theirs[s.name], q))}</tr>`)}</tbody></table></div>`;
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Spans"><table class="spans"><thead><tr><th scope="col">span</th><th scope="col" class="number">count</th>${quantiles.map((q) => html`<th scope="col" class="number">${q}</th>`)}</tr></thead>
+    <tbody>${rows.map((s) => html`<tr><th scope="row">${s.name}</th><td class="number">${thousands(s.count)}</td>${quantiles.map((q) => cell(s, theirs[s.name], q))}</tr>`)}</tbody></table></div>`;
 }
 
 // amount formats a measure's value in its unit.
+/** @param {string} unit @param {number} v */
 function amount(unit, v) {
   switch (unit) {
     case "seconds": return seconds(v);
@@ -135,9 +148,11 @@ function amount(unit, v) {
   return Math.abs(v) >= 99.95 ? thousands(v) : String(Number(v.toPrecision(3)));
 }
 
-const spread = (m) => m.low == null ? "?" : "± " + amount(m.unit, (m.high - m.low) / 2);
+/** @param {Run.Measured} m */
+const spread = (m) => m.low == null || m.high == null ? "?" : "± " + amount(m.unit, (m.high - m.low) / 2);
 
 // Measures shows the measures of a whole run, with intervals. There are none before the run has ended.
+/** @param {Compared} props */
 function Measures({ metrics, other }) {
   const rows = metrics.summary.measures || [], theirs = other ? Object.fromEntries((other.summary.measures || []).map((m) => [m.measure, m])) : {};
   if (!rows.length) return html`<p class="quiet">Available once the run has ended.</p>`;
@@ -146,17 +161,21 @@ function Measures({ metrics, other }) {
 }
 
 // Load shows how full the model servers were: each role, and each server if there are at most 16.
+/** @param {{load: Run.LoadSummary[]}} props */
 function Load({ load }) {
   const rows = load.flatMap((x) => {
     const role = (x.pool ? x.pool + " " : "") + x.role, each = x.each || [];
-    return [{ ...x, name: role + ", " + plural(x.servers, "server"), busy: x.busy.mean }, ...(each.length > 1 && each.length <= 16 ? each : [])];
+    return [{ ...x, name: role + ", " + plural(x.servers, "server"), busy: x.busy.mean }, ...(each.length > 1 && each.length <= 16 ? each : []).map((y) => ({ balance: 0, ...y }))];
   });
-  const level = (x, of) => html`<td class="number">${of(x.mean)}</td><td class="number">${of(x.peak)}</td>`, few = (v) => String(Number(v.toPrecision(3))), share = (v) => amount("share", v);
+  /** @type {(x: Run.LevelSummary, of: (v: number) => string) => any} */
+  const level = (x, of) => html`<td class="number">${of(x.mean)}</td><td class="number">${of(x.peak)}</td>`;
+  const few = (/** @type {number} */ v) => String(Number(v.toPrecision(3))), share = (/** @type {number} */ v) => amount("share", v);
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Servers"><table class="load"><thead><tr><th scope="col">servers</th>${["in step", "balance", "queue", "peak", "KV", "peak", "preemptions"].map((x) => html`<th scope="col" class="number">${x}</th>`)}</tr></thead>
     <tbody>${rows.map((x) => html`<tr><th scope="row">${x.name}</th><td class="number">${share(x.busy)}</td><td class="number">${x.balance ? few(x.balance) : ""}</td>${level(x.queue, few)}${level(x.kv, share)}<td class="number">${thousands(x.preemptions)}</td></tr>`)}</tbody></table></div>`;
 }
 
 // Told shows the other results of the run, one line for each.
+/** @param {{sum: Run.Summary}} props */
 function Told({ sum }) {
   const lines = [];
   for (const [reason, n] of Object.entries(sum.refusals || {}).sort((a, b) => b[1] - a[1])) lines.push(["refused", reason + " (" + thousands(n) + ")"]);
@@ -170,9 +189,10 @@ function Told({ sum }) {
 
 export function Time() {
   const s = S.useStore(500);
-  const [U, setU] = useState(null), [error, setError] = useState(""), [other, setOther] = useState(/** @type {{name: string, metrics: Run.Measurements} | null} */ (null));
+  const [U, setU] = useState(/** @type {typeof import("uplot") | null} */ (null)), [error, setError] = useState(""), [other, setOther] = useState(/** @type {{name: string, metrics: Run.Measurements} | null} */ (null));
   useEffect(() => { load().then((x) => setU(() => x), (e) => setError("Plots cannot be drawn in this browser's language: " + e.message)); }, []);
-  const choose = (e) => { const f = e.currentTarget.files[0]; if (f) summaryOf(f).then((x) => { setOther(x); setError(""); }, (x) => setError(x.message)); };
+  /** @param {Event & {currentTarget: HTMLInputElement}} e */
+  const choose = (e) => { const f = e.currentTarget.files?.[0]; if (f) summaryOf(f).then((x) => { setOther(x); setError(""); }, (x) => setError(x.message)); };
   return html`<section class="page times" aria-label="Time">
     <div class="tools"><label>Compare with another run <input type="file" accept=".html" onChange=${choose}/></label>${other && html`<p><b>${other.name}</b> is dashed <button class="plain" onClick=${() => setOther(null)}>Remove it</button></p>`}
       <p class="quiet">Drag to zoom in, double-click to see all, or use the arrow keys, + and −. Dotted: incidents.${s.gaps.length ? " Dashed: this page was too slow and some moments are missing." : ""}</p></div>

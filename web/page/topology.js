@@ -29,10 +29,12 @@ export function pods(t) {
 }
 
 // poolKey returns the end of the ids of a pool's parts: nothing in a run of one pool.
+/** @type {(name: string | undefined) => string} */
 const poolKey = (name) => ((S.store.meta.pools || []).length > 1 && name ? " " + name : "");
 
 // pools returns the pools with their parts: for each the sidecar, and the servers by group and role. Servers whose pool
 // is unknown belong to the only pool, or else to one without a picker.
+/** @param {number} t */
 export function pools(t) {
   const all = pods(t), metas = S.store.meta.pools || [], hops = S.store.metrics && S.store.metrics.summary.hops;
   /** @type {Pool[]} */
@@ -54,16 +56,20 @@ export function pools(t) {
 }
 
 // moment returns the last moment that a request has passed at a time.
+/** @param {Run.Row} r @param {number} t */
 export function moment(r, t) {
   const since = t - r[S.SENT];
   let last = S.SENT;
-  for (let m = S.AT_PICKER; m <= S.OVER; m++) if (r[m] >= 0 && r[m] <= since && (last === S.SENT || r[m] >= r[last])) last = m;
+  for (let m = S.AT_PICKER; m <= S.OVER; m++) if (Number(r[m]) >= 0 && Number(r[m]) <= since && (last === S.SENT || r[m] >= r[last])) last = m;
   return last;
 }
 
-export const stage = (m) => ({ [S.AT_SERVER]: "queue", [S.STARTED]: "prefill", [S.LEG_SENT]: "prefill", [S.FIRST_SENT]: "decode", [S.PART2]: "decode", [S.FIRST_GOT]: "decode" })[m] || "way";
+/** @typedef {"way" | "queue" | "prefill" | "decode"} Stage */
+/** @type {(m: number) => Stage} */
+export const stage = (m) => /** @type {Record<number, Stage>} */ ({ [S.AT_SERVER]: "queue", [S.STARTED]: "prefill", [S.LEG_SENT]: "prefill", [S.FIRST_SENT]: "decode", [S.PART2]: "decode", [S.FIRST_GOT]: "decode" })[m] || "way";
 
 // partOf returns the part where a request is after a moment. sidecars has the keys of the pools with sidecars.
+/** @param {Run.Row} r @param {number} m @param {Set<string>} sidecars */
 export function partOf(r, m, sidecars) {
   const pool = poolKey(S.name(r[S.POOL]));
   switch (m) {
@@ -79,8 +85,13 @@ export function partOf(r, m, sidecars) {
 }
 
 // census counts the requests at each part at a time, and those that wait at each picker by their priority.
+/** @param {number} t @param {Pool[]} list */
 export function census(t, list) {
-  const at = new Map(), by = { way: 0, queue: 0, prefill: 0, decode: 0, held: 0 }, waits = new Map();
+  /** @type {Map<string, Record<Stage | "all", number>>} */
+  const at = new Map();
+  /** @type {Map<string, Map<number, number>>} */
+  const waits = new Map();
+  const by = { way: 0, queue: 0, prefill: 0, decode: 0, held: 0 };
   const requests = S.under(t), sidecars = new Set(list.filter((p) => p.sidecar).map((p) => p.key));
   for (const r of requests) {
     const m = moment(r, t), kind = stage(m), key = partOf(r, m, sidecars);
@@ -91,8 +102,8 @@ export function census(t, list) {
     x[kind]++;
     if (r[S.FLAGS] & S.HELD && m >= S.PASSED && (r[S.PART2] < 0 || r[S.SENT] + r[S.PART2] > t)) by.held++;
     if (m !== S.AT_PICKER) continue;
-    if (!waits.has(key)) waits.set(key, new Map());
-    const bands = waits.get(key);
+    const bands = waits.get(key) || new Map();
+    waits.set(key, bands);
     bands.set(r[S.PRIORITY], (bands.get(r[S.PRIORITY]) || 0) + 1);
   }
   return { list: requests, at, by, waits };
@@ -102,19 +113,22 @@ const recently = 2e6; // microseconds
 
 // picks returns, by picker, the decisions per second in the last 2 s before a time, and the servers last picked, the
 // latest first. It reads requests that were sent in these seconds or are still in flight.
+/** @param {number} t @param {Run.Row[]} flying */
 export function picks(t, flying) {
-  const out = new Map(), from = t - recently, rows = S.store.rows;
+  /** @type {Map<string, {rate: number, last: [number, number][]}>} */
+  const made = new Map();
+  const from = t - recently, rows = S.store.rows;
+  /** @param {Run.Row} r */
   const look = (r) => {
     const at = r[S.SENT] + r[S.PICKED];
     if (r[S.PICKED] < 0 || at <= from || at > t) return;
     const key = "epp" + poolKey(S.name(r[S.POOL]));
-    let x = out.get(key);
-    if (!x) out.set(key, (x = { rate: 0, last: [] }));
+    let x = made.get(key);
+    if (!x) made.set(key, (x = { rate: 0, last: [] }));
     x.rate += 1e6 / Math.max(1, Math.min(recently, t));
     x.last.push([at, r[S.ENDPOINT]]);
   };
   for (let i = S.sentBy(t) - 1; i >= 0 && rows[i] && rows[i][S.SENT] > from; i--) look(rows[i]);
   for (const r of flying) if (r[S.SENT] <= from) look(r);
-  for (const x of out.values()) x.last = x.last.sort((a, b) => b[0] - a[0]).slice(0, 3).map(([, n]) => S.name(n));
-  return out;
+  return new Map([...made].map(([key, x]) => [key, { rate: x.rate, last: x.last.sort((a, b) => b[0] - a[0]).slice(0, 3).map(([, n]) => S.name(n)) }]));
 }

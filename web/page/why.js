@@ -1,17 +1,18 @@
 // @ts-check
 // Why a request was sent to its endpoint, as a table, and what-if questions.
-import { h } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import htm from "htm";
+import { html } from "./html.js";
 import * as S from "./store.js";
 import { thousands, percent, label, plural } from "./format.js";
 
-const html = htm.bind(h);
+/** @type {(x: number) => string} */
 const digits = (x) => (Number.isInteger(x) ? String(x) : x.toPrecision(3).replace(/\.?0+$/, ""));
 
-const removed = (x) => html`<p class="removed"><b>${x.by}</b> removed ${x.endpoints.map((n, i) => S.addressed(n) + (x.why && x.why[i] ? " (" + x.why[i] + ")" : "")).join(", ")}${x.more ? " and " + x.more + " more" : ""}</p>`;
+/** @param {Run.ExplainedRemoval} x */
+const removed = (x) => html`<p class="removed"><b>${x.by}</b> removed ${(x.endpoints || []).map((n, i) => S.addressed(n) + (x.why && x.why[i] ? " (" + x.why[i] + ")" : "")).join(", ")}${x.more ? " and " + x.more + " more" : ""}</p>`;
 
 // Table shows a decision: candidates, removals by filters, scores (raw and weighted), ties, the choice.
+/** @param {{e: Run.Explanation, was?: Run.Explanation}} props */
 export function Table({ e, was }) {
   if (e.error) return html`<p class="note bad">Refused: ${e.error}${e.status ? " (" + e.status + ")" : ""}</p>`;
   const before = was && was.profiles ? was.profiles.flatMap((p) => p.picked) : [];
@@ -21,15 +22,16 @@ export function Table({ e, was }) {
     ${(e.profiles || []).map((p) => html`<section><h3>Profile ${p.name}${p.primary ? "" : " (not the primary one)"}</h3>
       ${(p.removed || []).map(removed)}
       <div class="scroll" tabindex="0" role="region" aria-label=${"Scores of profile " + p.name + (was ? ", what if" : "")}><table><thead><tr><th scope="col">endpoint</th>${(p.scorers || []).map((s) => html`<th scope="col" class="number">${s.name}<small> × ${digits(s.weight)}</small></th>`)}<th scope="col" class="number">total</th></tr></thead>
-      <tbody>${(p.endpoints || []).map((x) => html`<tr class=${x.picked ? "picked" : ""}><th scope="row" title=${x.name}>${x.host_port}${x.picked ? html` <em>picked</em>` : (p.tied || []).includes(x.name) && p.tied.length > 1 ? html` <em class="tied">tied</em>` : ""}${before.includes(x.name) && !x.picked ? html` <em class="tied">was picked</em>` : ""}</th>
-        ${(x.raw || []).map((v, i) => html`<td class="number"><span class="cell"><i style=${{ width: Math.max(0, Math.min(1, v)) * 100 + "%" }}></i></span><span class="score">${digits(v)} <small>→ ${digits(x.weighted[i])}</small></span></td>`)}<td class="number total">${digits(x.total)}</td></tr>`)}</tbody></table></div>
-      ${p.more > 0 && html`<p class="quiet">${plural(p.more, "endpoint")} with lower scores left out.</p>`}
+      <tbody>${(p.endpoints || []).map((x) => html`<tr class=${x.picked ? "picked" : ""}><th scope="row" title=${x.name}>${x.host_port}${x.picked ? html` <em>picked</em>` : (p.tied || []).length > 1 && p.tied?.includes(x.name) ? html` <em class="tied">tied</em>` : ""}${before.includes(x.name) && !x.picked ? html` <em class="tied">was picked</em>` : ""}</th>
+        ${(x.raw || []).map((v, i) => html`<td class="number"><span class="cell"><i style=${{ width: Math.max(0, Math.min(1, v)) * 100 + "%" }}></i></span><span class="score">${digits(v)} <small>→ ${digits(x.weighted?.[i] ?? 0)}</small></span></td>`)}<td class="number total">${digits(x.total)}</td></tr>`)}</tbody></table></div>
+      ${p.more && html`<p class="quiet">${plural(p.more, "endpoint")} with lower scores left out.</p>`}
       <p class="quiet">${p.tied && p.tied.length > 1 ? plural(p.tied.length, "endpoint") + " share the best score; " : ""}${p.picker ? p.picker + " picked " : "picked "}${S.addressed((p.picked || []).join(", ") || "none")}.</p></section>`)}
     ${(e.notes || []).map((n) => html`<p class="quiet">${n}</p>`)}
   </div>`;
 }
 
 // useWhatIf sends a what-if question after the user has stopped changing it.
+/** @param {Partial<Run.Question> | null} question */
 function useWhatIf(question) {
   const [told, setTold] = useState(/** @type {Run.Answer | null} */ (null)), [error, setError] = useState(""), [busy, setBusy] = useState(false);
   const text = JSON.stringify(question);
@@ -50,6 +52,8 @@ function useWhatIf(question) {
   return { told, error, busy };
 }
 
+/** @typedef {{weights: Record<string, number>, off: string[], states: Record<string, Run.Known>}} Turned */
+/** @param {{scorers: ReturnType<typeof scorersOf>, weights: Turned["weights"], off: string[], turn: (x: Partial<Turned>) => void}} props */
 function Knobs({ scorers, weights, off, turn }) {
   return html`<div class="knobs">${scorers.map((s) => {
     const key = s.profile + "/" + s.name, w = weights[key] ?? s.weight, out = off.includes(key);
@@ -59,29 +63,35 @@ function Knobs({ scorers, weights, off, turn }) {
   })}</div>`;
 }
 
+/** @param {Run.Explanation | null} e */
 const scorersOf = (e) => (e && e.profiles ? e.profiles.flatMap((p) => (p.scorers || []).map((s) => ({ ...s, profile: p.name }))) : []);
 
+/** @param {{told: Run.Answer}} props */
 function Moved({ told }) {
   const share = told.decisions ? told.moved / told.decisions : 0;
   return html`<div class="moved"><p class="big" role="status"><b>${thousands(told.moved)}</b> of ${plural(told.decisions, "request")} (${percent(share)}) would, each alone, have gone elsewhere${told.refused ? "; " + thousands(told.refused) + " would have been refused" : ""}${told.prefillMoved ? "; " + thousands(told.prefillMoved) + " prefilled elsewhere" : ""}.</p>
-    ${(told.reasons || []).length > 0 && html`<ul class="plain">${told.reasons.slice(0, 6).map((r) => html`<li><b>${thousands(r.requests)}</b> ${S.addressed(r.reason)}</li>`)}</ul>`}
+    ${told.reasons?.length && html`<ul class="plain">${told.reasons.slice(0, 6).map((r) => html`<li><b>${thousands(r.requests)}</b> ${S.addressed(r.reason)}</li>`)}</ul>`}
     <div class="scroll" tabindex="0" role="region" aria-label="Endpoints"><table><thead><tr><th scope="col">endpoint</th><th scope="col" class="number">recorded</th><th scope="col" class="number">what if</th><th scope="col" class="number">moved away</th></tr></thead>
       <tbody>${(told.endpoints || []).map((x) => html`<tr><th scope="row">${S.addressed(x.endpoint)}</th><td class="number">${thousands(x.recorded)}</td><td class="number">${thousands(x.other)}</td><td class="number">${thousands(x.moved)}</td></tr>`)}</tbody></table></div>
     ${(told.notes || []).map((n) => html`<p class="quiet">${n}</p>`)}
-    ${(told.requests || []).length > 0 && html`<h3>The latest of these requests</h3><ul class="plain chips">${told.requests.slice(-60).reverse().map((r) => html`<li><a href=${"#request/" + encodeURIComponent(r.request)}>${label(r.request)}</a> <small title=${S.addressed(r.why)}>${S.addressed(r.prefillTo || r.prefillFrom ? "prefill " + (r.prefillFrom || "none") + " → " + (r.prefillTo || "none") : (r.from || "refused") + " → " + (r.to || "refused"))}</small></li>`)}</ul>`}
+    ${told.requests?.length && html`<h3>The latest of these requests</h3><ul class="plain chips">${told.requests.slice(-60).reverse().map((r) => html`<li><a href=${"#request/" + encodeURIComponent(r.request)}>${label(r.request)}</a> <small title=${S.addressed(r.why)}>${S.addressed(r.prefillTo || r.prefillFrom ? "prefill " + (r.prefillFrom || "none") + " → " + (r.prefillTo || "none") : (r.from || "refused") + " → " + (r.to || "refused"))}</small></li>`)}</ul>`}
   </div>`;
 }
 
 // Why shows the decision of one request, with a what-if question about it.
+/** @param {{request: string, explained: Run.Explanation}} props */
 export function Why({ request, explained }) {
   const s = S.store;
-  const [knobs, set] = useState({ weights: {}, off: [], states: {} });
+  const [knobs, set] = useState(/** @type {Turned} */ ({ weights: {}, off: [], states: {} }));
+  /** @type {(x: Partial<Turned>) => void} */
   const turn = (x) => set({ ...knobs, ...x });
   const turned = Object.keys(knobs.weights).length + knobs.off.length + Object.keys(knobs.states).length > 0;
   const able = s.meta.whatIf && !s.shared;
   const { told, error, busy } = useWhatIf(able && turned ? { request, weights: knobs.weights, off: knobs.off, states: knobs.states, pool: explained.pool || "" } : null);
   const now = told && told.now, endpoints = (explained.profiles || []).flatMap((p) => p.endpoints || []).filter((x, i, all) => all.findIndex((y) => y.host_port === x.host_port) === i).slice(0, 12);
+  /** @type {(at: string, key: keyof Run.Known, value: number | undefined) => void} */
   const state = (at, key, value) => turn({ states: { ...knobs.states, [at]: { ...knobs.states[at], [key]: value } } });
+  /** @param {Run.Explanation | undefined} e */
   const winner = (e) => (e ? e.error || e.destination : "");
   return html`<div class="why">
     <${Table} e=${explained}/>
@@ -103,7 +113,7 @@ export function Why({ request, explained }) {
 export function WhatIf() {
   const s = S.useStore(1000);
   const [pool, setPool] = useState(""), [explained, setExplained] = useState(null), [text, setText] = useState(""), [config, setConfig] = useState("");
-  const [knobs, set] = useState({ weights: {}, off: [] });
+  const [knobs, set] = useState(/** @type {Turned} */ ({ weights: {}, off: [], states: {} }));
   const [done, setDone] = useState("");
   const pools = (s.meta.pools || []).map((p) => p.name).filter(Boolean), own = pools.length > 1 ? pool || pools[0] : "";
   useEffect(() => { // the pool's latest decision has the list of scorers
@@ -124,11 +134,11 @@ export function WhatIf() {
   if (!able) return html`<section class="page"><p class="note">${s.shared ? "A shared file cannot answer what-if questions, which need the picker. Use windtunnel replay FILE --ui with the recording." : "This run has no log of inputs: what-if questions need windtunnel's own endpoint picker."}</p></section>`;
   return html`<section class="page whatif" aria-label="What if">
     <div class="half"><h2>What if the picker were configured differently?</h2><p class="quiet">Each recorded decision is made again by itself, after the recorded decisions before it. Effects on later requests are not included.</p>
-      ${pools.length > 1 && html`<label>Pool <select onChange=${(e) => { setPool(e.currentTarget.value); setExplained(null); setText(""); setConfig(""); set({ weights: {}, off: [] }); }}>${pools.map((p) => html`<option value=${p}>${p}</option>`)}</select></label>`}
+      ${pools.length > 1 && html`<label>Pool <select onChange=${(e) => { setPool(e.currentTarget.value); setExplained(null); setText(""); setConfig(""); set({ weights: {}, off: [], states: {} }); }}>${pools.map((p) => html`<option value=${p}>${p}</option>`)}</select></label>`}
       ${scorersOf(explained).length > 0 && html`<h3>Weights</h3><${Knobs} scorers=${scorersOf(explained)} weights=${knobs.weights} off=${knobs.off} turn=${(x) => set({ ...knobs, ...x })}/>`}
       <h3><label for="config">EndpointPickerConfig</label></h3>
       <textarea id="config" rows="18" spellcheck="false" value=${text || (told ? told.config.trimStart() : "")} onInput=${(e) => setText(e.currentTarget.value)}></textarea>
-      <p><button class="main" disabled=${!text} onClick=${() => { set({ weights: {}, off: [] }); setConfig(text); }}>Try this configuration</button> <button class="plain" onClick=${() => { setText(""); setConfig(""); set({ weights: {}, off: [] }); }}>Back to the recorded one</button> ${s.meta.do && !s.ended && told && html`<button class="plain" onClick=${() => S.post("/data/do", { name: "configure", pool: Math.max(0, pools.indexOf(pool)), body: told.config }).then((x) => setDone(x.told), (x) => setDone(x.message))}>Apply it to the run</button>`} <span role="status" class="quiet">${done}</span> ${busy && html`<span class="quiet" role="status">asking…</span>`}</p></div>
+      <p><button class="main" disabled=${!text} onClick=${() => { set({ weights: {}, off: [], states: {} }); setConfig(text); }}>Try this configuration</button> <button class="plain" onClick=${() => { setText(""); setConfig(""); set({ weights: {}, off: [], states: {} }); }}>Back to the recorded one</button> ${s.meta.do && !s.ended && told && html`<button class="plain" onClick=${() => S.post("/data/do", { name: "configure", pool: Math.max(0, pools.indexOf(pool)), body: told.config }).then((x) => setDone(x.told), (x) => setDone(x.message))}>Apply it to the run</button>`} <span role="status" class="quiet">${done}</span> ${busy && html`<span class="quiet" role="status">asking…</span>`}</p></div>
     <div class="half">${error ? html`<p class="note bad" role="alert">${error}</p>` : told ? html`<${Moved} told=${told}/>` : html`<p class="quiet">${s.rows.length ? "Asking the picker…" : "No request has been decided yet."}</p>`}</div>
   </section>`;
 }

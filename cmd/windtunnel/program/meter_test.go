@@ -3,6 +3,7 @@ package program
 import (
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -53,7 +54,7 @@ func TestCapacityOnATerminal(t *testing.T) {
 				}
 			}
 			for line := range strings.Lines(result) {
-				if n := len([]rune(line)); n > 81+len("\x1b[31m\x1b[0m") {
+				if n := terminal.Columns(strings.TrimSuffix(line, "\n")); n > 80 {
 					t.Errorf("%d columns: %q", n, line)
 				}
 			}
@@ -128,4 +129,21 @@ type onWrite struct {
 func (w *onWrite) Write(b []byte) (int, error) {
 	w.do(string(b))
 	return w.out.Write(b)
+}
+
+// A verdict that takes several lines is coloured on each of them, and the lines after it are not.
+func TestVerdictIsColouredWhole(t *testing.T) {
+	var out bytes.Buffer
+	o := testOutside(&out)
+	o.Terminal, o.Screen, o.Env = true, &out, func(string) (string, bool) { return "", false }
+	err := textOrJSON{}.verdict(o, nil, false, func(to io.Writer, _ int) error {
+		_, err := io.WriteString(to, "answer   not\n         kept\nwhy      it\n         wraps\nrate misses\n")
+		return err
+	}, "misses")
+	const red, bold, end = "\x1b[31m", "\x1b[1m", "\x1b[0m"
+	want := bold + red + "answer   not" + end + end + "\n" + bold + red + "         kept" + end + end +
+		"\nwhy      it\n         wraps\n" + red + "rate misses" + end + "\n"
+	if err != nil || out.String() != want {
+		t.Errorf("%v\n%q\n%q", err, out.String(), want)
+	}
 }

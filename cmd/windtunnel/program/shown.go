@@ -24,8 +24,8 @@ func (s textOrJSON) print(o *outside, result any, text func(to io.Writer, column
 	return text(o.Stdout, o.Columns)
 }
 
-// verdict is print for a result whose first line is the verdict, good or not. Lines that end with one of bad are
-// marked, too.
+// verdict is print for a result that begins with the verdict, good or not; its further lines are indented. Lines that
+// end with one of bad are marked, too.
 func (s textOrJSON) verdict(o *outside, result any, good bool, text func(to io.Writer, columns int) error,
 	bad ...string) error {
 	return s.print(o, result, func(_ io.Writer, columns int) error {
@@ -33,11 +33,13 @@ func (s textOrJSON) verdict(o *outside, result any, good bool, text func(to io.W
 		if err := text(&b, columns); err != nil {
 			return err
 		}
+		verdict := true
 		return paintLines(o, b.String(), func(p terminal.Paint, i int, line string) string {
+			verdict = verdict && (i == 0 || strings.HasPrefix(line, " "))
 			switch {
-			case i == 0 && good:
+			case verdict && good:
 				return p.Bold(p.Green(line))
-			case i == 0:
+			case verdict:
 				return p.Bold(p.Red(line))
 			case slices.ContainsFunc(bad, func(word string) bool { return strings.Contains(line, word) }):
 				return p.Red(line)

@@ -24,6 +24,7 @@ type Header struct {
 	Seed              uint64       `json:"seed"`
 	AllowExperimental bool         `json:"allowExperimental,omitempty"`
 	IgnoreSubset      bool         `json:"ignoreSubset,omitempty"`
+	Readiness         bool         `json:"readiness,omitempty"`
 	Detail            bool         `json:"detail,omitempty"`
 	Predictor         bool         `json:"predictor,omitempty"` // the picker had one
 	ScrapeInterval    machine.Time `json:"scrapeInterval"`

@@ -163,7 +163,7 @@ func (h *Header) build(reg picker.Registry, change func(*picker.Options), follow
 		}
 	}
 	o := picker.Options{Seed: h.Seed, AllowExperimental: h.AllowExperimental, IgnoreSubset: h.IgnoreSubset,
-		Detail: h.Detail}
+		Readiness: h.Readiness, Detail: h.Detail}
 	if h.Predictor { // its answers are in the log
 		o.Predictor = &picker.PredictorService{Prediction: []string{"http://recorded"}}
 	}

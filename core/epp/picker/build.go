@@ -19,6 +19,7 @@ const (
 	typeDetector       = "utilization-detector"
 	typeMetricsSource  = "metrics-data-source"
 	typeExtractor      = "core-metrics-extractor"
+	typeHealthSource   = "health-data-source"
 )
 
 // defaultPolicies are flow control's default policies.
@@ -57,6 +58,7 @@ func New(cfg *config.Config, reg Registry, opt Options) (*Picker, error) {
 	b.parsers(p)
 	b.detector(p)
 	b.dataLayer(p)
+	b.readiness(p)
 	for _, typ := range defaultPolicies {
 		if _, known := reg[typ]; known { // flow control's defaults, whether it is on or not
 			b.standard(typ, cfg.At)
@@ -510,6 +512,26 @@ func (b *Builder) dataLayer(p *Picker) {
 	src := asKind[MetricsSource](b, b.declaredAt(typeMetricsSource), source, KindSource)
 	ext := asKind[MetricsExtractor](b, b.declaredAt(typeExtractor), extractor, KindExtractor)
 	p.scrapes = append(p.scrapes, Scrape{src, []MetricsExtractor{ext}})
+}
+
+// readinessProbe has the times of the readinessProbe in llm-d's guides. health-data-source's own failureThreshold is
+// the guides'.
+const readinessProbe = "{interval: 5s, timeout: 2s}"
+
+// readiness adds a source that probes as a kubelet does: a pod that is not ready is no endpoint of an InferencePool,
+// whatever its picker's configuration.
+func (b *Builder) readiness(p *Picker) {
+	probes := func(pl Plugin) bool { return pl.Type() == typeHealthSource }
+	if !b.opt.Readiness || slices.ContainsFunc(b.order, probes) {
+		return
+	}
+	doc, err := strictyaml.Parse([]byte(readinessProbe), strictyaml.Options{File: "readiness probe"})
+	if err == nil {
+		var pl Plugin
+		pl, err = b.make(typeHealthSource, "readiness-probe", b.cfg.At, doc.Root())
+		p.scrapes = append(p.scrapes, Scrape{Source: asKind[MetricsSource](b, b.cfg.At, pl, KindSource)})
+	}
+	b.note(b.cfg.At, err)
 }
 
 // policies checks the references to flow control's policies where flow control is on.

@@ -20,6 +20,8 @@ type Options struct {
 	AllowExperimental bool
 	// IgnoreSubset is --disable-endpoint-subset-filter.
 	IgnoreSubset bool
+	// Readiness leaves out endpoints that fail Kubernetes' readiness probe, where the configuration has no probe.
+	Readiness bool
 	// Detail records removals and ties in every decision.
 	Detail bool
 	// Brief states that only the chosen endpoints of a decision are read, unless its request asks for the reasons
