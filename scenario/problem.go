@@ -96,6 +96,9 @@ func (s *Scenario) place(path string) strictyaml.Value {
 	return s.root.At(path)
 }
 
+// Locate gives an error the place of a path, in the scenario's file.
+func (s *Scenario) Locate(path string, err error) error { return s.place(path).Told(err).Err() }
+
 // defaulter is a section with default values of its own.
 type defaulter interface{ defaults() }
 

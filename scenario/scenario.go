@@ -57,6 +57,8 @@ type Scenario struct {
 	Ports Ports `json:"ports"`
 	// The expected results. A run that misses one of them fails.
 	Expectations Expectations `json:"expectations"`
+	// The search of windtunnel tune, where its flags leave it out.
+	Tune Tune `json:"tune"`
 
 	// File is the scenario's file, for messages.
 	File string `json:"-"`

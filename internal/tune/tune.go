@@ -139,14 +139,43 @@ func (t *tuner) prepare() (err error) {
 	if t.weights, err = parseCombine(t.Combine, len(t.Variants)); err != nil {
 		return err
 	}
-	if t.space, err = newSpace(t.Variants, t.Vary, t.Where, t.Seed); err != nil {
+	located, err := t.section()
+	if err != nil {
 		return err
 	}
+	if t.space, err = newSpace(t.Variants, t.Vary, t.Where, t.Seed); err != nil {
+		return located(err)
+	}
 	if t.goal, err = newGoal(t.base, t.Objectives, t.Keep, t.SLO); err != nil {
-		return err
+		return located(err)
 	}
 	t.kept, err = openKept(&t.Options, t.space)
 	return err
+}
+
+// section takes what the options leave out from the first scenario's section tune. It returns a function that gives
+// errors about a flag the place of its field, where the field replaces it.
+func (t *tuner) section() (located func(error) error, err error) {
+	s, err := t.Variants[0].Scenario(0)
+	if err != nil {
+		return nil, err
+	}
+	from := map[string]string{}
+	for field, x := range map[string]struct{ to, in *[]string }{"vary": {&t.Vary, &s.Tune.Vary},
+		"where": {&t.Where, &s.Tune.Where}, "objective": {&t.Objectives, &s.Tune.Objective},
+		"keep": {&t.Keep, &s.Tune.Keep}} {
+		if len(*x.to) == 0 && len(*x.in) > 0 {
+			*x.to, from["--"+field] = *x.in, "tune."+field
+		}
+	}
+	return func(err error) error {
+		for flag, path := range from {
+			if rest, is := strings.CutPrefix(err.Error(), flag); is {
+				return exit.With(exit.Input, s.Locate(path, errors.New(strings.TrimLeft(rest, ": "))))
+			}
+		}
+		return err
+	}, nil
 }
 
 // mostHeldOut bounds HoldOut.

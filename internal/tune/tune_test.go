@@ -2,6 +2,7 @@ package tune
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/search"
 )
 
@@ -216,15 +218,87 @@ func TestVaries(t *testing.T) {
 		t.Errorf("a split of %+v, %v: found %d prefill servers", x.knobs[0], err,
 			s.Pools[0].Disaggregation.PrefillReplicas)
 	}
-	for vary, want := range map[string]string{
-		"no-scorer/weight=1,2":                             "has a plug-in no-scorer",
-		"approx-prefix-cache-producer/blockSizeTokens=0,a": "blockSizeTokens",
-		"split":                 "no pool has prefill servers",
-		"pools[0].replicas=0,x": "pools[0].replicas",
+}
+
+// Wrong values are refused before the first run, with the file or the flag, the field, and what was expected. Those of
+// the scenario's section tune have their place in the file.
+func TestWrongValues(t *testing.T) {
+	p := &search.Player{Progress: func(what string, _, _ int) { t.Errorf("a search began to play %s", what) }}
+	vary := func(list ...string) Options { return Options{Vary: list} }
+	for _, x := range []struct {
+		o    Options
+		want string
+	}{
+		{vary("no-scorer/weight=1,2"), "--vary no-scorer/weight: s.yaml: no picker has a plug-in no-scorer; expected a " +
+			"parameter of one of approx-prefix-cache-producer, prefix-cache-scorer, queue-scorer, max-score-picker"},
+		{vary("queue-scorrer/weight=1,2"), `did you mean "queue-scorer"?`},
+		{vary("queue-scorer/weight=1..2"), "--vary queue-scorer/weight: s.yaml: the plug-in takes no parameters"},
+		{vary("/weight=1..2"), "the plug-in or its parameter has no name"},
+		{vary("queue-scorer/=1..2"), "the plug-in or its parameter has no name"},
+		{vary("approx-prefix-cache-producer/blockSizeToken=16,32"), "--vary approx-prefix-cache-producer/" +
+			"blockSizeToken: s.yaml: pools[0].epp.config.plugins[0].parameters.blockSizeToken: unknown field; expected " +
+			"one of "},
+		{vary("approx-prefix-cache-producer/blockSizeToken=16,32"), `did you mean "blockSizeTokens"?`},
+		{vary("approx-prefix-cache-producer/blockSizeTokens.deep=16,32"), "parameters.blockSizeTokens: found"},
+		{vary("approx-prefix-cache-producer/blockSizeTokens=16,a,32"), `parameters.blockSizeTokens: found "a"; expected`},
+		{vary("pools[0].epp.config.plugins[0].parameters.blockSizeToken=16,32"), "s.yaml with --set pools[0]." +
+			"epp.config.plugins[0].parameters.blockSizeToken=16: "},
+		{vary("pools[0].epp.config.plugins[2].parameters.most=16,32"), "s.yaml: the plug-in takes no parameters"},
+		{vary("pools[0].modelServer.maxNumSeq=1,2"), `maxNumSeq: unknown field; expected one of`},
+		{vary("pools[1].replicas=1,2"), "pools[1].replicas: the file has 1 entries there"},
+		{vary("pools[0].replicas=0,x"), "pools[0].replicas"},
+		{vary("pools[0].replicas=2,x,3"), `pools[0].replicas: found "x"`},
+		{vary("pools[0].replicas=4..2"), "the range is empty"},
+		{vary("pools[0].replicas=3..3"), "the range is empty"},
+		{vary("pools[0].replicas=1..2", "pools[0].replicas=1..2"), "--vary: pools[0].replicas is given twice"},
+		{vary("split"), "--vary split: no pool has prefill servers; expected disaggregation.prefillReplicas above 0"},
+		{Options{Where: []string{"queue_scorer > 20"}}, "--where: none of 10,000 random candidates meets"},
+		{Options{Where: []string{"servers > 2"}}, "expected a condition over prefix_cache_scorer, queue_scorer"},
+		{Options{Where: []string{"queue_scorer + 1"}}, "--where: "},
+		{Options{Objectives: []string{"speed"}}, `--objective speed: found "speed"; expected measures`},
+		{Options{Objectives: []string{"max:classes"}}, "--objective max:classes: "},
+		{Options{Objectives: []string{"goodput"}}, "--objective goodput: nothing says which answers are good"},
+		{Options{Keep: []string{"ttft.p95 <= soon"}}, `--keep: found "soon" as the bound of ttft p95`},
+		{Options{Keep: []string{"ttft.p95"}}, "--keep: "},
+		{Options{SLO: []string{"ttft"}}, "--slo: "},
+		{Options{Runs: -1}, "--runs: found -1; expected a whole number, from 1 to 100000"},
+		{Options{Indifference: 1}, "--indifference: found 100 percent"},
+		{Options{HoldOut: 1}, "--hold-out: found 100 percent"},
+		{Options{Replications: 2}, "--replications"},
+		{Options{Combine: "1,2"}, "--combine: found 2 weights"},
+		{Options{Resume: t.TempDir()}, "--resume: "},
 	} {
-		if _, err := space(picked, vary); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("--vary %s: found %v; expected %s", vary, err, want)
+		o := x.o
+		o.Variants, o.Seed = smallest(picked).Variants, 1
+		o.Runs, o.Replications = cmp.Or(o.Runs, 20), cmp.Or(o.Replications, 3)
+		out, err := Tune(t.Context(), p, o)
+		if out != nil || err == nil || !strings.Contains(err.Error(), x.want) || exit.Of(err) == exit.Failed {
+			t.Errorf("%+v: found %v; expected %s", x.o, err, x.want)
 		}
+	}
+	for section, want := range map[string]string{
+		"vary: [queue-scorer/weight=1..2]": "s.yaml:25:14: tune.vary: queue-scorer/weight: s.yaml: the plug-in takes",
+		"where: [queue_scorer > 20]":       "s.yaml:25:15: tune.where: none of 10,000",
+		"objective: [speed]":               `s.yaml:25:19: tune.objective: speed: found "speed"`,
+		"keep: [ttft.p95]":                 "s.yaml:25:14: tune.keep: ",
+		"objectives: [speed]":              `tune.objectives: unknown field; expected one of vary, where, objective, keep`,
+	} {
+		_, err := Tune(t.Context(), p, smallest(picked+"tune: {"+section+"}\n"))
+		if err == nil || !strings.Contains(err.Error(), want) || exit.Of(err) != exit.Input {
+			t.Errorf("tune: {%s}: found %v; expected %s", section, err, want)
+		}
+	}
+}
+
+// A scenario's section tune says what is searched, and flags replace its fields.
+func TestSection(t *testing.T) {
+	o := smallest(picked + "tune: {vary: [\"pools[0].replicas=1..2\"], objective: [ttft.p90], keep: [completed>=1%]}\n")
+	if out := found(t, o); out.Knobs[0].Name != "pools[0].replicas" || out.Objectives[0] != "ttft p90" {
+		t.Errorf("found the objectives %v over %+v", out.Objectives, out.Knobs)
+	}
+	o.Vary = []string{Weights}
+	if out := found(t, o); out.Knobs[0].Name != "default/prefix-cache-scorer" || out.Objectives[0] != "ttft p90" {
+		t.Errorf("with --vary: found the objectives %v over %+v", out.Objectives, out.Knobs)
 	}
 }
 

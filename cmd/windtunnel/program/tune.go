@@ -43,6 +43,7 @@ play again with fresh seeds, and only these runs decide. "No configuration is be
 1.0 %" is a valid answer. At the end, each knob moves alone around the best candidate, which shows those that
 matter. The same seed gives the same result, on any number of cores, unless --time ends the search.
 --resume keeps the runs in a file: the same command continues an interrupted search, with the same result.
+The scenario's section tune has vary, where, objective and keep of commands without these flags.
 
 Exit codes: 0 the search came to its end; 2 the command line is wrong; 3 a file is wrong; 130 interrupted: the best so
 far is printed.
