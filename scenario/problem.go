@@ -76,8 +76,7 @@ func (s *checker) refuse(path string, fields []string, found, expected string) {
 	}
 }
 
-// problem returns a mistake at a field's path. Its place is the field or, where the file leaves it out, the nearest
-// section around it.
+// problem returns a mistake at a field's path, or, where the file leaves it out, at the nearest section around it.
 func (s *Scenario) problem(path, found, expected string) Problem {
 	return s.place(path).Problem(found, expected, "")
 }

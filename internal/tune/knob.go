@@ -77,7 +77,8 @@ func (k *Knob) set(s *scenario.Scenario, value string) error {
 	}
 	if !found {
 		return strictyaml.Problem{File: s.File, Found: "no picker has a plug-in " + k.plugin,
-			Expected: "a parameter of one of " + strings.Join(names, ", "), Hint: strictyaml.DidYouMean(k.plugin, names)}
+			Expected: "a parameter of one of " + strings.Join(names, ", "),
+			Hint:     strictyaml.DidYouMean(k.plugin, names)}
 	}
 	return nil
 }

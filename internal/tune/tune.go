@@ -119,6 +119,9 @@ func Tune(ctx context.Context, p *search.Player, o Options) (*Tuned, error) {
 	if bad := t.configured(out, out.Best[out.Knee].c); bad != nil {
 		return nil, bad
 	}
+	if err == nil {
+		err = t.elsewhere(out)
+	}
 	return out, err
 }
 
@@ -228,8 +231,8 @@ type outcome struct {
 	StepTimes report.StepError
 }
 
-// play plays a job in one of the scenarios.
-func (t *tuner) play(which int, j *job) (*outcome, error) {
+// prepared returns one of the scenarios as a job plays it.
+func (t *tuner) prepared(which int, j *job) (*scenario.Scenario, error) {
 	s, err := t.scenario(which, j)
 	if err != nil {
 		return nil, err
@@ -242,8 +245,14 @@ func (t *tuner) play(which int, j *job) (*outcome, error) {
 	if n := int(j.length * float64(s.Workload.Requests)); j.length < 1 && n > 0 {
 		over.Requests = &n
 	}
-	if err := s.Override(over); err != nil {
-		return nil, exit.With(exit.Usage, err)
+	return s, exit.With(exit.Usage, s.Override(over))
+}
+
+// play plays a job in one of the scenarios.
+func (t *tuner) play(which int, j *job) (*outcome, error) {
+	s, err := t.prepared(which, j)
+	if err != nil {
+		return nil, err
 	}
 	played, err := t.player.Play(t.ctx, s, nil)
 	if err != nil {
@@ -255,6 +264,9 @@ func (t *tuner) play(which int, j *job) (*outcome, error) {
 		if v := valueOf(x.measures, name); !math.IsNaN(v) {
 			out.Measures[name] = v
 		}
+	}
+	if j.seed >= decidingSeed {
+		queues(out.Measures, x.Sample.Load)
 	}
 	return out, nil
 }

@@ -229,15 +229,15 @@ func TestWrongValues(t *testing.T) {
 		o    Options
 		want string
 	}{
-		{vary("no-scorer/weight=1,2"), "--vary no-scorer/weight: s.yaml: no picker has a plug-in no-scorer; expected a " +
-			"parameter of one of approx-prefix-cache-producer, prefix-cache-scorer, queue-scorer, max-score-picker"},
+		{vary("no-scorer/weight=1,2"), "--vary no-scorer/weight: s.yaml: no picker has a plug-in no-scorer; expected " +
+			"a parameter of one of approx-prefix-cache-producer, prefix-cache-scorer, queue-scorer, max-score-picker"},
 		{vary("queue-scorrer/weight=1,2"), `did you mean "queue-scorer"?`},
 		{vary("queue-scorer/weight=1..2"), "--vary queue-scorer/weight: s.yaml: the plug-in takes no parameters"},
 		{vary("/weight=1..2"), "the plug-in or its parameter has no name"},
 		{vary("queue-scorer/=1..2"), "the plug-in or its parameter has no name"},
 		{vary("approx-prefix-cache-producer/blockSizeToken=16,32"), "--vary approx-prefix-cache-producer/" +
-			"blockSizeToken: s.yaml: pools[0].epp.config.plugins[0].parameters.blockSizeToken: unknown field; expected " +
-			"one of "},
+			"blockSizeToken: s.yaml: pools[0].epp.config.plugins[0].parameters.blockSizeToken: unknown field; " +
+			"expected one of "},
 		{vary("approx-prefix-cache-producer/blockSizeToken=16,32"), `did you mean "blockSizeTokens"?`},
 		{vary("approx-prefix-cache-producer/blockSizeTokens.deep=16,32"), "parameters.blockSizeTokens: found"},
 		{vary("approx-prefix-cache-producer/blockSizeTokens=16,a,32"), `parameters.blockSizeTokens: found "a"; expected`},

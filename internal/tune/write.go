@@ -13,8 +13,8 @@ import (
 	"github.com/windtunnel/windtunnel/report/table"
 )
 
-// mostColumns bounds the configurations of a table, so that it stays within 80 columns.
-const mostColumns = 4
+// mostColumns bounds the configurations of a table, so that it stays within mostWidth columns.
+const mostColumns, mostWidth = 4, 80
 
 // Write prints the result for people, the verdict first.
 func (x *Tuned) Write(to io.Writer) error {
@@ -35,6 +35,7 @@ func (x *Tuned) Write(to io.Writer) error {
 	}
 	x.around(w)
 	x.differences(w)
+	x.writeElsewhere(w)
 	if err := w.Flush(); err != nil {
 		return err
 	}
@@ -165,6 +166,10 @@ func (x *Tuned) differences(w io.Writer) {
 		if has && both {
 			fmt.Fprintf(w, "%s\t%s\t%s\n", name, m.Text(a), m.Text(b))
 		}
+	}
+	a, n := longest(x.Today.Measures)
+	if b, m := longest(best.Measures); a != "" && b != "" {
+		fmt.Fprintf(w, "longest queue\t%.3g at %s\t%.3g at %s\n", n, a, m, b)
 	}
 }
 
