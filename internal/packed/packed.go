@@ -15,8 +15,8 @@ import (
 	"sync"
 )
 
-// solid is the only file of an archive: a second archive, whose files are not compressed. Files that resemble each other
-// thus take less than half of the bytes that they take each compressed by itself.
+// solid is the only file of an archive: a second archive, whose files are not compressed. Files that resemble each
+// other thus take about half of the bytes that they take each compressed by itself.
 const solid = "files.zip"
 
 // lazy are files that are unpacked when the first of them is opened.

@@ -44,7 +44,7 @@ type Tuned struct {
 	// Elsewhere says, for each pool in Configs, which requests a better configuration sends to other servers, and why.
 	Elsewhere []Elsewhere `json:"elsewhere,omitempty"`
 
-	goal *goal
+	t *tuner
 }
 
 // Candidate is a configuration of the search, with the values of the objectives in its whole run.

@@ -88,7 +88,7 @@ func Tune(ctx context.Context, p *search.Player, o Options) (*Tuned, error) {
 		first = append(first, c)
 	}
 	err := r.search(first)
-	out := &Tuned{Scenario: t.base.Name, Knobs: t.knobs, goal: &t.goal, Runs: t.runs, Replications: o.Replications}
+	out := &Tuned{Scenario: t.base.Name, Knobs: t.knobs, t: t, Runs: t.runs, Replications: o.Replications}
 	for i := range t.objectives {
 		out.Objectives = append(out.Objectives, t.objectives[i].name)
 	}

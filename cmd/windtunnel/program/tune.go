@@ -17,10 +17,11 @@ import (
 type tuneCmd struct {
 	loadFlags
 	setFlag
+	pageFlags
 	More []string `arg:"" optional:"" name:"more.yaml" help:"More scenarios of the same pools: each candidate plays all of them."`
 
 	Combine string   `default:"mean" placeholder:"HOW" help:"How the values of several scenarios become one: mean, worst, or weights such as 3,1."`
-	HoldOut *float64 `placeholder:"PERCENT" help:"The end of a trace that the search does not see, and that decides. Left out: 30 of a trace."`
+	HoldOut float64  `placeholder:"PERCENT" default:"30" help:"The end of a trace that the search does not see, and that decides."`
 	Vary    []string `placeholder:"PATH=RANGE" sep:"none" help:"A field that varies, such as 'pools[0].replicas=2..8', log:1..100 for equal ratios, values a,b,c, PLUGIN/PARAMETER=RANGE, weights: those of the picker's scorers, as by default, or split: prefill to decode servers. Repeatable."`
 	Where   []string `placeholder:"CONDITION" sep:"none" help:"What all candidates meet, such as 'replicas * tensorParallelSize <= 16'. Repeatable."`
 
@@ -58,6 +59,7 @@ Examples:
   windtunnel tune mine.yaml --objective 'max:classes[chat].attainment' --objective 'USD per 1M output tokens'
   windtunnel tune mine.yaml --objective 'min:ttft_p99 + 20 * tpot_p99' --output csv > candidates.csv
   windtunnel tune --recording epp.ndjson.gz --accelerator H100
+  windtunnel tune mine.yaml --objective ttft.p90 --objective tpot.mean --ui    # the front on a page, each point's run
   windtunnel tune mine.yaml --write tuned.yaml`
 }
 
@@ -67,10 +69,7 @@ func (c *tuneCmd) Run(o *outside) error {
 	}
 	x := tune.Options{Vary: c.Vary, Where: c.Where, Objectives: c.Objective, Keep: c.Keep, SLO: c.SLO, Runs: c.Runs,
 		Time: c.Time, Replications: c.Replications, Indifference: c.Indifference / 100, Combine: c.Combine,
-		HoldOut: heldOut, Resume: c.Resume}
-	if c.HoldOut != nil {
-		x.HoldOut = *c.HoldOut / 100
-	}
+		HoldOut: c.HoldOut / 100, Resume: c.Resume}
 	for _, file := range append([]string{c.File}, c.More...) {
 		f := c.loadFlags
 		f.File = file
@@ -105,11 +104,11 @@ func (c *tuneCmd) Run(o *outside) error {
 	if c.Write != "" {
 		err = errors.Join(err, c.write(out))
 	}
-	return err
+	if err != nil || !c.UI {
+		return err
+	}
+	return c.show(o, out)
 }
-
-// heldOut is the share of a trace that the search does not see, as a rule.
-const heldOut = 0.3
 
 // write writes the only configuration.
 func (c *tuneCmd) write(out *tune.Tuned) error {

@@ -3,7 +3,9 @@ package program
 import (
 	"encoding/json"
 	"fmt"
-	"os"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,31 +13,86 @@ import (
 	"github.com/windtunnel/windtunnel/internal/nightly"
 	"github.com/windtunnel/windtunnel/internal/tune"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/web"
 )
 
-// A better configuration sends requests elsewhere, and explain has the same reasons for them.
-func TestTunedExplained(t *testing.T) {
-	given := write(t, "given.yaml", `apiVersion: windtunnel/v1alpha1
+// blind is a scenario whose picker ignores caches.
+const blind = `apiVersion: windtunnel/v1alpha1
 kind: Scenario
-name: blind to caches
+name: blind
 pools:
   - name: chat
     model: llama-3.1-8b
     replicas: 4
     modelServer: {batching: continuous, accelerator: H100, outputTokens: 4}
-    epp: {config: epp.yaml}
+    epp:
+      config:
+        apiVersion: llm-d.ai/v1alpha1
+        kind: EndpointPickerConfig
+        plugins: [{type: prefix-cache-scorer}, {type: queue-scorer}]
+        schedulingProfiles:
+          - {name: default, plugins: [{pluginRef: prefix-cache-scorer, weight: 0}, {pluginRef: queue-scorer}]}
 workload: {requests: 150, rate: 40, prompt: {characters: 400, shared: {groups: 25, characters: 24000}}}
-`)
-	config := `apiVersion: llm-d.ai/v1alpha1
-kind: EndpointPickerConfig
-plugins: [{type: prefix-cache-scorer}, {type: queue-scorer}, {type: max-score-picker}]
-schedulingProfiles:
-  - name: default
-    plugins: [{pluginRef: prefix-cache-scorer, weight: 0}, {pluginRef: queue-scorer}, {pluginRef: max-score-picker}]
 `
-	if err := os.WriteFile(filepath.Join(filepath.Dir(given), "epp.yaml"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
+
+// The page of a search has its points, and plays the run of each on a page of its own.
+func TestTunePage(t *testing.T) {
+	t.Parallel()
+	out, code, stop := begun("tune", write(t, "given.yaml", blind), "-n", "20", "--runs", "5", "-r", "3", "--ui")
+	defer stop()
+	jar, _ := cookiejar.New(nil)
+	browser := &http.Client{Jar: jar}
+	described := func(at *url.URL) (m web.Meta) {
+		for _, path := range []string{at.RequestURI(), "/data/meta"} {
+			resp, err := browser.Get("http://" + at.Host + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if path == "/data/meta" && json.NewDecoder(resp.Body).Decode(&m) != nil {
+				t.Fatalf("%s describes no run", at)
+			}
+		}
+		return m
 	}
+	at := out.link(t, code)
+	m := described(at)
+	if m.Search == nil || len(m.Search.Points) < 3 || m.Search.Points[0].Of != "search" || len(m.Search.Knobs) != 2 ||
+		m.Scenario != "blind, best 1" || m.Seed != 100001 {
+		t.Fatalf("found the run %q of seed %d, and %+v", m.Scenario, m.Seed, m.Search)
+	}
+	for number, want := range map[int]string{0: "blind, search", len(m.Search.Points) - 2: "blind, today",
+		len(m.Search.Points): "expected play with the number of a point"} {
+		r, _ := http.NewRequest(http.MethodPost, "http://"+at.Host+"/data/do",
+			strings.NewReader(fmt.Sprintf(`{"name": "play", "number": %d}`, number)))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Origin", "http://"+at.Host)
+		resp, err := browser.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		var told struct{ Told, Error string }
+		if err := json.NewDecoder(resp.Body).Decode(&told); err != nil {
+			t.Fatal(err)
+		}
+		found := told.Error
+		if told.Told != "" {
+			link, err := url.Parse(told.Told)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found = described(link).Scenario
+		}
+		if !strings.Contains(found, want) {
+			t.Errorf("point %d: found %s; expected %s", number, found, want)
+		}
+	}
+}
+
+// A better configuration sends requests elsewhere, and explain has the same reasons for them.
+func TestTunedExplained(t *testing.T) {
+	given := write(t, "given.yaml", blind)
 	dir := t.TempDir()
 	winner, recorded := filepath.Join(dir, "winner.yaml"), filepath.Join(dir, "run.ndjson.gz")
 	args := []string{"tune", given, "--runs", "12", "-r", "3", "--write", winner, "--resume",
