@@ -6,12 +6,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/parquet-go/parquet-go"
 
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/search"
@@ -328,7 +331,113 @@ func TestWidth(t *testing.T) {
 		strings.Count(b.String(), "\n") != 1+len(out.Candidates)+1+len(out.Best) {
 		t.Errorf("found %v and the table %s", err, b.String())
 	}
+	header, _, _ := strings.Cut(b.String(), "\n")
+	rows := int64(strings.Count(b.String(), "\n") - 1)
+	b.Reset()
+	if err := out.WriteTable(&b, true); err != nil {
+		t.Fatal(err)
+	}
+	f, err := parquet.OpenFile(strings.NewReader(b.String()), int64(b.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, field := range f.Schema().Fields() {
+		names = append(names, field.Name())
+	}
+	if !slices.Equal(names, strings.Split(header, ",")) || f.NumRows() != rows {
+		t.Errorf("found %d rows of %v as Parquet; expected %d of %s", f.NumRows(), names, rows, header)
+	}
 	if slices.ContainsFunc(out.Candidates, func(c Candidate) bool { return len(c.Results) != 2 }) {
 		t.Errorf("found candidates %+v", out.Candidates)
+	}
+}
+
+// timed is a scenario in which a request takes 100 ms to its first token and 10 ms for each further one.
+const timed = `apiVersion: windtunnel/v1alpha1
+kind: Scenario
+name: timed
+pools:
+  - {name: chat, replicas: 2, modelServer: {prefill: 100ms, interTokenLatency: 10ms, outputTokens: 10}}
+workload: {requests: 6, rate: 5}
+`
+
+// Two knobs whose effects add up do not depend on each other, and two whose effects multiply do.
+func TestPairs(t *testing.T) {
+	for objective, want := range map[string]int{"min:ttft_mean + tpot_mean": 0, "min:ttft_mean * tpot_mean": 1} {
+		o := smallest(timed)
+		o.Objectives = []string{objective}
+		o.Vary = []string{"pools[0].modelServer.prefill=50ms,100ms,200ms",
+			"pools[0].modelServer.interTokenLatency=5ms,10ms,20ms"}
+		out := found(t, o)
+		if len(out.Pairs) != want || !out.Sensitivity[0].Matters || !out.Sensitivity[1].Matters {
+			t.Errorf("%s: found the pairs %+v, and %+v; expected %d pairs", objective, out.Pairs, out.Sensitivity, want)
+		}
+		if want > 0 && len(out.Pairs) == 1 {
+			// From the best, 50 ms and 5 ms, four times of each make 16 times, and the sum of both changes is 7 times.
+			if p := out.Pairs[0]; math.Abs(p.Together+8.5) > 0.5 || !strings.Contains(text(t, out), "depend on each other") {
+				t.Errorf("found %+v; expected -8 to -9 together", p)
+			}
+		}
+	}
+}
+
+// A gain that step times within the model's expected error take away is named, and one that they leave is not.
+func TestDoubt(t *testing.T) {
+	o := smallest(strings.NewReplacer("prefill: 100ms, interTokenLatency: 10ms", "batching: continuous, accelerator: H100",
+		"name: chat,", "name: chat, model: llama-3.1-8b,", "rate: 5", "rate: 1, prompt: {characters: 8000}").Replace(timed))
+	o.Vary, o.Objectives = []string{"workload.prompt.characters=8000,16000"}, []string{"max:ttft.mean"}
+	out := found(t, o)
+	if !out.Better || out.Doubt != "" {
+		t.Fatalf("found %q and the doubt %q; expected a gain, and none", out.Verdict, out.Doubt)
+	}
+	o.Objectives = []string{fmt.Sprintf("max:ttft_mean < %v ? ttft_mean : 0", 1.05*out.Best[0].Results[0].Value)}
+	out = found(t, o)
+	if !out.Better || !strings.HasPrefix(out.Doubt, "with step times ") || !strings.Contains(out.Doubt, "longer, which") {
+		t.Errorf("found %q and the doubt %q; expected a gain that longer step times take away", out.Verdict, out.Doubt)
+	}
+	if lines := strings.Split(text(t, out), "\n"); !slices.Contains(lines, out.Doubt) {
+		t.Errorf("found %q; expected the doubt", lines)
+	}
+}
+
+// Two scenarios have one verdict, over the mean of both.
+func TestOneVerdict(t *testing.T) {
+	slow := strings.NewReplacer("name: timed", "name: slow", "prefill: 100ms", "prefill: 300ms").Replace(timed)
+	value := func(combine string) (today float64) {
+		o := smallest(timed, slow)
+		o.Combine, o.Objectives = combine, []string{"ttft.mean"}
+		o.Vary = []string{"pools[0].modelServer.interTokenLatency=5ms,10ms"}
+		out := found(t, o)
+		if got := text(t, out); !slices.Equal(out.Others, []string{"slow"}) || out.Better ||
+			!strings.Contains(got, "\nscenarios: timed, slow\n") {
+			t.Errorf("--combine %s: found %s", combine, got)
+		}
+		return out.Today.Results[0].Value
+	}
+	if a, b, mean := value("1,0"), value("0,1"), value("mean"); !(a > 0.09 && b > 2*a) || math.Abs(mean-(a+b)/2) > 1e-4 {
+		t.Errorf("found %v and %v alone, and the mean %v", a, b, mean)
+	}
+}
+
+// An interrupted search returns its best candidate with an error, and the text says that no fresh seed confirmed it.
+func TestInterrupted(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	p := &search.Player{Progress: func(what string, _, _ int) {
+		if what == "runs that decide" {
+			stop()
+		}
+	}}
+	o := smallest(timed)
+	o.Objectives, o.Vary = []string{"ttft.mean"}, []string{"pools[0].modelServer.prefill=50ms,100ms,200ms"}
+	out, err := Tune(ctx, p, o)
+	if out == nil || exit.Of(err) != exit.Interrupted {
+		t.Fatalf("found %+v, %v; expected an interrupted search", out, err)
+	}
+	if got := text(t, out); !out.Interrupted || out.Best[0].Values[out.Knobs[0].Name] != "50ms" ||
+		!strings.Contains(got, "\ninterrupted: the best so far, which no fresh seed has confirmed\n") ||
+		!strings.Contains(got, "50ms") {
+		t.Errorf("found %s", got)
 	}
 }

@@ -67,6 +67,9 @@ func (c *tuneCmd) Run(o *outside) error {
 	if c.Write != "" && len(c.Vary) > 0 && !slices.ContainsFunc(c.Vary, tune.ChangesPicker) {
 		return exit.Errorf(exit.Usage, "--write %s: nothing of a picker varies; expected --vary weights, too", c.Write)
 	}
+	if err := (&shownIn{Output: c.Output}).fits(o); err != nil {
+		return err
+	}
 	x := tune.Options{Vary: c.Vary, Where: c.Where, Objectives: c.Objective, Keep: c.Keep, SLO: c.SLO, Runs: c.Runs,
 		Time: c.Time, Replications: c.Replications, Indifference: c.Indifference / 100, Combine: c.Combine,
 		HoldOut: c.HoldOut / 100, Resume: c.Resume}
@@ -95,8 +98,10 @@ func (c *tuneCmd) Run(o *outside) error {
 	}
 	note(o, fmt.Sprintf("the search took %.0f s", time.Since(began).Seconds()))
 	switch c.Output {
-	case "csv", "parquet":
-		err = errors.Join(err, out.WriteTable(o.Stdout, c.Output == "parquet"))
+	case "csv":
+		err = errors.Join(err, out.WriteTable(o.Stdout, false))
+	case "parquet":
+		err = errors.Join(err, out.WriteTable(o.Bytes(), true))
 	default:
 		err = errors.Join(err, textOrJSON{c.Output}.verdict(o, out, true,
 			func(to io.Writer, _ int) error { return out.Write(to) }))
