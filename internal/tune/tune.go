@@ -103,7 +103,7 @@ func Tune(ctx context.Context, p *search.Player, o Options) (*Tuned, error) {
 		first = append(first, c)
 	}
 	err = r.search(first)
-	out := &Tuned{Scenario: t.base.Name, Knobs: t.knobs, goal: &t.goal, Runs: t.runs, Replications: o.Replications}
+	out := &Tuned{Scenario: t.base.Name, Knobs: t.knobs, t: t, Runs: t.runs, Replications: o.Replications}
 	for i := range t.objectives {
 		out.Objectives = append(out.Objectives, t.objectives[i].name)
 	}
@@ -137,6 +137,9 @@ func Tune(ctx context.Context, p *search.Player, o Options) (*Tuned, error) {
 	out.AllRuns = t.runs
 	if bad := t.configured(out, out.Best[out.Knee].c); bad != nil {
 		return nil, bad
+	}
+	if err == nil {
+		err = t.elsewhere(out)
 	}
 	return out, err
 }
@@ -174,18 +177,22 @@ func prepare(o Options) (t *tuner, err error) {
 	if t.weights, err = parseCombine(o.Combine, len(o.Variants)); err != nil {
 		return nil, err
 	}
-	if t.space, err = newSpace(o.Variants, o.Vary, o.Where, o.Seed); err != nil {
+	located, err := t.section()
+	if err != nil {
 		return nil, err
 	}
-	if t.goal, err = newGoal(t.base, o.Objectives, o.Keep, o.SLO); err != nil {
-		return nil, err
+	if t.space, err = newSpace(t.Variants, t.Vary, t.Where, t.Seed); err != nil {
+		return nil, located(err)
+	}
+	if t.goal, err = newGoal(t.base, t.Objectives, t.Keep, t.SLO); err != nil {
+		return nil, located(err)
 	}
 	var knobs []string
 	for i := range t.knobs {
 		knobs = append(knobs, t.knobs[i].Name)
 	}
 	for i := range o.Variants {
-		key, err := t.store.Of(&o.Variants[i], t.scenarios[i], knobs, o.Objectives, o.Keep, o.SLO, o.HoldOut)
+		key, err := t.store.Of(&o.Variants[i], t.scenarios[i], knobs, t.Objectives, t.Keep, o.SLO, o.HoldOut)
 		if err != nil {
 			return nil, err
 		}
@@ -202,7 +209,7 @@ func (t *tuner) answered() (*Tuned, error) {
 	if info, err := os.Stat(t.Results); err != nil || !t.Collect || info.IsDir() {
 		return nil, nil
 	}
-	x := &Tuned{goal: &t.goal}
+	x := &Tuned{t: t}
 	text, err := files.Read(t.Results, mostAnswer)
 	if err == nil {
 		err = json.Unmarshal(text, x)
@@ -212,6 +219,31 @@ func (t *tuner) answered() (*Tuned, error) {
 			"tune --output json", t.Results, err)
 	}
 	return x, nil
+}
+
+// section takes what the options leave out from the first scenario's section tune. It returns a function that gives
+// errors about a flag the place of its field, where the field replaces it.
+func (t *tuner) section() (located func(error) error, err error) {
+	s, err := t.Variants[0].Scenario(0)
+	if err != nil {
+		return nil, err
+	}
+	from := map[string]string{}
+	for field, x := range map[string]struct{ to, in *[]string }{"vary": {&t.Vary, &s.Tune.Vary},
+		"where": {&t.Where, &s.Tune.Where}, "objective": {&t.Objectives, &s.Tune.Objective},
+		"keep": {&t.Keep, &s.Tune.Keep}} {
+		if len(*x.to) == 0 && len(*x.in) > 0 {
+			*x.to, from["--"+field] = *x.in, "tune."+field
+		}
+	}
+	return func(err error) error {
+		for flag, path := range from {
+			if rest, is := strings.CutPrefix(err.Error(), flag); is {
+				return exit.With(exit.Input, s.Locate(path, errors.New(strings.TrimLeft(rest, ": "))))
+			}
+		}
+		return err
+	}, nil
 }
 
 // mostHeldOut bounds HoldOut.
@@ -278,11 +310,11 @@ func (x *outcome) UnmarshalBinary(text []byte) error { return json.Unmarshal(tex
 
 type stored outcome
 
-// play plays a job in one of the scenarios.
-func (t *tuner) play(which int, j *job, out *outcome) error {
+// prepared returns one of the scenarios as a job plays it.
+func (t *tuner) prepared(which int, j *job) (*scenario.Scenario, error) {
 	s, err := t.scenario(which, j)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if t.HoldOut > 0 {
 		s.Part(1-t.HoldOut, j.seed >= decidingSeed)
@@ -292,8 +324,14 @@ func (t *tuner) play(which int, j *job, out *outcome) error {
 	if n := int(j.length * float64(s.Workload.Requests)); j.length < 1 && n > 0 {
 		over.Requests = &n
 	}
-	if err := s.Override(over); err != nil {
-		return exit.With(exit.Usage, err)
+	return s, exit.With(exit.Usage, s.Override(over))
+}
+
+// play plays a job in one of the scenarios.
+func (t *tuner) play(which int, j *job, out *outcome) error {
+	s, err := t.prepared(which, j)
+	if err != nil {
+		return err
 	}
 	played, err := t.player.Play(t.ctx, s, nil)
 	if err != nil {
@@ -305,6 +343,9 @@ func (t *tuner) play(which int, j *job, out *outcome) error {
 		if v := valueOf(x.measures, name); !math.IsNaN(v) {
 			out.Measures[name] = v
 		}
+	}
+	if j.seed >= decidingSeed {
+		queues(out.Measures, x.Sample.Load)
 	}
 	return nil
 }

@@ -16,10 +16,11 @@ import (
 type tuneCmd struct {
 	loadFlags
 	setFlag
+	pageFlags
 	More []string `arg:"" optional:"" name:"more.yaml" help:"More scenarios of the same pools: each candidate plays all of them."`
 
 	Combine string   `default:"mean" placeholder:"HOW" help:"How the values of several scenarios become one: mean, worst, or weights such as 3,1."`
-	HoldOut *float64 `placeholder:"PERCENT" help:"The end of a trace that the search does not see, and that decides. Left out: 30 of a trace."`
+	HoldOut float64  `placeholder:"PERCENT" default:"30" help:"The end of a trace that the search does not see, and that decides."`
 	Vary    []string `placeholder:"PATH=RANGE" sep:"none" help:"A field that varies, such as 'pools[0].replicas=2..8', log:1..100 for equal ratios, values a,b,c, PLUGIN/PARAMETER=RANGE, weights: those of the picker's scorers, as by default, or split: prefill to decode servers. Repeatable."`
 	Where   []string `placeholder:"CONDITION" sep:"none" help:"What all candidates meet, such as 'replicas * tensorParallelSize <= 16'. Repeatable."`
 
@@ -44,6 +45,7 @@ play again with fresh seeds, and only these runs decide. "No configuration is be
 matter. The same seed gives the same result, on any number of cores, unless --time ends the search.
 --results keeps the runs in a directory: the same command continues an interrupted search, with the same result.
 With --share, several processes play one search in the directory, and --collect prints its result.
+The scenario's section tune has vary, where, objective and keep of commands without these flags.
 
 Exit codes: 0 the search came to its end; 2 the command line is wrong; 3 a file is wrong; 130 interrupted: the best so
 far is printed.
@@ -59,6 +61,7 @@ Examples:
   windtunnel tune mine.yaml --objective 'min:ttft_p99 + 20 * tpot_p99' --output csv > candidates.csv
   windtunnel tune --recording epp.ndjson.gz --accelerator H100
   windtunnel tune mine.yaml --on kubernetes
+  windtunnel tune mine.yaml --objective ttft.p90 --objective tpot.mean --ui    # the front on a page, each point's run
   windtunnel tune mine.yaml --write tuned.yaml`
 }
 
@@ -68,12 +71,12 @@ func (c *tuneCmd) search(o *outside) (x tune.Options, err error) {
 		return x, exit.Errorf(exit.Usage, "--write %s: nothing of a picker varies; expected --vary weights, too",
 			c.Write)
 	}
+	if err := (&shownIn{Output: c.Output}).fits(o); err != nil {
+		return x, err
+	}
 	x = tune.Options{Vary: c.Vary, Where: c.Where, Objectives: c.Objective, Keep: c.Keep, SLO: c.SLO, Runs: c.Runs,
 		Time: c.Time, Replications: c.Replications, Indifference: c.Indifference / 100, Combine: c.Combine,
-		HoldOut: heldOut, Division: c.division(c.Results)}
-	if c.HoldOut != nil {
-		x.HoldOut = *c.HoldOut / 100
-	}
+		HoldOut: c.HoldOut / 100, Division: c.division(c.Results)}
 	for _, file := range append([]string{c.File}, c.More...) {
 		f := c.loadFlags
 		f.File = file
@@ -106,8 +109,10 @@ func (c *tuneCmd) Run(o *outside) error {
 	}
 	note(o, fmt.Sprintf("the search took %.0f s", time.Since(began).Seconds()))
 	switch c.Output {
-	case "csv", "parquet":
-		err = errors.Join(err, out.WriteTable(o.Stdout, c.Output == "parquet"))
+	case "csv":
+		err = errors.Join(err, out.WriteTable(o.Stdout, false))
+	case "parquet":
+		err = errors.Join(err, out.WriteTable(o.Bytes(), true))
 	default:
 		err = errors.Join(err, textOrJSON{c.Output}.verdict(o, out, true,
 			func(to io.Writer, _ int) error { return out.Write(to) }))
@@ -115,11 +120,11 @@ func (c *tuneCmd) Run(o *outside) error {
 	if c.Write != "" {
 		err = errors.Join(err, c.write(out))
 	}
-	return err
+	if err != nil || !c.UI {
+		return err
+	}
+	return c.show(o, out)
 }
-
-// heldOut is the share of a trace that the search does not see, as a rule.
-const heldOut = 0.3
 
 // write writes the only configuration.
 func (c *tuneCmd) write(out *tune.Tuned) error {
