@@ -380,7 +380,8 @@ func TestPairs(t *testing.T) {
 		}
 		if want > 0 && len(out.Pairs) == 1 {
 			// From the best, 50 ms and 5 ms, four times of each make 16 times, and the sum of both changes is 7 times.
-			if p := out.Pairs[0]; math.Abs(p.Together+8.5) > 0.5 || !strings.Contains(text(t, out), "depend on each other") {
+			if p := out.Pairs[0]; math.Abs(p.Together+8.5) > 0.5 ||
+				!strings.Contains(text(t, out), "depend on each other") {
 				t.Errorf("found %+v; expected -8 to -9 together", p)
 			}
 		}
@@ -389,8 +390,16 @@ func TestPairs(t *testing.T) {
 
 // A gain that step times within the model's expected error take away is named, and one that they leave is not.
 func TestDoubt(t *testing.T) {
-	o := smallest(strings.NewReplacer("prefill: 100ms, interTokenLatency: 10ms", "batching: continuous, accelerator: H100",
-		"name: chat,", "name: chat, model: llama-3.1-8b,", "rate: 5", "rate: 1, prompt: {characters: 8000}").Replace(timed))
+	o := smallest(
+		strings.NewReplacer(
+			"prefill: 100ms, interTokenLatency: 10ms",
+			"batching: continuous, accelerator: H100",
+			"name: chat,",
+			"name: chat, model: llama-3.1-8b,",
+			"rate: 5",
+			"rate: 1, prompt: {characters: 8000}",
+		).Replace(timed),
+	)
 	o.Vary, o.Objectives = []string{"workload.prompt.characters=8000,16000"}, []string{"max:ttft.mean"}
 	out := found(t, o)
 	if !out.Better || out.Doubt != "" {
@@ -398,7 +407,8 @@ func TestDoubt(t *testing.T) {
 	}
 	o.Objectives = []string{fmt.Sprintf("max:ttft_mean < %v ? ttft_mean : 0", 1.05*out.Best[0].Results[0].Value)}
 	out = found(t, o)
-	if !out.Better || !strings.HasPrefix(out.Doubt, "with step times ") || !strings.Contains(out.Doubt, "longer, which") {
+	if !out.Better || !strings.HasPrefix(out.Doubt, "with step times ") ||
+		!strings.Contains(out.Doubt, "longer, which") {
 		t.Errorf("found %q and the doubt %q; expected a gain that longer step times take away", out.Verdict, out.Doubt)
 	}
 	if lines := strings.Split(text(t, out), "\n"); !slices.Contains(lines, out.Doubt) {
@@ -420,7 +430,14 @@ func TestOneVerdict(t *testing.T) {
 		}
 		return out.Today.Results[0].Value
 	}
-	if a, b, mean := value("1,0"), value("0,1"), value("mean"); !(a > 0.09 && b > 2*a) || math.Abs(mean-(a+b)/2) > 1e-4 {
+	if a, b, mean := value(
+		"1,0",
+	), value(
+		"0,1",
+	), value(
+		"mean",
+	); !(a > 0.09 && b > 2*a) ||
+		math.Abs(mean-(a+b)/2) > 1e-4 {
 		t.Errorf("found %v and %v alone, and the mean %v", a, b, mean)
 	}
 }
