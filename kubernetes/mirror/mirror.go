@@ -7,6 +7,7 @@ package mirror
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -52,8 +53,6 @@ const (
 	shards = 64
 	// settle is how long a round waits for further changes.
 	settle = 20 * time.Millisecond
-	// patience limits how long an API server may take for a list, or for the beginning of a watch.
-	patience = 30 * time.Second
 	// retry is the pause after an API server that does not answer, or a file that cannot be written.
 	retry = time.Second
 )
@@ -70,8 +69,12 @@ type Options struct {
 	Check func(name string, text []byte) error
 	// Metrics, if not nil, counts failures.
 	Metrics *Metrics
+	// Patience limits how long the API server may take for a list, or for the beginning of a watch; 0 is 30 seconds.
+	Patience time.Duration
 	Log     *slog.Logger
 }
+
+func (o *Options) patience() time.Duration { return cmp.Or(o.Patience, 30*time.Second) }
 
 // shard is one file.
 type shard struct {
@@ -144,7 +147,7 @@ func Start(ctx context.Context, o Options) error {
 // with the name of each object that comes, changes or goes.
 func Informer(o *Options, r schema.GroupVersionResource, changed func(name string)) (cache.SharedIndexInformer,
 	error) {
-	client := clientOf(o, r)
+	client, patience := clientOf(o, r), o.patience()
 	lists := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, how metav1.ListOptions) (_ runtime.Object, err error) {
 			ctx, stop := context.WithTimeout(ctx, patience)
@@ -154,7 +157,7 @@ func Informer(o *Options, r schema.GroupVersionResource, changed func(name strin
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, how metav1.ListOptions) (watch.Interface, error) {
-			w, err := open(ctx, client, how)
+			w, err := open(ctx, client, patience, how)
 			o.Metrics.asked(r, err)
 			return w, err
 		}}
@@ -182,7 +185,8 @@ func Informer(o *Options, r schema.GroupVersionResource, changed func(name strin
 }
 
 // open opens a watch, whose beginning an API server must answer in time.
-func open(ctx context.Context, client dynamic.ResourceInterface, how metav1.ListOptions) (watch.Interface, error) {
+func open(ctx context.Context, client dynamic.ResourceInterface, patience time.Duration,
+	how metav1.ListOptions) (watch.Interface, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	late := time.AfterFunc(patience, func() { stop(context.DeadlineExceeded) })
 	w, err := client.Watch(ctx, how)
@@ -223,13 +227,13 @@ func refuses(err error) bool { return apierrors.IsForbidden(err) || apierrors.Is
 // served reports whether the API server has a resource, and lets this client list and watch it.
 func served(ctx context.Context, o *Options, r schema.GroupVersionResource) (bool, error) {
 	for client := clientOf(o, r); ; {
-		soon, stop := context.WithTimeout(ctx, patience)
+		soon, stop := context.WithTimeout(ctx, o.patience())
 		list, err := client.List(soon, metav1.ListOptions{Limit: 1})
 		stop()
 		if err == nil {
 			var w watch.Interface
-			w, err = open(ctx, client, metav1.ListOptions{ResourceVersion: list.GetResourceVersion(),
-				TimeoutSeconds: new(int64(1))})
+			w, err = open(ctx, client, o.patience(),
+				metav1.ListOptions{ResourceVersion: list.GetResourceVersion(), TimeoutSeconds: new(int64(1))})
 			if err == nil {
 				w.Stop()
 			}

@@ -49,7 +49,7 @@ func pool() *unstructured.Unstructured {
 }
 
 // endpoints returns how many endpoints a picker reads from the directory.
-func endpoints(t *testing.T, dir string) int {
+func endpoints(t testing.TB, dir string) int {
 	t.Helper()
 	set := &objects.Set{DefaultNamespace: "llm"}
 	if err := files.Manifests("objects", dir, objects.MaxFileBytes, set.Add); err != nil {
