@@ -71,7 +71,7 @@ type Options struct {
 	Metrics *Metrics
 	// Patience limits how long the API server may take for a list, or for the beginning of a watch; 0 is 30 seconds.
 	Patience time.Duration
-	Log     *slog.Logger
+	Log      *slog.Logger
 }
 
 func (o *Options) patience() time.Duration { return cmp.Or(o.Patience, 30*time.Second) }

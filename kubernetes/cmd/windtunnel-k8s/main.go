@@ -30,7 +30,7 @@ type commands struct {
 	EPP         mirror.EPP        `cmd:"" help:"Run the endpoint picker, with the real EPP's flags."`
 	Sidecar     mirror.Sidecar    `cmd:"" help:"Run the routing sidecar, with pd-sidecar's flags."`
 	BodyRouter  mirror.BodyRouter `cmd:"" name:"body-based-router" help:"Run the body-based router, with the real one's plug-ins."`
-	KVManager   parts.KVManager   `cmd:"" help:"Run the KV-cache manager: KV events in, scores out."`
+	KVManager   mirror.KVManager  `cmd:"" help:"Run the KV-cache manager: KV events in, scores out."`
 	Predictor   parts.Predictor   `cmd:"" help:"Run the latency predictor, with the real one's HTTP."`
 	Version     versionCmd        `cmd:"" help:"Print the version."`
 }
