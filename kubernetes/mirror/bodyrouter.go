@@ -56,7 +56,7 @@ func (c *BodyRouter) Run(o *console.Console) error {
 	}
 	from := Options{Namespace: c.Namespace, Check: GatewayObject,
 		Resources: []schema.GroupVersionResource{{Version: "v1", Resource: "configmaps"}}}
-	return c.Cluster.objects(o, from, func(from Options) error { return c.serve(o, from.Dir) })
+	return c.Mirror(o, from, func(from Options) error { return c.serve(o, from.Dir) })
 }
 
 // serve routes by the objects of a directory, and follows it.

@@ -36,8 +36,8 @@ func (c *Cluster) Client() (dynamic.Interface, string, error) {
 	return client, config.Host, exit.With(exit.Environment, err)
 }
 
-// objects mirrors an API server's objects into a new directory while use runs with it.
-func (c *Cluster) objects(o *console.Console, from Options, use func(from Options) error) error {
+// Mirror mirrors an API server's objects into a new directory while use runs with it.
+func (c *Cluster) Mirror(o *console.Console, from Options, use func(from Options) error) error {
 	var host string
 	var err error
 	if from.Client, host, err = c.Client(); err != nil {
@@ -102,7 +102,7 @@ func (c *EPP) Run(o *console.Console) error {
 	}
 	from := Options{Namespace: namespaceOf(o, c.PoolNamespace), Resources: Pool, Check: PoolObject,
 		Metrics: NewMetrics()}
-	return c.Cluster.objects(o, from, func(from Options) error {
+	return c.Mirror(o, from, func(from Options) error {
 		c.Objects, c.Elected = from.Dir, c.LeaderElect
 		ctx, stop := o.Context()
 		defer stop()
@@ -137,7 +137,7 @@ func (c *Sidecar) Run(o *console.Console) error {
 		namespace = c.PoolNamespace
 	}
 	from := Options{Namespace: namespaceOf(o, namespace), Resources: Pool[:3], Check: PoolObject}
-	return c.Cluster.objects(o, from, func(from Options) error {
+	return c.Mirror(o, from, func(from Options) error {
 		c.Objects = from.Dir
 		return c.Sidecar.Run(o)
 	})

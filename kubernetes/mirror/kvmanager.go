@@ -64,7 +64,7 @@ func (c *KVManager) Run(o *console.Console) error {
 	if from.Dir = c.Objects; from.Dir != "" {
 		return serve(from)
 	}
-	return c.Cluster.objects(o, from, serve)
+	return c.Mirror(o, from, serve)
 }
 
 // dial connects to the pool's endpoints, and leaves those that are no longer its endpoints.
