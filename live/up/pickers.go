@@ -149,7 +149,7 @@ func elsewhere(s *gateway.Set, b *gateway.Backend) []string {
 }
 
 // serviceEndpoints returns the addresses behind a Service's port: the pods that run here, and the external ones in the
-// objects. In a cluster, EndpointSlices name them all.
+// objects. A cluster's EndpointSlices name all of these.
 func serviceEndpoints(s *gateway.Set, b *gateway.Backend, pods []*pod) []string {
 	out := s.Sliced(b.Service, b.Port)
 	sliced := len(out) > 0

@@ -51,7 +51,7 @@ const (
 )
 
 // customs are the kinds that CRDs define.
-var customs = []string{"Gateway", "HTTPRoute", "InferencePool", "InferenceObjective"}
+var customs = []string{"GatewayClass", "Gateway", "HTTPRoute", "InferencePool", "InferenceObjective"}
 
 func load(t *testing.T) *chart.Chart {
 	t.Helper()
@@ -173,6 +173,9 @@ func TestRefused(t *testing.T) {
 		{"image: {tag: v9.9.9}", "image.tag: found windtunnel v9.9.9; the chart is of v0.0.0"},
 		{"gateway: {port: 70000}", "/gateway/port"},
 		{"gateway: {className: ''}", "/gateway/className"},
+		{"{gateway: {className: windtunnel}, bodyBasedRouter: {enabled: true}}",
+			"gateway.className: found windtunnel, which asks no body-based router"},
+		{"epp: {leaderElection: 2}", "/epp/leaderElection"},
 		{"models: {other: {name: m}}", "models: found 2, and no body-based router"},
 		{"models: {llama: {name: ''}}", "/models/llama/name"},
 		{"models: {Llama_1: {name: m}}", "Llama_1"},
