@@ -5,8 +5,9 @@ import { html } from "./html.js";
 import * as S from "./store.js";
 import { thousands, percent, label, plural } from "./format.js";
 
+// digits formats a score with four digits, as explain does.
 /** @type {(x: number) => string} */
-const digits = (x) => (Number.isInteger(x) ? String(x) : x.toPrecision(3).replace(/\.?0+$/, ""));
+const digits = (x) => String(Number(x.toPrecision(4)));
 
 /** @param {Run.ExplainedRemoval} x */
 const removed = (x) => html`<p class="removed"><b>${x.by}</b> removed ${(x.endpoints || []).map((n, i) => S.addressed(n) + (x.why && x.why[i] ? " (" + x.why[i] + ")" : "")).join(", ")}${x.more ? " and " + x.more + " more" : ""}</p>`;
