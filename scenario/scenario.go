@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"reflect"
 
@@ -156,11 +155,7 @@ func Load(path string, settings ...Setting) (*Scenario, error) {
 func ReadText(path string) ([]byte, error) {
 	data, err := files.Read(path, MaxFileBytes)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		k := files.KindOfFile(path)
-		if info, no := os.Stat(path); no == nil && info.IsDir() {
-			k = files.Kind{Is: "a directory", Use: "windtunnel up -f plays the Kubernetes manifests in one"}
-		}
-		err = cmp.Or(otherKind(path, k), err)
+		err = cmp.Or(otherKind(path, files.KindOfPath(path)), err)
 	}
 	return data, err
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/windtunnel/windtunnel/internal/search"
+	"github.com/windtunnel/windtunnel/report/outcomes"
 	"github.com/windtunnel/windtunnel/report/recording"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
@@ -60,7 +61,8 @@ func (c *compareCmd) Run(o *outside) error {
 	}
 	err = c.print(o, out, func(_ io.Writer, columns int) error {
 		err := out.Write(o.Out(), terminal.Paint(o.Color()), columns)
-		if err == nil && out.Undecided() && c.Replications == 1 && !recording.Named(c.Files[0]) {
+		played := !recording.Named(c.Files[0]) && !outcomes.Is(c.Files[0])
+		if err == nil && out.Undecided() && c.Replications == 1 && played {
 			_, err = fmt.Fprintln(o.Out(), "with --replications 10, ten runs of each decide more than one")
 		}
 		return err
