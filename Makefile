@@ -195,6 +195,7 @@ check-tidy:
 .PHONY: check-lint
 check-lint: # .golangci.yml says why for each linter; the first time it is built, which takes minutes
 	@$(GO) run $(GOLANGCI) run
+	@cd kubernetes && $(GO) run $(GOLANGCI) run
 	@echo "ok    golangci-lint"
 
 .PHONY: check-page

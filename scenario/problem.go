@@ -76,8 +76,7 @@ func (s *checker) refuse(path string, fields []string, found, expected string) {
 	}
 }
 
-// problem returns a mistake at a field's path. Its place is the field or, where the file leaves it out, the nearest
-// section around it.
+// problem returns a mistake at a field's path, or, where the file leaves it out, at the nearest section around it.
 func (s *Scenario) problem(path, found, expected string) Problem {
 	return s.place(path).Problem(found, expected, "")
 }
@@ -95,6 +94,9 @@ func (s *Scenario) place(path string) strictyaml.Value {
 	}
 	return s.root.At(path)
 }
+
+// Locate gives an error the place of a path, in the scenario's file.
+func (s *Scenario) Locate(path string, err error) error { return s.place(path).Told(err).Err() }
 
 // defaulter is a section with default values of its own.
 type defaulter interface{ defaults() }

@@ -22,6 +22,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/load/workload"
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/scenario/limit"
 )
 
 // Version and Kind head every scenario file.
@@ -57,6 +58,8 @@ type Scenario struct {
 	Ports Ports `json:"ports"`
 	// The expected results. A run that misses one of them fails.
 	Expectations Expectations `json:"expectations"`
+	// The search of windtunnel tune, where its flags leave it out.
+	Tune limit.Tune `json:"tune"`
 
 	// File is the scenario's file, for messages.
 	File string `json:"-"`

@@ -71,7 +71,7 @@ type reading struct {
 // scrape may fail or take longer than its interval.
 func newOnDemand(k *picking, endpoints []*picker.Endpoint) *onDemand {
 	of, w := k.pool, k.pool.w
-	if w.eachPage || w.troubled || of.varies() || k.m.FlowControl() != nil || of.kv != nil ||
+	if w.eachPage || w.troubled || of.varies() || k.m.FlowControl() != nil ||
 		w.rec != nil &&
 			of.servers[0].Server.Steps != lifecycle.NoSteps {
 		return nil

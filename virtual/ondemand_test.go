@@ -17,6 +17,18 @@ func TestMetricsWhenLookedAt(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		some := func(label string, of ...string) string { return rapid.SampledFrom(of).Draw(t, label) }
+		var published, producers, scorer, source string
+		if rapid.Bool().Draw(t, "KV events") {
+			published = fmt.Sprintf("    kvEvents: {format: msgpack, interval: %s, delay: %s}",
+				some("every", "10ms", "1ms", "100us"), some("delay", "0s", "1ms", "7ms"))
+			producers = `      - {type: token-producer, parameters: {modelName: default, vllm: {url: "http://model-server:8000"}}}
+      - {type: endpoint-notification-source}
+      - {type: precise-prefix-cache-producer, parameters: {tokenProcessorConfig: {blockSizeTokens: 16}}}
+      - {type: prefix-cache-scorer, parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}}`
+			scorer = "{pluginRef: prefix-cache-scorer, weight: 2}, "
+			source = ", {pluginRef: endpoint-notification-source, extractors: " +
+				"[{pluginRef: precise-prefix-cache-producer}]}"
+		}
 		text := fmt.Sprintf(`
 apiVersion: windtunnel/v1alpha1
 kind: Scenario
@@ -31,6 +43,7 @@ pools:
     outputTokens: 1..200
     numGPUBlocks: 900
     %s
+%s
   epp:
     config:
       apiVersion: llm-d.ai/v1alpha1
@@ -43,15 +56,16 @@ pools:
       - {type: metrics-data-source, parameters: {interval: %s}}
       - {type: core-metrics-extractor}
       - {type: health-data-source}
+%s
       schedulingProfiles:
-      - {name: default, plugins: [{pluginRef: queue-scorer}, {pluginRef: kv-cache-utilization-scorer}, {pluginRef: running-requests-size-scorer}, {pluginRef: lora-affinity-scorer}]}
-      dataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: core-metrics-extractor}]}%s]}
+      - {name: default, plugins: [%s{pluginRef: queue-scorer}, {pluginRef: kv-cache-utilization-scorer}, {pluginRef: running-requests-size-scorer}, {pluginRef: lora-affinity-scorer}]}
+      dataLayer: {sources: [{pluginRef: metrics-data-source, extractors: [{pluginRef: core-metrics-extractor}]}%s%s]}
 workload: {requests: %d, prompt: {characters: 40..4000}, %s, leaving: {after: 1ms..1s, rate: 10%%}, %s}
 hops: {network: '%s', scrape: '%s'}
 `, rapid.IntRange(1, 1000).Draw(t, "seed"), rapid.IntRange(2, 9).Draw(t, "replicas"), some("batching", "continuous", "continuous", "static"),
-			some("adapters", "loraAdapters: [a, b, c]", "maxNumSeqs: 8"),
+			some("adapters", "loraAdapters: [a, b, c]", "maxNumSeqs: 8"), published,
 			some("interval", "50ms", "10ms", "1s", "37ms"),
-			some("sources", "", ", {pluginRef: health-data-source}"),
+			producers, scorer, some("sources", "", ", {pluginRef: health-data-source}"), source,
 			rapid.IntRange(20, 150).Draw(t, "requests"),
 			some("arrivals", "rate: 20", "rate: 200", "rate: 1000", "concurrency: 3", "concurrency: 30"),
 			some("prompts", "conversations: {turns: 1..3, thinkTime: 20ms}", "maxTokens: 50"),

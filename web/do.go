@@ -22,7 +22,8 @@ type Action struct {
 	Breaks bool `json:"breaks,omitempty"`
 }
 
-// Act is one requested action. The action "send" sends a request of the user's own.
+// Act is one requested action. The action "send" sends a request of the user's own, and "play" plays a point of a
+// search.
 type Act struct {
 	Name   string  `json:"name"`
 	Pool   int     `json:"pool"`
@@ -35,6 +36,39 @@ type Act struct {
 	Path    string            `json:"path"`
 	Headers map[string]string `json:"headers"`
 	Body    string            `json:"body"`
+}
+
+// Search is the result of windtunnel tune, for the view Tune.
+type Search struct {
+	Verdict    string            `json:"verdict"`
+	Knobs      []SearchKnob      `json:"knobs"`
+	Objectives []SearchObjective `json:"objectives"`
+	Points     []SearchPoint     `json:"points"`
+}
+
+// SearchKnob is a field, parameter or weight that varies, with its range in words.
+type SearchKnob struct {
+	Name  string `json:"name"`
+	Range string `json:"range"`
+}
+
+// SearchObjective is a measure that the search improves. Higher means that higher values are better.
+type SearchObjective struct {
+	Name   string `json:"name"`
+	Higher bool   `json:"higher,omitempty"`
+}
+
+// SearchPoint is a configuration that was played. The action "play" with its index as the number plays it again.
+type SearchPoint struct {
+	// Of is search, today, or best with more words.
+	Of string `json:"of"`
+	// Values are by knob, "" where unknown, and At their places in the ranges from 0 to 1, below 0 where unknown.
+	Values []string  `json:"values"`
+	At     []float64 `json:"at"`
+	// Results are by objective, and Texts have their units. Kept means that the limits are kept.
+	Results []float64 `json:"results"`
+	Texts   []string  `json:"texts"`
+	Kept    bool      `json:"kept,omitempty"`
 }
 
 // act carries out an action. Its consequences appear in the run's events.

@@ -112,6 +112,14 @@ func TestKeyboardReachesAll(t *testing.T) {
 		do(t, ctx, "drawn", until(v.drawn))
 		walk(t, ctx, v.hash)
 	}
+	tuned, _ := played(t, few, searched)
+	do(t, ctx, "a search", chromedp.Navigate(tuned.Link()))
+	do(t, ctx, "loaded", until(drawn["tune"]))
+	do(t, ctx, "words", chromedp.Evaluate[int](described))
+	walk(t, ctx, "tune")
+	do(t, ctx, "back", chromedp.Navigate(server.Link()+"#request/req-1-000050"))
+	do(t, ctx, "loaded", until(`!!document.querySelector(".steps button")`))
+	do(t, ctx, "words", chromedp.Evaluate[int](described))
 	do(t, ctx, "why", chromedp.Click(chromedp.CSS("#tab-why")))
 	do(t, ctx, "its knobs", until(`document.querySelectorAll(".detail .knob").length === 3`))
 	do(t, ctx, "all of them",

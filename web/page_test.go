@@ -19,10 +19,12 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/chromium"
+	"github.com/windtunnel/windtunnel/internal/eventually"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
@@ -99,8 +101,8 @@ func shoot(t *testing.T, ctx context.Context, dir string) {
 	}
 }
 
-// played returns the page of a scenario in virtual time.
-func played(t *testing.T, text string) (*web.Server, report.Summary) {
+// played returns the page of a scenario in virtual time, whose description may be changed.
+func played(t *testing.T, text string, change ...func(*web.Meta)) (*web.Server, report.Summary) {
 	t.Helper()
 	s, err := scenario.Read("scenario", strings.NewReader(text))
 	if err != nil {
@@ -117,6 +119,9 @@ func played(t *testing.T, text string) (*web.Server, report.Summary) {
 	}
 	book.Measure(session)
 	meta := web.Meta{Mode: "sim", Scenario: s.Name, Seed: s.Seed, BBR: len(s.Pools) > 1, Pools: poolsOf(s)}
+	for _, f := range change {
+		f(&meta)
+	}
 	server, err := web.Start(web.Options{Book: book, Meta: meta})
 	if err != nil {
 		t.Fatal(err)
@@ -508,6 +513,7 @@ func TestAccessible(t *testing.T) {
 	script := axe(t)
 	server, _ := played(t, fleet(60))
 	live := acting(t, 30)
+	tuned, _ := played(t, few, searched)
 	for _, look := range []struct {
 		name, scheme  string
 		width, height int64
@@ -534,6 +540,9 @@ func TestAccessible(t *testing.T) {
 			}
 			switchOff(t, ctx)
 			check("why, with its what if")
+			open(tuned.Link())
+			show(t, ctx, "tune")
+			check("tune")
 			open(live.Link() + "#do")
 			show(t, ctx, "do")
 			check("do")
@@ -558,6 +567,72 @@ func checkAxe(t *testing.T, ctx context.Context, view string) {
 	}
 	for _, v := range found.Violations {
 		t.Errorf("%s: %s", view, v)
+	}
+}
+
+// searched adds the result of a search with two objectives and a knob whose value today is unknown.
+func searched(m *web.Meta) {
+	m.Search = &web.Search{Verdict: "candidate 1 is better than today's configuration: 12.0 % (8.0 % to 16.0 %)",
+		Knobs: []web.SearchKnob{{Name: "default/queue-scorer", Range: "0, 0.1 to 10"},
+			{Name: "pools[0].replicas", Range: "2 to 8"}},
+		Objectives: []web.SearchObjective{{Name: "ttft p90"}, {Name: "goodput", Higher: true}}}
+	add := func(of, servers string, at, ttft, goodput float64, kept bool) {
+		m.Search.Points = append(m.Search.Points, web.SearchPoint{Of: of,
+			Values: []string{fmt.Sprint(10 * at), servers}, At: []float64{at, float64(len(servers) - 1)},
+			Results: []float64{ttft, goodput},
+			Texts:   []string{fmt.Sprintf("%.3g s", ttft), fmt.Sprintf("%.3g", goodput)}, Kept: kept})
+	}
+	for i := range 40 {
+		x := float64(i) / 40
+		add("search", fmt.Sprint(2+i%6), x, 0.5+x, 20+10*x*x, i%7 > 0)
+		m.Search.Points[i].At[1] = float64(i%6) / 6
+	}
+	add("today", "", 0.5, 1.2, 21, true)
+	add("best 1 (knee)", "3", 0.2, 0.6, 25, true)
+	add("best 2", "8", 0.8, 1.3, 30, true)
+}
+
+// A search shows its front and its configurations. A click on a point, a click on a line and Enter in the table show
+// the point's run.
+func TestTune(t *testing.T) {
+	server, _ := played(t, few, searched)
+	run, _ := played(t, chosen)
+	var acts []web.Act
+	server.Acts(func(_ context.Context, a web.Act) (string, error) {
+		acts = append(acts, a)
+		return run.Link(), nil
+	})
+	ctx := tab(t, 1400, 1000)
+	const drawn = `document.querySelectorAll(".chart .across").length === 43 && ` +
+		`document.querySelectorAll(".chart .dot").length === 43`
+	click := func(mark string, number int) func() {
+		return func() {
+			do(t, ctx, mark, chromedp.Evaluate[any](fmt.Sprintf(`document.querySelectorAll(".chart .%s")[%d].`+
+				`dispatchEvent(new MouseEvent("click", {bubbles: true})); 0`, mark, number)))
+		}
+	}
+	for _, choose := range []func(){click("dot", 7), click("across", 41),
+		func() {
+			focus(t, ctx, "tbody tr:nth-child(2) button")
+			do(t, ctx, "the lines of the row", until(`document.querySelectorAll(".chart .over").length === 2`))
+			press(t, ctx, kb.Enter)
+		},
+	} {
+		do(t, ctx, "open", chromedp.Navigate(server.Link()))
+		do(t, ctx, "drawn", until(drawn))
+		do(t, ctx, "the verdict", text(".tune h2", "candidate 1 is better"))
+		choose()
+		eventually.Is(t, "the run is shown", func() bool { // a navigation ends what waits in the page
+			shown, err := chromedp.Run(ctx,
+				chromedp.Evaluate[string](`document.querySelector(".scenario")?.innerText || ""`))
+			return err == nil && shown == "chosen"
+		})
+	}
+	do(t, ctx, "back", chromedp.Navigate(server.Link()))
+	do(t, ctx, "drawn", until(drawn))
+	if len(acts) != 3 || acts[0].Name != "play" || acts[0].Number != 7 || acts[1].Number != 41 ||
+		acts[2].Number != 41 {
+		t.Errorf("it asked for %+v", acts)
 	}
 }
 

@@ -55,6 +55,7 @@ var drawn = map[string]string{
 	"whatif":                   `!!document.querySelector(".moved")`,
 	"request/req-1-000050":     `!!document.querySelector(".waterfall .bar")`,
 	"request/req-1-000050/why": `!!document.querySelector(".decision table")`,
+	"tune":                     `document.querySelectorAll(".tune .chart path").length > 40`,
 	"do":                       `document.querySelectorAll("form.act").length > 1`,
 }
 

@@ -45,6 +45,8 @@ type Meta struct {
 	// Do lists the possible actions. WhatIf reports whether the run has a log of inputs.
 	Do     []Action `json:"do,omitempty"`
 	WhatIf bool     `json:"whatIf,omitempty"`
+	// Search is a search whose best configuration is the run's.
+	Search *Search `json:"search,omitempty"`
 }
 
 // Pool is one pool of the run.

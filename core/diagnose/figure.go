@@ -26,6 +26,7 @@ const (
 	GPUUse     Name = "GPU use"      // share of the time in which an accelerator computes
 	PromptUse  Name = "prompt use"   // the part of it that prompts take
 	Balance    Name = "balance"      // requests of the most chosen endpoint over the mean
+	Misplaced  Name = "misplaced"    // share of the picks that name a prefill server
 	Pick90     Name = "EPP time"     // seconds in which the picker decides; 90th percentile
 	Transfer90 Name = "KV transfer"  // seconds from asking for a KV cache until it can be used; 90th percentile
 	QueueShare Name = "queue share"  // parts of the median time to the first token: waiting at model servers,
@@ -69,6 +70,7 @@ var words = map[Name][2]string{
 	GPUUse:     {"GPU use", "%"},
 	PromptUse:  {"GPU use by prompts", "%"},
 	Balance:    {"most chosen endpoint", "times the mean"},
+	Misplaced:  {"requests for which the picker chose a prefill server to decode", "%"},
 	Pick90:     {"EPP time (p90)", "s"},
 	Transfer90: {"KV transfer (p90)", "s"},
 	QueueShare: {"waiting at model servers, of the time to the first token", "%"},

@@ -20,6 +20,7 @@ var (
 	busyGPU   = threshold{GPUUse, 0.95, false, line(3509)}
 	slowPick  = threshold{Pick90, 0.010, false, line(3768)}
 	slowMove  = threshold{Transfer90, 0.100, false, line(3771)}
+	misplaced = threshold{Misplaced, 0.1, false, ""}
 	longWay   = threshold{WayShare, 0.5, false, ""}
 	indexFull = threshold{IndexUse, 0.9, false, ""}
 	slow      = threshold{Latency90, 1, false, line(3495)}
@@ -41,6 +42,10 @@ func Of(f *Facts) *Diagnosis {
 	late, failed := d.symptoms(f)
 	d.complaints(f, late, failed)
 	d.held(f, failed)
+	if x, beyond := misplaced.find(f); beyond && late && !failed {
+		d.Findings = append(d.Findings, newFinding(EPPConfig, []string{misplaced.text(x, true)}, Likely,
+			"the profile that picks the decode server has no filter for its role"))
+	}
 	d.index(f, late || failed)
 	w := walker{Facts: f, Diagnosis: d}
 	if len(f.Figures) > 0 { // manifests have none

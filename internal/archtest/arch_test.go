@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -39,6 +40,25 @@ func TestLayers(t *testing.T) {
 				continue
 			}
 			t.Errorf("%s: %s imports %s, and may not: %s", f.path, f.dir, to, layer.Reason)
+		}
+	}
+}
+
+// windtunnel has none of Kubernetes' libraries, which are large: another program speaks to API servers.
+func TestNoKubernetesLibraries(t *testing.T) {
+	cmd := exec.Command("go", "list", "-deps", "./cmd/windtunnel")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := strings.Fields(string(out))
+	if !slices.Contains(list, strings.TrimSuffix(Module, "/")+"/cmd/windtunnel") {
+		t.Fatalf("go list -deps lists %d packages without the program itself", len(list))
+	}
+	for _, path := range list {
+		if name := strings.TrimPrefix(path, "sigs."); strings.HasPrefix(name, "k8s.io/") && name != "k8s.io/yaml" {
+			t.Errorf("windtunnel is built of %s; only the module kubernetes may use it", path)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package packed
 
 import (
+	"crypto/sha512"
+	"fmt"
 	"io/fs"
 	"strings"
 	"testing"
@@ -35,5 +37,19 @@ func TestPack(t *testing.T) {
 		if err := Check(archive, changed, "a/*"); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("found %v; expected %s", err, name)
 		}
+	}
+}
+
+// Files that resemble each other take little more than one of them.
+func TestPackAlike(t *testing.T) {
+	files, text := fstest.MapFS{}, ""
+	for i := range 16 {
+		text += fmt.Sprintf("%x", sha512.Sum512([]byte{byte(i)}))
+	}
+	for i := range 20 {
+		files[fmt.Sprint(i)] = &fstest.MapFile{Data: []byte(text)}
+	}
+	if archive, err := Pack(files, "*"); err != nil || len(archive) > 2*len(text) {
+		t.Errorf("found %d bytes for 20 times %d, %v", len(archive), len(text), err)
 	}
 }

@@ -119,7 +119,7 @@ type seeker struct {
 	objectives []required
 	timed      float64 // requests per second of a trace as it was recorded; 0 without a trace
 	loads      []load
-	store      *store
+	store      *Store
 }
 
 // Check returns the files that the search reads, or an error for a mistake.
@@ -140,7 +140,7 @@ func (c *CapacityOptions) seeker() (*seeker, *scenario.Scenario, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	k := &seeker{c: c, objectives: objectives, store: c.Division.store()}
+	k := &seeker{c: c, objectives: objectives, store: c.Division.Store()}
 	if k.pool, err = c.counted(s); err == nil {
 		err = c.fits(s, k.pool, objectives)
 	}
@@ -155,7 +155,7 @@ func (p *Player) Capacity(ctx context.Context, c CapacityOptions) (*Capacity, er
 	}
 	k.ctx, k.player = ctx, p
 	objectives := k.objectives
-	key, err := k.store.of(&c.Variant, s, c.Objectives, c.Find, c.Pool, c.Duration, c.Precision, c.Replications,
+	key, err := k.store.Of(&c.Variant, s, c.Objectives, c.Find, c.Pool, c.Duration, c.Precision, c.Replications,
 		c.MaxReplicas)
 	if err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func (p *Player) Capacity(ctx context.Context, c CapacityOptions) (*Capacity, er
 	if out, err := k.answered(answer+".json", key); out != nil || err != nil {
 		return out, err
 	}
-	stop, err := k.store.begin()
+	stop, err := k.store.Begin()
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +195,7 @@ func (p *Player) Capacity(ctx context.Context, c CapacityOptions) (*Capacity, er
 		}
 	}
 	switch out.Loads = k.loads; {
-	case (ctx.Err() != nil || errors.Is(err, errAbsent)) && len(k.loads) > 0:
+	case (ctx.Err() != nil || errors.Is(err, ErrAbsent)) && len(k.loads) > 0:
 		out.Answer = k.soFar()
 		return out, err
 	case err != nil:
@@ -337,15 +337,17 @@ func (k *seeker) play(v *Variant, at Load, seeds []int) (l load, runs []Run, err
 	if err != nil {
 		return l, nil, err
 	}
-	key, err := k.store.of(v, s, at.Rate, at.Requests, k.c.Objectives, k.c.Pool)
+	key, err := k.store.Of(v, s, at.Rate, at.Requests, k.c.Objectives, k.c.Pool)
 	if err != nil {
 		return l, nil, err
 	}
-	results := make([]*played, len(seeds))
+	results := make([]played, len(seeds))
 	done := k.player.Counter(fmt.Sprintf("runs at %v requests/s", at.Rate), len(seeds))
-	err = k.store.each(k.ctx, len(seeds), func(i int) (ended bool, err error) {
-		results[i], ended, err = k.store.run(fmt.Sprintf("%s-%d", key, seeds[i]), func() (*played, error) {
-			return k.once(v, at, seeds[i])
+	err = k.store.Each(k.ctx, len(seeds), func(i int) (ended bool, err error) {
+		ended, err = k.store.Run(fmt.Sprintf("%s-%d", key, seeds[i]), &results[i], func() error {
+			p, err := k.once(v, at, seeds[i])
+			results[i] = p
+			return err
 		})
 		if ended {
 			done()
@@ -356,7 +358,8 @@ func (k *seeker) play(v *Variant, at Load, seeds []int) (l load, runs []Run, err
 		return l, nil, err
 	}
 	var uses [][]constraint.Use
-	for _, p := range results {
+	for i := range results {
+		p := &results[i]
 		runs, uses = append(runs, p.Run), append(uses, p.Uses)
 	}
 	l.Servers, l.uses, l.steps = results[0].Servers, constraint.Mean(uses...), results[0].Steps
@@ -364,22 +367,22 @@ func (k *seeker) play(v *Variant, at Load, seeds []int) (l load, runs []Run, err
 }
 
 // once plays one run of a load.
-func (k *seeker) once(v *Variant, at Load, seed int) (*played, error) {
+func (k *seeker) once(v *Variant, at Load, seed int) (p played, err error) {
 	s, err := v.Scenario(seed)
 	if err != nil {
-		return nil, err
+		return p, err
 	}
 	// Send all requests that arrive. A client that waits would hide their waiting.
 	all := min(at.Requests, 1_000_000)
 	if err := s.Override(scenario.Overrides{Rate: &at.Rate, Requests: &at.Requests, Concurrency: &all}); err != nil {
-		return nil, exit.With(exit.Usage, err)
+		return p, exit.With(exit.Usage, err)
 	}
 	var list []report.Ended
 	x, err := k.player.Play(k.ctx, s, func(e *report.Ended) { list = append(list, *e) })
 	if err != nil {
-		return nil, err
+		return p, err
 	}
-	p := &played{Run: observed(list, k.objectives, s.Workload.SLO), Servers: countedServers(&s.Pools[k.pool]),
+	p = played{Run: observed(list, k.objectives, s.Workload.SLO), Servers: countedServers(&s.Pools[k.pool]),
 		Steps: report.StepErrorOf(x.Sample.Load),
 		Uses:  slices.Concat(constraint.OfLoad(x.Sample.Load, x.Summary.Requests), x.Uses)}
 	if p.Unsettled = !x.Sample.Steady; k.timed > 0 && x.Sample.Steady {

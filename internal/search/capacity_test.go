@@ -113,7 +113,7 @@ func TestPlayedRunsSayWhetherTheySettle(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := &seeker{c: &CapacityOptions{Variant: v}, ctx: context.Background(), player: new(Player),
-		store: new(Division).store()}
+		store: new(Division).Store()}
 	for rate, unsettled := range map[float64]bool{3: false, 20: true} { // of 9.92/s that the server can take
 		_, runs, err := k.play(&v, Load{Rate: rate, Requests: 1000}, []int{1})
 		if err != nil || runs[0].Unsettled != unsettled {

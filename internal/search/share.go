@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
@@ -93,11 +94,11 @@ func (d *Division) check() error {
 	return nil
 }
 
-// keys makes hashes of everything that a run depends on.
-type keys struct{ digests map[string][]byte } // of files that runs depend on
+// Keys makes hashes of everything that a run depends on.
+type Keys struct{ digests map[string][]byte } // of files that runs depend on
 
-// of returns a hash of windtunnel's version, a scenario's text and files, the changes to it, and more.
-func (k *keys) of(v *Variant, s *scenario.Scenario, more ...any) (string, error) {
+// Of returns a hash of windtunnel's version, a scenario's text and files, the changes to it, and more.
+func (k *Keys) Of(v *Variant, s *scenario.Scenario, more ...any) (string, error) {
 	flags, err := json.Marshal(v.Overrides)
 	if err != nil {
 		return "", err
@@ -124,7 +125,7 @@ func (k *keys) of(v *Variant, s *scenario.Scenario, more ...any) (string, error)
 }
 
 // digest returns the hash of a file. It reads the file, perhaps a long trace, once.
-func (k *keys) digest(file string) ([]byte, error) {
+func (k *Keys) digest(file string) ([]byte, error) {
 	if sum, known := k.digests[file]; known {
 		return sum, nil
 	}
@@ -162,8 +163,8 @@ type head struct {
 	Uses        []constraint.Use
 }
 
-// bytes returns the file of a run.
-func (p *played) bytes() ([]byte, error) {
+// MarshalBinary returns the file of a run.
+func (p *played) MarshalBinary() ([]byte, error) {
 	h := head{Early: math.Float64bits(p.Early), Late: math.Float64bits(p.Late), Unsettled: p.Unsettled,
 		Servers: p.Servers, Steps: p.Steps, Uses: p.Uses}
 	for _, list := range p.Values {
@@ -179,8 +180,8 @@ func (p *played) bytes() ([]byte, error) {
 	return out, err
 }
 
-// parse reads the file of a run.
-func (p *played) parse(data []byte) error {
+// UnmarshalBinary reads the file of a run.
+func (p *played) UnmarshalBinary(data []byte) error {
 	line, data, found := bytes.Cut(data, []byte("\n"))
 	var h head
 	if err := json.Unmarshal(line, &h); err != nil || !found {
@@ -204,12 +205,12 @@ func (p *played) parse(data []byte) error {
 	return nil
 }
 
-// store is the directory in which processes that search together exchange runs. Each file appears complete. A process
+// Store is the directory in which processes that search together exchange runs. Each file appears complete. A process
 // that begins a run creates a claim beside it, a file with its share whose time it renews. Each run follows from its
 // name, so a run that two processes play by mistake does no harm.
-type store struct {
+type Store struct {
 	Division
-	keys
+	Keys
 	stale, beat time.Duration // after which a claim is void, and after which its holder renews it
 
 	mu   sync.Mutex
@@ -223,21 +224,22 @@ type claim struct{ renewed, seen time.Time }
 // A claim outlives some lost renewals, and attributes that a network file system caches.
 const staleClaim, renewClaim = time.Minute, 5 * time.Second
 
-// errAbsent is the cause of a missing result where nothing is to be played.
-var errAbsent = errors.New("it was not played")
+// ErrAbsent is the cause of a missing result where nothing is to be played.
+var ErrAbsent = errors.New("it was not played")
 
-func (d *Division) store() *store {
-	return &store{Division: *d, stale: staleClaim, beat: renewClaim, held: map[string]bool{}, seen: map[string]claim{}}
+// Store returns the division's directory, which Begin opens.
+func (d *Division) Store() *Store {
+	return &Store{Division: *d, stale: staleClaim, beat: renewClaim, held: map[string]bool{}, seen: map[string]claim{}}
 }
 
-// begin drops the claims that an earlier process with this share has left, and renews the claims of this one until
+// Begin drops the claims that an earlier process with this share has left, and renews the claims of this one until
 // stop.
-func (s *store) begin() (stop func(), err error) {
+func (s *Store) Begin() (stop func(), err error) {
 	if s.Results == "" || s.Collect {
 		return func() {}, nil
 	}
 	if err := os.MkdirAll(s.Results, 0o755); err != nil {
-		return nil, exit.Errorf(exit.Input, "--results: %w", err)
+		return nil, exit.Errorf(exit.Input, "--results: %w; expected a directory", err)
 	}
 	old, err := filepath.Glob(filepath.Join(s.Results, "*.claim"))
 	for _, path := range old {
@@ -263,44 +265,49 @@ func (s *store) begin() (stop func(), err error) {
 	return func() { close(ended) }, err
 }
 
-// run returns the run of this name, and plays it if no process has. It returns false while another process plays the
-// run.
-func (s *store) run(name string, play func() (*played, error)) (p *played, done bool, err error) {
+// Stored is the result of a run as processes exchange it.
+type Stored interface {
+	encoding.BinaryMarshaler
+	encoding.BinaryUnmarshaler
+}
+
+// Run reads the run of this name into a result, and lets play set the result if no process has played the run. It
+// returns false while another process plays it.
+func (s *Store) Run(name string, into Stored, play func() error) (done bool, err error) {
 	if s.Results == "" {
-		p, err = play()
-		return p, err == nil, err
+		err = play()
+		return err == nil, err
 	}
 	path := filepath.Join(s.Results, "run-"+name)
 	data, err := files.Read(path, maxResults)
 	if err == nil {
-		p = &played{}
-		if err = p.parse(data); err != nil {
-			err = exit.Errorf(exit.Input, "--results: %s: %w; expected a file of windtunnel capacity --results: "+
-				"delete it", path, err)
+		if err = into.UnmarshalBinary(data); err != nil {
+			err = exit.Errorf(exit.Input, "--results: %s: %w; expected a file that windtunnel has written: delete it",
+				path, err)
 		}
-		return p, err == nil, err
+		return err == nil, err
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, false, exit.Errorf(exit.Input, "--results: %w", err)
+		return false, exit.Errorf(exit.Input, "--results: %w", err)
 	}
 	if s.Collect {
-		return nil, false, errAbsent
+		return false, ErrAbsent
 	}
 	if claimed, err := s.claim(path + ".claim"); !claimed || err != nil {
-		return nil, false, exit.With(exit.Input, err)
+		return false, exit.With(exit.Input, err)
 	}
 	defer s.release(path + ".claim")
-	if p, err = play(); err != nil {
-		return nil, false, err
+	if err = play(); err != nil {
+		return false, err
 	}
-	if data, err = p.bytes(); err == nil {
+	if data, err = into.MarshalBinary(); err == nil {
 		err = exit.With(exit.Input, files.Replace(path, data))
 	}
-	return p, err == nil, err
+	return err == nil, err
 }
 
 // claim reports whether this process has the claim now.
-func (s *store) claim(path string) (bool, error) {
+func (s *Store) claim(path string) (bool, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err == nil {
 		_, err = f.WriteString(s.Share.String())
@@ -327,16 +334,16 @@ func (s *store) claim(path string) (bool, error) {
 	return false, nil
 }
 
-func (s *store) release(path string) {
+func (s *Store) release(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.held, path)
 	_ = os.Remove(path)
 }
 
-// each calls do for 0 to n-1 on all cores. It then waits until do has returned true for each: it asks again for the
+// Each calls do for 0 to n-1 on all cores. It then waits until do has returned true for each: it asks again for the
 // runs that other processes play.
-func (s *store) each(ctx context.Context, n int, do func(i int) (done bool, err error)) error {
+func (s *Store) Each(ctx context.Context, n int, do func(i int) (done bool, err error)) error {
 	done := make([]bool, n)
 	if err := Each(n, func(i int) (err error) {
 		done[i], err = do(i)

@@ -198,17 +198,17 @@ func TestRunsInFiles(t *testing.T) {
 	want := played{Run: Run{Values: [][]float64{{1.5, math.Inf(1), 0}, nil, {-2}}, Early: math.Inf(1), Late: 1e-300,
 		Unsettled: true}, Servers: "2:4", Uses: []constraint.Use{{Where: "pool", Share: 0.1}}}
 	want.Steps.Text = "±17 %"
-	text, err := want.bytes()
+	text, err := want.MarshalBinary()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got played
 	want.Values[1] = []float64{}
-	if err := got.parse(text); err != nil || !reflect.DeepEqual(got, want) {
+	if err := got.UnmarshalBinary(text); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v; expected %+v", got, err, want)
 	}
 	for _, bad := range []string{"", "x\n", string(text[:len(text)-1]), string(text) + "12345678"} {
-		if err := got.parse([]byte(bad)); err == nil {
+		if err := got.UnmarshalBinary([]byte(bad)); err == nil {
 			t.Errorf("%d bytes are a run", len(bad))
 		}
 	}
@@ -218,9 +218,9 @@ func TestRunsInFiles(t *testing.T) {
 // that starts again drops the claims of its share.
 func TestClaims(t *testing.T) {
 	dir := t.TempDir()
-	at := func(share int) *store { return (&Division{Results: dir, Share: Share{share, 2}}).store() }
-	once := func(s *store) bool {
-		_, done, err := s.run("a", func() (*played, error) { return new(played), nil })
+	at := func(share int) *Store { return (&Division{Results: dir, Share: Share{share, 2}}).Store() }
+	once := func(s *Store) bool {
+		done, err := s.Run("a", new(played), func() error { return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -246,8 +246,8 @@ func TestClaims(t *testing.T) {
 	if err := os.WriteFile(path, []byte("0/2"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []*store{other, killed} {
-		stop, err := s.begin()
+	for _, s := range []*Store{other, killed} {
+		stop, err := s.Begin()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,7 +268,7 @@ func TestKeysHaveSettings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		key, err := new(keys).of(&w, s)
+		key, err := new(Keys).Of(&w, s)
 		if err != nil {
 			t.Fatal(err)
 		}

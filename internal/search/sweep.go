@@ -31,7 +31,7 @@ type Sweep struct {
 
 	slo   record.SLO
 	shown []report.Measure
-	keys  keys
+	keys  Keys
 }
 
 // MaxReplications bounds how often a scenario is played, maxPoints the combinations of a sweep, and maxPaces the
@@ -262,7 +262,7 @@ func (c *Sweep) point(v *Variant, s *scenario.Scenario, settings []scenario.Sett
 	for _, s := range settings {
 		p.Set[s.Path] = s.Value
 	}
-	p.Key, err = c.keys.of(v, s, c.SLO, c.Replications)
+	p.Key, err = c.keys.Of(v, s, c.SLO, c.Replications)
 	return p, err
 }
 

@@ -41,8 +41,10 @@ type Tuned struct {
 	// Configs are the EndpointPickerConfigs of the knee by pool, where the picker varies, and Settings its fields.
 	Configs  map[string]string `json:"configs,omitempty"`
 	Settings []string          `json:"settings,omitempty"`
+	// Elsewhere says, for each pool in Configs, which requests a better configuration sends to other servers, and why.
+	Elsewhere []Elsewhere `json:"elsewhere,omitempty"`
 
-	goal *goal
+	t *tuner
 }
 
 // Candidate is a configuration of the search, with the values of the objectives in its whole run.
@@ -57,7 +59,7 @@ type Finalist struct {
 	Values  map[string]string `json:"values,omitempty"` // by knob; empty for today's configuration
 	Results []Result          `json:"results"`          // by objective
 	Kept    bool              `json:"kept"`             // the limits, with each seed
-	// Measures show the differences: means over the seeds.
+	// Measures show the differences: means over the seeds. With queueAt before its name, each server has its own queue.
 	Measures map[string]float64 `json:"measures"`
 
 	c      *candidate
@@ -110,7 +112,8 @@ const (
 
 // shownMeasures are measures in which finalists are described.
 var shownMeasures = []string{"ttft p50", "ttft p99", "tpot mean", "e2e p99", "hit rate", "requests/s", "goodput",
-	"attainment"}
+	"attainment", "balance", "balance prefill", "balance decode", "queue mean", "queue mean prefill",
+	"queue mean decode", "kv use mean", "kv use mean prefill", "kv use mean decode", "preemptions"}
 
 // decide plays the best candidates and today's configuration with fresh seeds, and then moves the knobs around the
 // best.

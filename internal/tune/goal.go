@@ -79,6 +79,10 @@ func newGoal(s *scenario.Scenario, objectives, keep, slo []string) (g goal, err 
 		if slices.ContainsFunc(g.objectives, func(p objective) bool { return p.name == o.name }) {
 			return g, exit.Errorf(exit.Usage, "--objective: %s is given twice; expected two that differ", o.name)
 		}
+		if (o.name == "goodput" || o.name == "attainment") && !g.slo.Given() && !s.Workload.Judges() {
+			return g, exit.Errorf(exit.Usage, "--objective %s: nothing says which answers are good; expected --slo, "+
+				"or workload.slo or a class's slo in the scenario", text)
+		}
 		g.objectives = append(g.objectives, o)
 	}
 	for _, text := range keep {

@@ -7,7 +7,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/windtunnel/windtunnel/core/epp/picker/config"
 	"github.com/windtunnel/windtunnel/core/epp/whatif"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -50,6 +52,7 @@ func (k *Knob) settings(value string) (out []scenario.Setting) {
 // set gives the parameter of a plug-in a value in all pickers that have the plug-in.
 func (k *Knob) set(s *scenario.Scenario, value string) error {
 	found := false
+	var names []string
 	for i := range s.Pools {
 		p := &s.Pools[i]
 		if p.EPP.Replicas == 0 {
@@ -66,11 +69,16 @@ func (k *Knob) set(s *scenario.Scenario, value string) error {
 		if has {
 			found = true
 			p.EPP.Config = scenario.PickerConfig{File: "the tuned configuration", Text: []byte(text)}
+		} else if cfg, err := config.Read("", []byte(text)); err == nil {
+			for j := range cfg.Plugins {
+				names = append(names, cfg.Plugins[j].Name)
+			}
 		}
 	}
 	if !found {
-		return fmt.Errorf("no picker of %s has a plug-in %s; expected the name of a plug-in, and its parameter behind "+
-			"a slash", s.Name, k.plugin)
+		return strictyaml.Problem{File: s.File, Found: "no picker has a plug-in " + k.plugin,
+			Expected: "a parameter of one of " + strings.Join(names, ", "),
+			Hint:     strictyaml.DidYouMean(k.plugin, names)}
 	}
 	return nil
 }
@@ -113,8 +121,10 @@ func ParseKnob(text string) (Knob, error) {
 		return Knob{}, bad(what, form)
 	}
 	k := Knob{Name: s.Path}
-	if plugin, _, is := strings.Cut(s.Path, "/"); is {
-		k.plugin = plugin
+	if plugin, parameter, is := strings.Cut(s.Path, "/"); is {
+		if k.plugin = plugin; plugin == "" || parameter == "" {
+			return k, bad("the plug-in or its parameter has no name", form)
+		}
 	} else {
 		k.fields = []string{s.Path}
 	}

@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -16,6 +17,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker/config"
 	"github.com/windtunnel/windtunnel/core/epp/picker/plugins"
 	"github.com/windtunnel/windtunnel/core/epp/whatif"
+	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -80,26 +82,69 @@ func newSpace(variants []search.Variant, vary, where []string, seed uint64) (*sp
 	return x, x.addConditions(where, seed)
 }
 
-// check plays no run: it returns an error if an end of a knob's range is no scenario, or no configuration of a picker.
+// check plays no run: it returns an error if a listed value, or an end of a knob's range, is no scenario or no
+// configuration of a picker, and for a parameter of a plug-in that ignores all parameters.
 func (x *space) check(k *Knob) error {
+	values := k.Values
+	if len(values) == 0 || len(k.fields) > 1 {
+		values = []string{k.text(k.least()), k.text(math.Nextafter(1, 0))}
+	}
+	for _, v := range values {
+		if err := x.try(k, v); err != nil {
+			return err
+		}
+	}
+	const unknown = "noPluginHasThisParameter"
+	wrong := Knob{Name: k.plugin + "/" + unknown, plugin: k.plugin}
+	if k.plugin == "" {
+		before, _, parameter := strings.Cut(k.Name, ".parameters.")
+		if !parameter || !strings.Contains(before, ".epp.config.plugins[") {
+			return nil
+		}
+		wrong = Knob{fields: []string{before + ".parameters." + unknown}}
+	}
+	if x.try(&wrong, "1") == nil {
+		return exit.Errorf(exit.Input, "%s: the plug-in takes no parameters; expected a plug-in that has some",
+			x.base.File)
+	}
+	return nil
+}
+
+// try returns an error if a value of a knob is no scenario, or no configuration of a picker. The error names the
+// scenario's own files, not the changed text.
+func (x *space) try(k *Knob, value string) error {
 	alone := &space{variants: x.variants, knobs: []Knob{*k}}
-	for _, at := range []float64{k.least(), math.Nextafter(1, 0)} {
-		for i := range x.variants {
-			s, err := alone.scenario(i, &job{values: []string{k.text(at)}})
-			if err != nil {
-				return err
+	for i := range x.variants {
+		s, err := alone.scenario(i, &job{values: []string{value}})
+		if err != nil {
+			return err
+		}
+		for p := range s.Pools {
+			if s.Pools[p].EPP.Replicas == 0 || len(k.fields) > 0 {
+				continue
 			}
-			for p := range s.Pools {
-				if s.Pools[p].EPP.Replicas == 0 || len(k.fields) > 0 {
-					continue
-				}
-				if _, _, err := pickerOf(&s.Pools[p].EPP.Config); err != nil {
-					return exit.With(exit.Input, err)
-				}
+			if _, _, err := pickerOf(&s.Pools[p].EPP.Config); err != nil {
+				return exit.With(exit.Input, placed(err, x.scenarios[i], p))
 			}
 		}
 	}
 	return nil
+}
+
+// placed gives the mistakes in the changed configuration of a pool's picker the file and the path of the given one.
+func placed(err error, s *scenario.Scenario, pool int) error {
+	var list strictyaml.Problems
+	if !errors.As(err, &list) {
+		return err
+	}
+	file, path := s.Pools[pool].EPP.Config.File, ""
+	if file == "" || file == s.File {
+		file, path = s.File, fmt.Sprintf("pools[%d].epp.config.", pool)
+	}
+	for i := range list {
+		list[i].File, list[i].Line, list[i].Path = file, 0, path+list[i].Path
+	}
+	return list
 }
 
 // addSplits adds the split into prefill and decode servers of each pool that has both.

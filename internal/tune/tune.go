@@ -10,17 +10,23 @@ package tune
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/search"
+	"github.com/windtunnel/windtunnel/internal/version"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 )
@@ -33,8 +39,8 @@ type Options struct {
 	Combine string
 	// HoldOut is the share of each trace, its end, that only the runs that decide play. 0 holds nothing back.
 	HoldOut float64
-	// Resume is a file that runs are kept in, and whose runs are not played again; empty for none.
-	Resume string
+	// Division is the directory that runs are kept in, whose runs are not played again, and the part of this process.
+	search.Division
 	// Vary are knobs in the form of ParseKnob, or Weights. Without any, Weights varies.
 	Vary []string
 	// Where are conditions over knobs that every candidate meets, such as "replicas * tensorParallelSize <= 16". A
@@ -67,17 +73,26 @@ type tuner struct {
 	ctx     context.Context
 	began   time.Time
 	weights []float64 // of the scenarios, summing to 1; nil for the worst one
-	kept    *kept
+	store   *search.Store
+	keys    []string // hashes of everything that all runs of a scenario depend on
 	runs    int
 }
 
 // Tune searches. After an interruption it returns the best so far, if whole runs were played, with an error.
 func Tune(ctx context.Context, p *search.Player, o Options) (*Tuned, error) {
-	t := &tuner{Options: o, player: p, ctx: ctx, began: time.Now()}
-	if err := t.prepare(); err != nil {
+	t, err := prepare(o)
+	if err != nil {
 		return nil, err
 	}
-	defer t.kept.close()
+	t.ctx, t.player, t.began = ctx, p, time.Now()
+	if out, err := t.answered(); out != nil || err != nil {
+		return out, err
+	}
+	stop, err := t.store.Begin()
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
 	r := &race{knobs: len(t.knobs), begins: max(2, min(firstGeneration, o.Runs*2/3)), decode: t.decode, play: t.race,
 		more: t.more, indifference: o.Indifference, order: byScore, rng: rand.New(rand.NewPCG(o.Seed, 0x7475_6e65))}
 	if len(t.objectives) > 1 {
@@ -87,8 +102,8 @@ func Tune(ctx context.Context, p *search.Player, o Options) (*Tuned, error) {
 	if c := t.today(); c != nil {
 		first = append(first, c)
 	}
-	err := r.search(first)
-	out := &Tuned{Scenario: t.base.Name, Knobs: t.knobs, goal: &t.goal, Runs: t.runs, Replications: o.Replications}
+	err = r.search(first)
+	out := &Tuned{Scenario: t.base.Name, Knobs: t.knobs, t: t, Runs: t.runs, Replications: o.Replications}
 	for i := range t.objectives {
 		out.Objectives = append(out.Objectives, t.objectives[i].name)
 	}
@@ -106,6 +121,10 @@ func Tune(ctx context.Context, p *search.Player, o Options) (*Tuned, error) {
 	if err == nil {
 		err = t.decide(out, valid)
 	}
+	if errors.Is(err, search.ErrAbsent) {
+		err = exit.Errorf(exit.Input, "--results %s: a run of the search is missing: %w; expected the runs of all "+
+			"shares, with these flags and scenarios, by version %s", o.Results, err, version.Text())
+	}
 	if len(valid) == 0 || err != nil && ctx.Err() == nil {
 		return nil, err
 	}
@@ -119,34 +138,112 @@ func Tune(ctx context.Context, p *search.Player, o Options) (*Tuned, error) {
 	if bad := t.configured(out, out.Best[out.Knee].c); bad != nil {
 		return nil, bad
 	}
+	if err == nil {
+		err = t.elsewhere(out)
+	}
 	return out, err
 }
 
-func (t *tuner) prepare() (err error) {
+// Check returns the files that the search reads, and how many shares have runs to play, or an error for a mistake.
+func (o *Options) Check() (inputs []string, shares int, err error) {
+	t, err := prepare(*o)
+	if err != nil {
+		return nil, 0, err
+	}
+	for i := range t.scenarios {
+		inputs = append(append(inputs, t.scenarios[i].Files()...), o.Variants[i].File)
+	}
+	return inputs, min(firstGeneration, o.Runs), nil
+}
+
+func prepare(o Options) (t *tuner, err error) {
 	switch {
-	case t.Runs < 1 || t.Runs > mostRuns:
-		return exit.Errorf(exit.Usage, "--runs: found %d; expected a whole number, from 1 to %d", t.Runs, mostRuns)
-	case !(t.Indifference >= 0 && t.Indifference < 1):
-		return exit.Errorf(exit.Usage, "--indifference: found %v percent; expected a number from 0, below 100",
-			100*t.Indifference)
-	case !(t.HoldOut >= 0 && t.HoldOut <= mostHeldOut):
-		return exit.Errorf(exit.Usage, "--hold-out: found %v percent; expected a number from 0 to %v", 100*t.HoldOut,
-			100*mostHeldOut)
+	case o.Runs < 1 || o.Runs > mostRuns:
+		return nil, exit.Errorf(exit.Usage, "--runs: found %d; expected a whole number, from 1 to %d", o.Runs, mostRuns)
+	case !(o.Indifference >= 0 && o.Indifference < 1):
+		return nil, exit.Errorf(exit.Usage, "--indifference: found %v percent; expected a number from 0, below 100",
+			100*o.Indifference)
+	case !(o.HoldOut >= 0 && o.HoldOut <= mostHeldOut):
+		return nil, exit.Errorf(exit.Usage, "--hold-out: found %v percent; expected a number from 0 to %v",
+			100*o.HoldOut, 100*mostHeldOut)
+	case o.Time > 0 && o.Share.Of > 0:
+		return nil, exit.Errorf(exit.Usage, "--time and --share: found both; expected --runs alone, since the "+
+			"processes play the same search")
 	}
-	if err := search.CheckReplications(fewestToJudge, t.Replications); err != nil {
-		return err
+	if err := search.CheckReplications(fewestToJudge, o.Replications); err != nil {
+		return nil, err
 	}
-	if t.weights, err = parseCombine(t.Combine, len(t.Variants)); err != nil {
-		return err
+	t = &tuner{Options: o, store: o.Division.Store()}
+	if t.weights, err = parseCombine(o.Combine, len(o.Variants)); err != nil {
+		return nil, err
+	}
+	located, err := t.section()
+	if err != nil {
+		return nil, err
 	}
 	if t.space, err = newSpace(t.Variants, t.Vary, t.Where, t.Seed); err != nil {
-		return err
+		return nil, located(err)
 	}
 	if t.goal, err = newGoal(t.base, t.Objectives, t.Keep, t.SLO); err != nil {
-		return err
+		return nil, located(err)
 	}
-	t.kept, err = openKept(&t.Options, t.space)
-	return err
+	var knobs []string
+	for i := range t.knobs {
+		knobs = append(knobs, t.knobs[i].Name)
+	}
+	for i := range o.Variants {
+		key, err := t.store.Of(&o.Variants[i], t.scenarios[i], knobs, t.Objectives, t.Keep, o.SLO, o.HoldOut)
+		if err != nil {
+			return nil, err
+		}
+		t.keys = append(t.keys, key)
+	}
+	return t, nil
+}
+
+// mostAnswer bounds the file of a result, in bytes.
+const mostAnswer = 1 << 28
+
+// answered returns the result in the file of --results --collect, nil without one.
+func (t *tuner) answered() (*Tuned, error) {
+	if info, err := os.Stat(t.Results); err != nil || !t.Collect || info.IsDir() {
+		return nil, nil
+	}
+	x := &Tuned{t: t}
+	text, err := files.Read(t.Results, mostAnswer)
+	if err == nil {
+		err = json.Unmarshal(text, x)
+	}
+	if err != nil || len(x.Best) <= x.Knee {
+		return nil, exit.Errorf(exit.Input, "--results %s: found no result (%v); expected the output of windtunnel "+
+			"tune --output json", t.Results, err)
+	}
+	return x, nil
+}
+
+// section takes what the options leave out from the first scenario's section tune. It returns a function that gives
+// errors about a flag the place of its field, where the field replaces it.
+func (t *tuner) section() (located func(error) error, err error) {
+	s, err := t.Variants[0].Scenario(0)
+	if err != nil {
+		return nil, err
+	}
+	from := map[string]string{}
+	for field, x := range map[string]struct{ to, in *[]string }{"vary": {&t.Vary, &s.Tune.Vary},
+		"where": {&t.Where, &s.Tune.Where}, "objective": {&t.Objectives, &s.Tune.Objective},
+		"keep": {&t.Keep, &s.Tune.Keep}} {
+		if len(*x.to) == 0 && len(*x.in) > 0 {
+			*x.to, from["--"+field] = *x.in, "tune."+field
+		}
+	}
+	return func(err error) error {
+		for flag, path := range from {
+			if rest, is := strings.CutPrefix(err.Error(), flag); is {
+				return exit.With(exit.Input, s.Locate(path, errors.New(strings.TrimLeft(rest, ": "))))
+			}
+		}
+		return err
+	}, nil
 }
 
 // mostHeldOut bounds HoldOut.
@@ -199,8 +296,22 @@ type outcome struct {
 	StepTimes report.StepError
 }
 
-// play plays a job in one of the scenarios.
-func (t *tuner) play(which int, j *job) (*outcome, error) {
+// name names a job's run in one of the scenarios.
+func (t *tuner) name(which int, j *job) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%v %d %v %q", j.length, j.seed, j.factor, j.values))
+	return t.keys[which] + "-" + hex.EncodeToString(sum[:16])
+}
+
+// MarshalBinary and UnmarshalBinary are the form in a file.
+func (x *outcome) MarshalBinary() ([]byte, error) { return json.Marshal((*stored)(x)) }
+
+// UnmarshalBinary reads the form of MarshalBinary.
+func (x *outcome) UnmarshalBinary(text []byte) error { return json.Unmarshal(text, (*stored)(x)) }
+
+type stored outcome
+
+// prepared returns one of the scenarios as a job plays it.
+func (t *tuner) prepared(which int, j *job) (*scenario.Scenario, error) {
 	s, err := t.scenario(which, j)
 	if err != nil {
 		return nil, err
@@ -213,46 +324,49 @@ func (t *tuner) play(which int, j *job) (*outcome, error) {
 	if n := int(j.length * float64(s.Workload.Requests)); j.length < 1 && n > 0 {
 		over.Requests = &n
 	}
-	if err := s.Override(over); err != nil {
-		return nil, exit.With(exit.Usage, err)
+	return s, exit.With(exit.Usage, s.Override(over))
+}
+
+// play plays a job in one of the scenarios.
+func (t *tuner) play(which int, j *job, out *outcome) error {
+	s, err := t.prepared(which, j)
+	if err != nil {
+		return err
 	}
 	played, err := t.player.Play(t.ctx, s, nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	x := &run{played, report.Runs{played.Sample}.Under(t.slo)}
-	out := &outcome{Score: t.score(x), Measures: map[string]float64{}, StepTimes: report.StepErrorOf(x.Sample.Load)}
+	*out = outcome{Score: t.score(x), Measures: map[string]float64{}, StepTimes: report.StepErrorOf(x.Sample.Load)}
 	for _, name := range shownMeasures {
 		if v := valueOf(x.measures, name); !math.IsNaN(v) {
 			out.Measures[name] = v
 		}
 	}
-	return out, nil
+	if j.seed >= decidingSeed {
+		queues(out.Measures, x.Sample.Load)
+	}
+	return nil
 }
 
 // playAll plays jobs in all scenarios, and combines each job's outcomes. Values that are no scenario together have an
 // impossible score, and an error in refused.
 func (t *tuner) playAll(jobs []job, what string) (out []outcome, refused []error, err error) {
 	n := len(t.Variants)
-	all, refused := make([]*outcome, len(jobs)*n), make([]error, len(jobs))
+	all, refused := make([]outcome, len(jobs)*n), make([]error, len(jobs))
 	bad := make([]error, len(all))
 	done := t.player.Counter(what, len(all))
-	err = search.Each(len(all), func(i int) (err error) {
-		defer done()
+	err = t.store.Each(t.ctx, len(all), func(i int) (ended bool, err error) {
 		j := &jobs[i/n]
-		key := t.kept.key(i%n, j)
-		if all[i] = t.kept.had[key]; all[i] != nil {
-			return nil
+		ended, err = t.store.Run(t.name(i%n, j), &all[i], func() error { return t.play(i%n, j, &all[i]) })
+		if code := exit.Of(err); err != nil && (code == exit.Input || code == exit.Usage) {
+			all[i], bad[i], ended, err = outcome{Score: impossible}, err, true, nil
 		}
-		all[i], err = t.play(i%n, j)
-		switch code := exit.Of(err); {
-		case err == nil:
-			return t.kept.add(key, all[i])
-		case code != exit.Input && code != exit.Usage:
-			return err
+		if ended {
+			done()
 		}
-		all[i], bad[i] = &outcome{Score: impossible}, err
-		return nil
+		return ended, err
 	})
 	t.runs += len(all)
 	if err != nil {
@@ -267,10 +381,11 @@ func (t *tuner) playAll(jobs []job, what string) (out []outcome, refused []error
 }
 
 // combine returns the outcome of several scenarios together. Measures are means.
-func (t *tuner) combine(list []*outcome) outcome {
+func (t *tuner) combine(list []outcome) outcome {
 	out := outcome{Measures: map[string]float64{}, StepTimes: list[0].StepTimes}
 	counts := map[string]float64{}
-	for i, x := range list {
+	for i := range list {
+		x := &list[i]
 		if !x.possible() {
 			return outcome{Score: impossible}
 		}

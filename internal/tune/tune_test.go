@@ -2,16 +2,24 @@ package tune
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 	"unicode/utf8"
 
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/search"
 )
 
@@ -74,12 +82,14 @@ func text(t *testing.T, x *Tuned) string {
 	return b.String()
 }
 
-// A search that is interrupted at any run, and continues with the runs of its file, has the result of one that is not.
-func TestResume(t *testing.T) {
+// A search that is interrupted at any run, and continues with the runs of its directory, has the result of one that is
+// not. So have two processes that share the runs, and the one that collects them.
+func TestResults(t *testing.T) {
 	o := smallest(picked)
 	whole := text(t, found(t, o))
 	for _, after := range []int{1, 60} {
-		o.Resume = filepath.Join(t.TempDir(), "runs.ndjson")
+		o := o
+		o.Results = filepath.Join(t.TempDir(), "runs")
 		ctx, stop := context.WithCancel(t.Context())
 		ended := 0
 		p := &search.Player{Progress: func(string, int, int) {
@@ -87,64 +97,64 @@ func TestResume(t *testing.T) {
 				stop()
 			}
 		}}
-		o := o
-		o.Runs = 20
 		if _, err := Tune(ctx, p, o); err == nil {
 			t.Fatalf("the search was not interrupted after %d runs", after)
 		}
-		f, err := os.OpenFile(o.Resume, os.O_APPEND|os.O_WRONLY, 0)
-		if err != nil {
-			t.Fatal(err)
+		before := runs(t, o.Results)
+		var list sync.WaitGroup
+		for i := range 2 {
+			list.Go(func() {
+				o := o
+				o.Share = search.Share{Index: i, Of: 2}
+				if out, err := Tune(t.Context(), &search.Player{}, o); err != nil || text(t, out) != whole {
+					t.Errorf("share %d of 2, interrupted after %d runs: %v", i, after, err)
+				}
+			})
 		}
-		_, _ = f.WriteString(`{"run":"half a li`) // a line that a kill has cut
-		_ = f.Close()
-		before := lines(t, o.Resume)
-		if got := text(t, found(t, o)); got != whole {
-			t.Errorf("interrupted after %d runs: found %s; expected %s", after, got, whole)
+		list.Wait()
+		all := runs(t, o.Results)
+		o.Collect = true
+		if got := text(t, found(t, o)); got != whole || runs(t, o.Results) != all || all <= before {
+			t.Errorf("interrupted after %d runs: found %s; expected %s; %d, %d and then %d files", after, got, whole,
+				before, all, runs(t, o.Results))
 		}
-		o.Runs = 20
-		again := lines(t, o.Resume)
-		if got := text(t, found(t, o)); got != whole || lines(t, o.Resume) != again || again <= before {
-			t.Errorf("the file has %d, %d and then %d lines", before, again, lines(t, o.Resume))
+		o.Keep = []string{"completed>=1%"}
+		if _, err := Tune(t.Context(), &search.Player{}, o); !errors.Is(err, search.ErrAbsent) {
+			t.Errorf("the runs of another search: found %v", err)
 		}
 	}
-	o.Keep = []string{"completed>=1%"}
+	o.Time, o.Share = time.Minute, search.Share{Of: 2}
 	if _, err := Tune(t.Context(), &search.Player{}, o); err == nil ||
-		!strings.Contains(err.Error(), "another search") {
-		t.Errorf("the runs of another search: found %v", err)
-	}
-	if err := os.WriteFile(o.Resume, []byte("kind: Scenario\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Tune(t.Context(), &search.Player{}, o); err == nil || !strings.Contains(err.Error(), "ndjson:1: ") {
-		t.Errorf("a file of something else: found %v", err)
+		!strings.Contains(err.Error(), "--time and --share") {
+		t.Errorf("found %v", err)
 	}
 }
 
-func lines(t *testing.T, path string) int {
+// runs returns the number of runs in a directory.
+func runs(t *testing.T, dir string) int {
 	t.Helper()
-	data, err := os.ReadFile(path)
+	list, err := filepath.Glob(filepath.Join(dir, "run-*"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return bytes.Count(data, []byte("\n"))
+	return len(list)
 }
 
 // Several scenarios: the objective of a candidate is the mean, the worst, or the weighted mean.
 func TestSeveralScenarios(t *testing.T) {
-	a := &outcome{Score: Score{Values: [2]float64{1, -8}}, Measures: map[string]float64{"ttft p50": 1}}
-	b := &outcome{Score: Score{Violation: 2, Values: [2]float64{5, -16}}, Measures: map[string]float64{"ttft p50": 2,
+	a := outcome{Score: Score{Values: [2]float64{1, -8}}, Measures: map[string]float64{"ttft p50": 1}}
+	b := outcome{Score: Score{Violation: 2, Values: [2]float64{5, -16}}, Measures: map[string]float64{"ttft p50": 2,
 		"goodput": 4}}
 	for combine, want := range map[string][2]float64{"": {3, -12}, "mean": {3, -12}, "worst": {5, -8}, "3,1": {2, -10},
 		"0,2": {5, -16}} {
 		weights, err := parseCombine(combine, 2)
-		x := (&tuner{weights: weights}).combine([]*outcome{a, b})
+		x := (&tuner{weights: weights}).combine([]outcome{a, b})
 		if err != nil || x.Values != want || x.Violation != 2 || x.Measures["ttft p50"] != 1.5 ||
 			x.Measures["goodput"] != 4 {
 			t.Errorf("--combine %s: found %+v, %v; expected %v", combine, x, err, want)
 		}
 	}
-	if x := (&tuner{}).combine([]*outcome{a, {Score: impossible}}); x.possible() {
+	if x := (&tuner{}).combine([]outcome{a, {Score: impossible}}); x.possible() {
 		t.Errorf("a candidate that one scenario cannot play has the score %+v", x.Score)
 	}
 	for _, combine := range []string{"best", "1", "0,0", "1,-1", "1,NaN", "1,2,3"} {
@@ -216,15 +226,87 @@ func TestVaries(t *testing.T) {
 		t.Errorf("a split of %+v, %v: found %d prefill servers", x.knobs[0], err,
 			s.Pools[0].Disaggregation.PrefillReplicas)
 	}
-	for vary, want := range map[string]string{
-		"no-scorer/weight=1,2":                             "has a plug-in no-scorer",
-		"approx-prefix-cache-producer/blockSizeTokens=0,a": "blockSizeTokens",
-		"split":                 "no pool has prefill servers",
-		"pools[0].replicas=0,x": "pools[0].replicas",
+}
+
+// Wrong values are refused before the first run, with the file or the flag, the field, and what was expected. Those of
+// the scenario's section tune have their place in the file.
+func TestWrongValues(t *testing.T) {
+	p := &search.Player{Progress: func(what string, _, _ int) { t.Errorf("a search began to play %s", what) }}
+	vary := func(list ...string) Options { return Options{Vary: list} }
+	for _, x := range []struct {
+		o    Options
+		want string
+	}{
+		{vary("no-scorer/weight=1,2"), "--vary no-scorer/weight: s.yaml: no picker has a plug-in no-scorer; expected " +
+			"a parameter of one of approx-prefix-cache-producer, prefix-cache-scorer, queue-scorer, max-score-picker"},
+		{vary("queue-scorrer/weight=1,2"), `did you mean "queue-scorer"?`},
+		{vary("queue-scorer/weight=1..2"), "--vary queue-scorer/weight: s.yaml: the plug-in takes no parameters"},
+		{vary("/weight=1..2"), "the plug-in or its parameter has no name"},
+		{vary("queue-scorer/=1..2"), "the plug-in or its parameter has no name"},
+		{vary("approx-prefix-cache-producer/blockSizeToken=16,32"), "--vary approx-prefix-cache-producer/" +
+			"blockSizeToken: s.yaml: pools[0].epp.config.plugins[0].parameters.blockSizeToken: unknown field; " +
+			"expected one of "},
+		{vary("approx-prefix-cache-producer/blockSizeToken=16,32"), `did you mean "blockSizeTokens"?`},
+		{vary("approx-prefix-cache-producer/blockSizeTokens.deep=16,32"), "parameters.blockSizeTokens: found"},
+		{vary("approx-prefix-cache-producer/blockSizeTokens=16,a,32"), `parameters.blockSizeTokens: found "a"; expected`},
+		{vary("pools[0].epp.config.plugins[0].parameters.blockSizeToken=16,32"), "s.yaml with --set pools[0]." +
+			"epp.config.plugins[0].parameters.blockSizeToken=16: "},
+		{vary("pools[0].epp.config.plugins[2].parameters.most=16,32"), "s.yaml: the plug-in takes no parameters"},
+		{vary("pools[0].modelServer.maxNumSeq=1,2"), `maxNumSeq: unknown field; expected one of`},
+		{vary("pools[1].replicas=1,2"), "pools[1].replicas: the file has 1 entries there"},
+		{vary("pools[0].replicas=0,x"), "pools[0].replicas"},
+		{vary("pools[0].replicas=2,x,3"), `pools[0].replicas: found "x"`},
+		{vary("pools[0].replicas=4..2"), "the range is empty"},
+		{vary("pools[0].replicas=3..3"), "the range is empty"},
+		{vary("pools[0].replicas=1..2", "pools[0].replicas=1..2"), "--vary: pools[0].replicas is given twice"},
+		{vary("split"), "--vary split: no pool has prefill servers; expected disaggregation.prefillReplicas above 0"},
+		{Options{Where: []string{"queue_scorer > 20"}}, "--where: none of 10,000 random candidates meets"},
+		{Options{Where: []string{"servers > 2"}}, "expected a condition over prefix_cache_scorer, queue_scorer"},
+		{Options{Where: []string{"queue_scorer + 1"}}, "--where: "},
+		{Options{Objectives: []string{"speed"}}, `--objective speed: found "speed"; expected measures`},
+		{Options{Objectives: []string{"max:classes"}}, "--objective max:classes: "},
+		{Options{Objectives: []string{"goodput"}}, "--objective goodput: nothing says which answers are good"},
+		{Options{Keep: []string{"ttft.p95 <= soon"}}, `--keep: found "soon" as the bound of ttft p95`},
+		{Options{Keep: []string{"ttft.p95"}}, "--keep: "},
+		{Options{SLO: []string{"ttft"}}, "--slo: "},
+		{Options{Runs: -1}, "--runs: found -1; expected a whole number, from 1 to 100000"},
+		{Options{Indifference: 1}, "--indifference: found 100 percent"},
+		{Options{HoldOut: 1}, "--hold-out: found 100 percent"},
+		{Options{Replications: 2}, "--replications"},
+		{Options{Combine: "1,2"}, "--combine: found 2 weights"},
+		{Options{Division: search.Division{Share: search.Share{Of: 2}, Results: "x"}, Time: 1}, "--time and --share"},
 	} {
-		if _, err := space(picked, vary); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("--vary %s: found %v; expected %s", vary, err, want)
+		o := x.o
+		o.Variants, o.Seed = smallest(picked).Variants, 1
+		o.Runs, o.Replications = cmp.Or(o.Runs, 20), cmp.Or(o.Replications, 3)
+		out, err := Tune(t.Context(), p, o)
+		if out != nil || err == nil || !strings.Contains(err.Error(), x.want) || exit.Of(err) == exit.Failed {
+			t.Errorf("%+v: found %v; expected %s", x.o, err, x.want)
 		}
+	}
+	for section, want := range map[string]string{
+		"vary: [queue-scorer/weight=1..2]": "s.yaml:25:14: tune.vary: queue-scorer/weight: s.yaml: the plug-in takes",
+		"where: [queue_scorer > 20]":       "s.yaml:25:15: tune.where: none of 10,000",
+		"objective: [speed]":               `s.yaml:25:19: tune.objective: speed: found "speed"`,
+		"keep: [ttft.p95]":                 "s.yaml:25:14: tune.keep: ",
+		"objectives: [speed]":              `tune.objectives: unknown field; expected one of vary, where, objective, keep`,
+	} {
+		_, err := Tune(t.Context(), p, smallest(picked+"tune: {"+section+"}\n"))
+		if err == nil || !strings.Contains(err.Error(), want) || exit.Of(err) != exit.Input {
+			t.Errorf("tune: {%s}: found %v; expected %s", section, err, want)
+		}
+	}
+}
+
+// A scenario's section tune says what is searched, and flags replace its fields.
+func TestSection(t *testing.T) {
+	o := smallest(picked + "tune: {vary: [\"pools[0].replicas=1..2\"], objective: [ttft.p90], keep: [completed>=1%]}\n")
+	if out := found(t, o); out.Knobs[0].Name != "pools[0].replicas" || out.Objectives[0] != "ttft p90" {
+		t.Errorf("found the objectives %v over %+v", out.Objectives, out.Knobs)
+	}
+	o.Vary = []string{Weights}
+	if out := found(t, o); out.Knobs[0].Name != "default/prefix-cache-scorer" || out.Objectives[0] != "ttft p90" {
+		t.Errorf("with --vary: found the objectives %v over %+v", out.Objectives, out.Knobs)
 	}
 }
 
@@ -254,7 +336,130 @@ func TestWidth(t *testing.T) {
 		strings.Count(b.String(), "\n") != 1+len(out.Candidates)+1+len(out.Best) {
 		t.Errorf("found %v and the table %s", err, b.String())
 	}
+	header, _, _ := strings.Cut(b.String(), "\n")
+	rows := int64(strings.Count(b.String(), "\n") - 1)
+	b.Reset()
+	if err := out.WriteTable(&b, true); err != nil {
+		t.Fatal(err)
+	}
+	f, err := parquet.OpenFile(strings.NewReader(b.String()), int64(b.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, field := range f.Schema().Fields() {
+		names = append(names, field.Name())
+	}
+	if !slices.Equal(names, strings.Split(header, ",")) || f.NumRows() != rows {
+		t.Errorf("found %d rows of %v as Parquet; expected %d of %s", f.NumRows(), names, rows, header)
+	}
 	if slices.ContainsFunc(out.Candidates, func(c Candidate) bool { return len(c.Results) != 2 }) {
 		t.Errorf("found candidates %+v", out.Candidates)
+	}
+}
+
+// timed is a scenario in which a request takes 100 ms to its first token and 10 ms for each further one.
+const timed = `apiVersion: windtunnel/v1alpha1
+kind: Scenario
+name: timed
+pools:
+  - {name: chat, replicas: 2, modelServer: {prefill: 100ms, interTokenLatency: 10ms, outputTokens: 10}}
+workload: {requests: 6, rate: 5}
+`
+
+// Two knobs whose effects add up do not depend on each other, and two whose effects multiply do.
+func TestPairs(t *testing.T) {
+	for objective, want := range map[string]int{"min:ttft_mean + tpot_mean": 0, "min:ttft_mean * tpot_mean": 1} {
+		o := smallest(timed)
+		o.Objectives = []string{objective}
+		o.Vary = []string{"pools[0].modelServer.prefill=50ms,100ms,200ms",
+			"pools[0].modelServer.interTokenLatency=5ms,10ms,20ms"}
+		out := found(t, o)
+		if len(out.Pairs) != want || !out.Sensitivity[0].Matters || !out.Sensitivity[1].Matters {
+			t.Errorf("%s: found the pairs %+v, and %+v; expected %d pairs", objective, out.Pairs, out.Sensitivity, want)
+		}
+		if want > 0 && len(out.Pairs) == 1 {
+			// From the best, 50 ms and 5 ms, four times of each make 16 times, and the sum of both changes is 7 times.
+			if p := out.Pairs[0]; math.Abs(p.Together+8.5) > 0.5 ||
+				!strings.Contains(text(t, out), "depend on each other") {
+				t.Errorf("found %+v; expected -8 to -9 together", p)
+			}
+		}
+	}
+}
+
+// A gain that step times within the model's expected error take away is named, and one that they leave is not.
+func TestDoubt(t *testing.T) {
+	o := smallest(
+		strings.NewReplacer(
+			"prefill: 100ms, interTokenLatency: 10ms",
+			"batching: continuous, accelerator: H100",
+			"name: chat,",
+			"name: chat, model: llama-3.1-8b,",
+			"rate: 5",
+			"rate: 1, prompt: {characters: 8000}",
+		).Replace(timed),
+	)
+	o.Vary, o.Objectives = []string{"workload.prompt.characters=8000,16000"}, []string{"max:ttft.mean"}
+	out := found(t, o)
+	if !out.Better || out.Doubt != "" {
+		t.Fatalf("found %q and the doubt %q; expected a gain, and none", out.Verdict, out.Doubt)
+	}
+	o.Objectives = []string{fmt.Sprintf("max:ttft_mean < %v ? ttft_mean : 0", 1.05*out.Best[0].Results[0].Value)}
+	out = found(t, o)
+	if !out.Better || !strings.HasPrefix(out.Doubt, "with step times ") ||
+		!strings.Contains(out.Doubt, "longer, which") {
+		t.Errorf("found %q and the doubt %q; expected a gain that longer step times take away", out.Verdict, out.Doubt)
+	}
+	if lines := strings.Split(text(t, out), "\n"); !slices.Contains(lines, out.Doubt) {
+		t.Errorf("found %q; expected the doubt", lines)
+	}
+}
+
+// Two scenarios have one verdict, over the mean of both.
+func TestOneVerdict(t *testing.T) {
+	slow := strings.NewReplacer("name: timed", "name: slow", "prefill: 100ms", "prefill: 300ms").Replace(timed)
+	value := func(combine string) (today float64) {
+		o := smallest(timed, slow)
+		o.Combine, o.Objectives = combine, []string{"ttft.mean"}
+		o.Vary = []string{"pools[0].modelServer.interTokenLatency=5ms,10ms"}
+		out := found(t, o)
+		if got := text(t, out); !slices.Equal(out.Others, []string{"slow"}) || out.Better ||
+			!strings.Contains(got, "\nscenarios: timed, slow\n") {
+			t.Errorf("--combine %s: found %s", combine, got)
+		}
+		return out.Today.Results[0].Value
+	}
+	if a, b, mean := value(
+		"1,0",
+	), value(
+		"0,1",
+	), value(
+		"mean",
+	); !(a > 0.09 && b > 2*a) ||
+		math.Abs(mean-(a+b)/2) > 1e-4 {
+		t.Errorf("found %v and %v alone, and the mean %v", a, b, mean)
+	}
+}
+
+// An interrupted search returns its best candidate with an error, and the text says that no fresh seed confirmed it.
+func TestInterrupted(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	p := &search.Player{Progress: func(what string, _, _ int) {
+		if what == "runs that decide" {
+			stop()
+		}
+	}}
+	o := smallest(timed)
+	o.Objectives, o.Vary = []string{"ttft.mean"}, []string{"pools[0].modelServer.prefill=50ms,100ms,200ms"}
+	out, err := Tune(ctx, p, o)
+	if out == nil || exit.Of(err) != exit.Interrupted {
+		t.Fatalf("found %+v, %v; expected an interrupted search", out, err)
+	}
+	if got := text(t, out); !out.Interrupted || out.Best[0].Values[out.Knobs[0].Name] != "50ms" ||
+		!strings.Contains(got, "\ninterrupted: the best so far, which no fresh seed has confirmed\n") ||
+		!strings.Contains(got, "50ms") {
+		t.Errorf("found %s", got)
 	}
 }

@@ -10,11 +10,10 @@ import (
 	"text/tabwriter"
 
 	"github.com/windtunnel/windtunnel/report"
-	"github.com/windtunnel/windtunnel/report/table"
 )
 
-// mostColumns bounds the configurations of a table, so that it stays within 80 columns.
-const mostColumns = 4
+// mostColumns bounds the configurations of a table, so that it stays within mostWidth columns.
+const mostColumns, mostWidth = 4, 80
 
 // Write prints the result for people, the verdict first.
 func (x *Tuned) Write(to io.Writer) error {
@@ -35,6 +34,7 @@ func (x *Tuned) Write(to io.Writer) error {
 	}
 	x.around(w)
 	x.differences(w)
+	x.writeElsewhere(w)
 	if err := w.Flush(); err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (x *Tuned) block(w io.Writer, columns []column) {
 	fmt.Fprintln(w)
 	row("", func(c *column) string { return c.head })
 	for o, name := range x.Objectives {
-		row(name, func(c *column) string { return x.goal.objectives[o].text(c.of.Results[o].Value) })
+		row(name, func(c *column) string { return x.t.objectives[o].text(c.of.Results[o].Value) })
 		if slices.ContainsFunc(columns, func(c column) bool { return c.gains }) {
 			gain := func(of func(r *Result) float64) func(c *column) string {
 				return func(c *column) string {
@@ -166,6 +166,10 @@ func (x *Tuned) differences(w io.Writer) {
 			fmt.Fprintf(w, "%s\t%s\t%s\n", name, m.Text(a), m.Text(b))
 		}
 	}
+	a, n := longest(x.Today.Measures)
+	if b, m := longest(best.Measures); a != "" && b != "" {
+		fmt.Fprintf(w, "longest queue\t%.3g at %s\t%.3g at %s\n", n, a, m, b)
+	}
 }
 
 // writeConfig prints the configuration of the best candidate, where it is better.
@@ -187,53 +191,4 @@ func (x *Tuned) writeConfig(to io.Writer) error {
 	}
 	_, err := io.WriteString(to, b.String())
 	return err
-}
-
-// WriteTable writes a row for each candidate that played a whole run, as comma-separated values or as Parquet: its
-// values, the objectives, and whether it keeps the limits. today and best name the rows of the runs that decide, whose
-// objectives are means over fresh seeds.
-func (x *Tuned) WriteTable(to io.Writer, parquet bool) error {
-	columns := []table.Column{{Name: "of"}}
-	for i := range x.Knobs {
-		columns = append(columns, table.Column{Name: x.Knobs[i].Name})
-	}
-	for _, name := range x.Objectives {
-		columns = append(columns, table.Column{Name: name, Kind: table.Decimal, Digits: 6})
-	}
-	columns = append(columns, table.Column{Name: "limits"})
-	open := table.CSV
-	if parquet {
-		open = table.Parquet
-	}
-	w := open(to, columns)
-	add := func(of string, values map[string]string, results []float64, kept bool) {
-		row := []table.Value{table.Of(of)}
-		for i := range x.Knobs {
-			row = append(row, table.Of(cmp.Or(values[x.Knobs[i].Name], x.Knobs[i].Today)))
-		}
-		for _, v := range results {
-			row = append(row, table.Number(v))
-		}
-		limits := "kept"
-		if !kept {
-			limits = "missed"
-		}
-		w.Write(append(row, table.Of(limits)))
-	}
-	for i := range x.Candidates {
-		c := &x.Candidates[i]
-		add("search", c.Values, c.Results, c.Kept)
-	}
-	for _, c := range x.columns() {
-		var results []float64
-		for _, r := range c.of.Results {
-			results = append(results, r.Value)
-		}
-		name := "best"
-		if c.of == &x.Today {
-			name = "today"
-		}
-		add(name, c.of.Values, results, c.of.Kept)
-	}
-	return w.Close()
 }

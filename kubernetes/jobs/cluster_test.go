@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -111,7 +113,8 @@ func TestJobs(t *testing.T) {
 		}
 	}
 	for name, line := range map[string]string{"sweep": sweep, "csv": sweep + " -o csv", "capacity": capacity,
-		"json": capacity + " -o json"} {
+		"json": capacity + " -o json",
+		"tune": "tune ../mine.yaml --vary pools[0].replicas=1..3 --runs 30 -r 3"} {
 		t.Run(name, func(t *testing.T) {
 			want, _, code := local.play(t, line)
 			c := c.in(t, name, program, 2)
@@ -122,9 +125,25 @@ func TestJobs(t *testing.T) {
 			empty(t, c)
 		})
 	}
+	// Clients share one schedule, and the report is the one of a single client.
+	t.Run("load", func(t *testing.T) {
+		var n atomic.Int64
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n.Add(1)
+			_, _ = w.Write([]byte(`{"choices":[{"message":{"content":"yes"}}],"usage":{"completion_tokens":1}}`))
+		}))
+		defer server.Close()
+		line := "load ../mine.yaml --rate 100 -n 100 --view summary --target " + strings.TrimPrefix(server.URL, "http://")
+		c := c.in(t, "load", program, 0)
+		got, text, code := c.play(t, line+" --indexes 3")
+		if code != 0 || n.Load() != 100 || !strings.Contains(got, "100 requests") {
+			t.Errorf("exit code %d, %d requests:\n%s\n%s", code, n.Load(), text, got)
+		}
+		empty(t, c)
+	})
 	t.Run("another command", func(t *testing.T) {
 		c := c.in(t, "another", program, 2)
-		if _, text, code := c.play(t, sweep+" --indexes 2 --name one --keep"); code != 0 {
+		if _, text, code := c.play(t, sweep+" --indexes 2 --name one --keep-job"); code != 0 {
 			t.Fatalf("exit code %d: %s", code, text)
 		}
 		if _, text, code := c.play(t, sweep+" --indexes 2 --name one -n 20"); code != 2 ||

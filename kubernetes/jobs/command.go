@@ -1,4 +1,4 @@
-// Package jobs plays sweeps and capacity searches on a cluster: the commands sweep and capacity of windtunnel-k8s.
+// Package jobs plays searches and load on a cluster: the commands sweep, capacity, tune and load of windtunnel-k8s.
 //
 // Each index of an Indexed Job plays a share of the runs (search.Share) into a volume, a ConfigMap has the scenario and
 // its files, and a second Job of one pod collects. The command prints the collected result as the same command of
@@ -41,6 +41,33 @@ func (c *Capacity) Help() string { return help("capacity", "--objective ttft.p99
 
 // Run searches.
 func (c *Capacity) Run(o *console.Console) error { return c.play(o, &c.Capacity) }
+
+// Tune is windtunnel-k8s tune.
+type Tune struct {
+	program.Tune
+	Flags
+}
+
+// Help returns the description of the command.
+func (c *Tune) Help() string { return help("tune", "--vary weights") }
+
+// Run searches.
+func (c *Tune) Run(o *console.Console) error { return c.play(o, &c.Tune) }
+
+// Load is windtunnel-k8s load.
+type Load struct {
+	program.Load
+	Flags
+}
+
+// Help returns the description of the command.
+func (c *Load) Help() string { return help("load", "--target gateway:80 --rate 5000 -n 100000") }
+
+// Run sends the load. All clients send at once, and none of them can begin again.
+func (c *Load) Run(o *console.Console) error {
+	c.together = true
+	return c.play(o, &c.Load)
+}
 
 func help(command, flags string) string {
 	return fmt.Sprintf(

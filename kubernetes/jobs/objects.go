@@ -36,14 +36,16 @@ type Flags struct {
 	Size       string `group:"cluster" default:"1Gi" placeholder:"QUANTITY" help:"Size of the created claim."`
 	Class      string `group:"cluster" name:"storage-class" placeholder:"NAME" help:"Storage class of the created claim. Left out: the cluster's default."`
 	AccessMode string `group:"cluster" name:"access-mode" enum:"ReadWriteOnce,ReadWriteMany" default:"ReadWriteOnce" help:"Access mode of the created claim. With ReadWriteOnce, all pods run on one node."`
-	Keep       bool   `group:"cluster" help:"Keep the Job, and the claim with the results, after success."`
+	Keep       bool   `group:"cluster" name:"keep-job" help:"Keep the Job, and the claim with the results, after success."`
 	DryRun     bool   `group:"cluster" name:"dry-run" help:"Print the objects as YAML, and create nothing."`
+
+	together bool // all indexes run at once, and none again; what the collecting pod prints is the result
 }
 
 // owned are the flags of Flags, which a pod does not get; those that are true take no value.
 var owned = map[string]bool{"kubeconfig": false, "namespace": false, "name": false, "image": false, "indexes": false,
 	"parallel": false, "retries": false, "cpu": false, "memory": false, "claim": false, "size": false,
-	"storage-class": false, "access-mode": false, "keep": true, "dry-run": true}
+	"storage-class": false, "access-mode": false, "keep-job": true, "dry-run": true}
 
 // most is the default of --indexes at most.
 const most = 16
@@ -95,6 +97,13 @@ func (f *Flags) check(shares int) error {
 			return exit.Errorf(exit.Usage, "%s: found %d; expected from %d to %d", x.flag, x.n, x.least, x.top)
 		}
 	}
+	if f.together && f.Parallel < f.Indexes {
+		return exit.Errorf(exit.Usage, "--parallel: found %d of %d indexes; expected all, since the clients send "+
+			"together", f.Parallel, f.Indexes)
+	}
+	if f.together {
+		f.Retries = 0
+	}
 	return nil
 }
 
@@ -127,6 +136,8 @@ type objects struct {
 	Claim *corev1.PersistentVolumeClaim // nil for one that exists
 	Files *corev1.ConfigMap
 	Job   *batchv1.Job
+	// Verbatim says that the result is what the collecting pod prints. Otherwise it is the JSON among that.
+	Verbatim bool
 }
 
 // command is the annotation with a hash of what the pods do.
@@ -158,7 +169,7 @@ func (f *Flags) objects(t *tree) *objects {
 		"app.kubernetes.io/name": "windtunnel", "app.kubernetes.io/component": t.Args[0],
 		"app.kubernetes.io/managed-by": "windtunnel-k8s"},
 		Annotations: map[string]string{command: t.digest()}}
-	out := &objects{Files: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+	out := &objects{Verbatim: f.together, Files: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
 		ObjectMeta: meta, Data: map[string]string{}}}
 	items := []corev1.KeyToPath{}
 	for i, path := range slices.Sorted(maps.Keys(t.Files)) {
@@ -225,13 +236,16 @@ func (f *Flags) template(t *tree, meta metav1.ObjectMeta, claim string, items []
 				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}}}}}
 }
 
-// collector returns the Job that prints the result of a finished one as JSON.
+// collector returns the Job that prints the result of a finished one.
 func (o *objects) collector() *batchv1.Job {
 	j := o.Job.DeepCopy()
 	j.Name, j.ResourceVersion, j.UID = o.Job.Name+"-collect", "", ""
 	j.Spec = batchv1.JobSpec{BackoffLimit: int32p(0), Template: j.Spec.Template}
 	c := &j.Spec.Template.Spec.Containers[0]
-	c.Args = append(c.Args[:len(c.Args)-2:len(c.Args)-2], "--collect", "--output", "json") // instead of --share
+	c.Args = append(c.Args[:len(c.Args)-2:len(c.Args)-2], "--collect") // instead of --share
+	if !o.Verbatim {
+		c.Args = append(c.Args, "--output", "json")
+	}
 	return j
 }
 

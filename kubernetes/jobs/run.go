@@ -34,6 +34,8 @@ type run struct {
 
 	shown string          // the last line about progress
 	seen  map[string]bool // failed pods that were reported
+	// verdict is an error if the result, which is there, says that expectations are missed.
+	verdict error
 }
 
 // look is how long the command waits before it asks for the Job's state again.
@@ -62,7 +64,7 @@ func (r *run) play(ctx context.Context) (file string, err error) {
 	if !r.keep {
 		err = r.clean(ctx)
 	}
-	return file, err
+	return file, errors.Join(err, r.verdict)
 }
 
 // place adds an exit code and the API server's address to an error.
@@ -309,6 +311,12 @@ func (r *run) collect(ctx context.Context) (file string, err error) {
 	if err != nil {
 		return "", exit.With(exit.Environment, err)
 	}
+	if r.made.Verbatim {
+		if _, err = io.Copy(f, body); err == nil {
+			r.verdict, err = r.judged(ctx, j.Namespace, pod)
+		}
+		return f.Name(), errors.Join(err, f.Close())
+	}
 	rest, found, err := objectsIn(f, body)
 	if err = errors.Join(err, f.Close()); err != nil || !found {
 		_ = os.Remove(f.Name())
@@ -340,6 +348,29 @@ func objectsIn(to io.Writer, log io.Reader) (rest string, found bool, err error)
 		}
 		if err != nil {
 			return "", false, err
+		}
+	}
+}
+
+// judged waits for the end of the pod that collects, and returns its exit code as a verdict.
+func (r *run) judged(ctx context.Context, namespace, pod string) (verdict, err error) {
+	for {
+		var p corev1.Pod
+		if err := r.api.Do(ctx, http.MethodGet, apiclient.At("pods", namespace, pod), nil, &p); err != nil {
+			return nil, err
+		}
+		for _, c := range p.Status.ContainerStatuses {
+			switch t := c.State.Terminated; {
+			case t == nil:
+			case t.ExitCode == 0:
+				return nil, nil
+			default:
+				return exit.Told(exit.Code(t.ExitCode), fmt.Errorf("pod %s/%s ended with exit code %d", namespace, pod,
+					t.ExitCode)), nil
+			}
+		}
+		if !pause.For(ctx, look) {
+			return nil, ctx.Err()
 		}
 	}
 }

@@ -54,8 +54,9 @@ func (c *BodyRouter) Run(o *console.Console) error {
 	if c.Objects != "" {
 		return c.serve(o, c.Objects)
 	}
-	return c.objects(o, c.Namespace, []schema.GroupVersionResource{{Version: "v1", Resource: "configmaps"}},
-		func(dir string) error { return c.serve(o, dir) })
+	from := Options{Namespace: c.Namespace, Check: GatewayObject,
+		Resources: []schema.GroupVersionResource{{Version: "v1", Resource: "configmaps"}}}
+	return c.Mirror(o, from, func(from Options) error { return c.serve(o, from.Dir) })
 }
 
 // serve routes by the objects of a directory, and follows it.

@@ -195,7 +195,7 @@ func TestRecordedPools(t *testing.T) {
 				s.create(kinds[kind], namespace, text)
 			}
 			dir := t.TempDir()
-			if err := Start(t.Context(), Options{Client: s.client, Namespace: namespace, Resources: Pool, Dir: dir,
+			if err := Start(t.Context(), Options{Client: s.client, Namespace: namespace, Resources: Pool, Dir: dir, Check: PoolObject,
 				Log: slog.New(slog.DiscardHandler)}); err != nil {
 				t.Fatal(err)
 			}
@@ -305,7 +305,7 @@ func TestServerAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir, log := t.TempDir(), &lines{}
-	if err := Start(t.Context(), Options{Client: client, Namespace: "llm", Resources: Pool, Dir: dir,
+	if err := Start(t.Context(), Options{Client: client, Namespace: "llm", Resources: Pool, Dir: dir, Check: PoolObject,
 		Log: slog.New(slog.NewTextHandler(log, nil))}); err != nil {
 		t.Fatal(err)
 	}

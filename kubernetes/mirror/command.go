@@ -6,14 +6,18 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/parts"
+	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
+	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/kubernetes/election"
+	"github.com/windtunnel/windtunnel/live/epp"
 )
 
 // Cluster is the flag of parts that may read an API server.
@@ -32,30 +36,39 @@ func (c *Cluster) Client() (dynamic.Interface, string, error) {
 	return client, config.Host, exit.With(exit.Environment, err)
 }
 
-// objects mirrors a namespace's objects into a new directory while use runs with it.
-func (c *Cluster) objects(o *console.Console, namespace string, kinds []schema.GroupVersionResource,
-	use func(dir string) error) error {
-	client, host, err := c.Client()
-	if err != nil {
+// Mirror mirrors an API server's objects into a new directory while use runs with it.
+func (c *Cluster) Mirror(o *console.Console, from Options, use func(from Options) error) error {
+	var host string
+	var err error
+	if from.Client, host, err = c.Client(); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "windtunnel-objects-*")
-	if err != nil {
+	if from.Dir, err = os.MkdirTemp("", "windtunnel-objects-*"); err != nil {
 		return exit.With(exit.Environment, err)
 	}
-	defer os.RemoveAll(dir)
+	defer os.RemoveAll(from.Dir)
 	ctx, stop := o.Context()
 	defer stop()
-	fmt.Fprintf(o.Stderr, "windtunnel-k8s: objects of namespace %s from %s\n", namespace, host)
-	if err := Start(ctx, Options{Client: client, Namespace: namespace, Resources: kinds, Dir: dir,
-		Log: o.Logger(slog.LevelInfo)}); err != nil {
+	where := "all namespaces"
+	if from.Namespace != "" {
+		where = "namespace " + from.Namespace
+	}
+	fmt.Fprintf(o.Stderr, "windtunnel-k8s: objects of %s from %s\n", where, host)
+	from.Log = o.Logger(slog.LevelInfo)
+	if err := Start(ctx, from); err != nil {
 		return exit.With(exit.Environment, err)
 	}
 	ending := *o
 	ending.Context = func() (context.Context, context.CancelFunc) { return ctx, func() {} }
 	*o = ending
-	return use(dir)
+	return use(from)
 }
+
+// PoolObject reads an object as an endpoint picker does.
+func PoolObject(name string, text []byte) error { return new(objects.Set).Add(name, text) }
+
+// GatewayObject reads an object as a Gateway does.
+func GatewayObject(name string, text []byte) error { return new(gateway.Set).Add(name, text) }
 
 // namespaceOf returns the first of a flag's value, a variable's and default.
 func namespaceOf(o *console.Console, flag string) string {
@@ -87,8 +100,23 @@ func (c *EPP) Run(o *console.Console) error {
 	if c.Objects != "" || strings.Contains(text, "file-discovery") {
 		return c.EPP.Run(o)
 	}
-	return c.objects(o, namespaceOf(o, c.PoolNamespace), Pool, func(dir string) error {
-		c.Objects = dir
+	from := Options{Namespace: namespaceOf(o, c.PoolNamespace), Resources: Pool, Check: PoolObject,
+		Metrics: NewMetrics()}
+	return c.Mirror(o, from, func(from Options) error {
+		c.Objects, c.Elected = from.Dir, c.LeaderElect
+		ctx, stop := o.Context()
+		defer stop()
+		var electing sync.WaitGroup
+		defer electing.Wait()
+		c.Beside = func(s *epp.Standalone) error {
+			if c.LeaderElect {
+				electing.Go(func() {
+					election.Run(ctx, election.Options{Client: from.Client, Namespace: from.Namespace,
+						Name: election.LeaseName(from.Namespace, c.PoolName), Lead: s.Lead, Log: from.Log})
+				})
+			}
+			return s.Register(from.Metrics)
+		}
 		return c.EPP.Run(o)
 	})
 }
@@ -108,8 +136,9 @@ func (c *Sidecar) Run(o *console.Console) error {
 	if !found {
 		namespace = c.PoolNamespace
 	}
-	return c.objects(o, namespaceOf(o, namespace), Pool[:3], func(dir string) error {
-		c.Objects = dir
+	from := Options{Namespace: namespaceOf(o, namespace), Resources: Pool[:3], Check: PoolObject}
+	return c.Mirror(o, from, func(from Options) error {
+		c.Objects = from.Dir
 		return c.Sidecar.Run(o)
 	})
 }

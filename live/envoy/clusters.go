@@ -12,6 +12,7 @@ import (
 	overridev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/override_host/v3"
 	randomv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
 	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	metadatav3 "github.com/envoyproxy/go-control-plane/envoy/type/metadata/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
@@ -87,6 +88,11 @@ func (w *writer) processors(name string, p Processor, from *corev3.ConfigSource)
 		probe.HealthChecker = &corev3.HealthCheck_GrpcHealthCheck_{GrpcHealthCheck: &corev3.HealthCheck_GrpcHealthCheck{
 			ServiceName: "envoy.service.ext_proc.v3.ExternalProcessor"}}
 		c.HealthChecks, c.CommonLbConfig = []*corev3.HealthCheck{probe}, noPanic()
+	}
+	if p.TLS {
+		c.TransportSocket = &corev3.TransportSocket{Name: "envoy.transport_sockets.tls",
+			ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: w.pack(&tlsv3.UpstreamTlsContext{
+				CommonTlsContext: &tlsv3.CommonTlsContext{AlpnProtocols: []string{"h2"}}})}}
 	}
 	w.discover(c, from, p.Addresses)
 	if slices.ContainsFunc(p.Addresses, isName) {

@@ -68,6 +68,8 @@ type Pool struct {
 type Processor struct {
 	// Addresses are the addresses of its gRPC service, host:port. At least one.
 	Addresses []string
+	// TLS makes Envoy speak TLS to the service, whose certificate it does not check.
+	TLS bool
 	// Asking sets the parts of messages that Envoy sends to the service (by default full-duplex bodies), how long Envoy
 	// waits for an answer, and what happens if the service is gone.
 	gateway.Asking

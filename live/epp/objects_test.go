@@ -105,4 +105,12 @@ func TestObjectsAreFollowed(t *testing.T) {
 		func() bool { got, _ := ask(""); return strings.Contains(got, "ServiceUnavailable") && !healthy() })
 	write(manifests)
 	eventually.Is(t, "the pool is back", func() bool { got, _ := ask(""); return got == "127.0.0.1:8000" && healthy() })
+	s.Lead(false)
+	if got, _ := ask(""); healthy() || got != "127.0.0.1:8000" {
+		t.Errorf("while another replica leads it is healthy, or does not serve: %q", got)
+	}
+	s.Lead(true)
+	if !healthy() {
+		t.Error("it leads and is not healthy")
+	}
 }

@@ -232,6 +232,9 @@ func (s *Server) addressOf(what string) string {
 // Active is the number of ext_proc streams that have not ended.
 func (s *Server) Active() int { return int(s.active.Load()) }
 
+// Register adds metrics to the server's own.
+func (s *Server) Register(c prometheus.Collector) error { return s.o.Registry.Register(c) }
+
 // SetReady changes what the health services say; Envoy's health check and
 // Kubernetes' readiness probe both read it.
 func (s *Server) SetReady(ready bool) {

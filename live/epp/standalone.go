@@ -37,6 +37,8 @@ type StandaloneOptions struct {
 	Picking PickingOptions
 	// Fill, if not nil, gives the picker of each configuration its endpoints, before requests reach it.
 	Fill func(*Picking) error
+	// Elected makes the picker not ready until Lead says that it leads.
+	Elected bool
 	// Profiling serves Go's profiles under /debug/pprof/ beside the metrics.
 	Profiling bool
 	// Origin is when its time began, from which events are timed; zero is now.
@@ -103,6 +105,7 @@ type Standalone struct {
 	mu       sync.Mutex
 	healthy  *Server
 	found    bool // the pool exists
+	waits    bool // another replica leads
 	stopping bool
 }
 
@@ -173,7 +176,7 @@ func StartStandalone(o StandaloneOptions) (*Standalone, error) {
 		began = time.Now()
 	}
 	s := &Standalone{o: o, now: func() machine.Time { return machine.Time(time.Since(began)) },
-		generations: NewGenerations()}
+		generations: NewGenerations(), waits: o.Elected}
 	s.o.Picking.KV.Sockets = cmp.Or(o.Picking.KV.Sockets, new(kvevents.Sockets))
 	reg := prometheus.NewRegistry()
 	s.metrics = NewPickMetrics(reg, o.PoolName)
@@ -225,8 +228,17 @@ func (s *Standalone) serve(server *Server, found bool) {
 		s.found = found
 	}
 	if s.healthy != nil && !s.stopping {
-		s.healthy.SetReady(s.found)
+		s.healthy.SetReady(s.found && !s.waits)
 	}
+}
+
+// Lead makes a picker ready that leads its replicas, and not ready one that does not.
+func (s *Standalone) Lead(leads bool) {
+	s.mu.Lock()
+	s.waits = !leads
+	found := s.found
+	s.mu.Unlock()
+	s.serve(nil, found)
 }
 
 func (s *Standalone) close() {

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/kv/kvfeed"
 	"github.com/windtunnel/windtunnel/core/kv/kvindex"
@@ -111,6 +113,9 @@ func (m *Manager) Dial(p Pod) error { return m.index.Dial(p.Name, p.Endpoint, p.
 
 // Hangup drops a pod and all its blocks.
 func (m *Manager) Hangup(pod string) { m.index.Hangup(pod) }
+
+// Register adds metrics to the manager's own.
+func (m *Manager) Register(c prometheus.Collector) error { return m.metrics.registry.Register(c) }
 
 // Keys returns the keys of the blocks that the index holds for a pod, sorted. Checks use it.
 func (m *Manager) Keys(pod string) (keys []kv.Key) {

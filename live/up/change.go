@@ -84,6 +84,9 @@ func (c *change) read() error {
 		errs = append(errs, err)
 	}
 	for _, x := range c.to.Pools {
+		if x.Container == nil && x.Replicas == 0 {
+			continue // its picker runs elsewhere
+		}
 		o, err := c.u.pickerOptions(x)
 		if err == nil {
 			_, err = epp.BuildPicker(&o.PickerOptions)
@@ -287,6 +290,9 @@ func (c *change) configuration(pods []*pod) envoy.Dynamic {
 		}
 		for _, e := range c.u.endpointsOf(c.to.Objects, b.Pool, pods).Endpoints {
 			d.Endpoints[b.Key] = append(d.Endpoints[b.Key], e.HostPort())
+		}
+		if at := elsewhere(c.to.Objects, b); len(at) > 0 && !b.Supplied {
+			d.Pickers[b.Key] = envoy.Processor{Addresses: at, TLS: c.u.o.PickerTLS}
 		}
 	}
 	for _, x := range c.to.Pickers {

@@ -129,12 +129,32 @@ func portsOf(x *pod) string {
 	return strings.Trim(fmt.Sprint(numbers), "[]")
 }
 
+// elsewhere returns the addresses of a pool's endpoint picker that does not run here, by its Service.
+func elsewhere(s *gateway.Set, b *gateway.Backend) []string {
+	if b.Picker == nil {
+		return nil
+	}
+	service := s.Service(b.Picker.Namespace, b.Picker.Name)
+	if service == nil {
+		return nil
+	}
+	port, ok := service.Port(b.Picker.Port)
+	if !ok && len(service.Ports) > 0 && b.Picker.Port == 0 {
+		port, ok = service.Ports[0], true
+	}
+	if !ok {
+		return nil
+	}
+	return serviceEndpoints(s, &gateway.Backend{Namespace: b.Picker.Namespace, Service: service, Port: port}, nil)
+}
+
 // serviceEndpoints returns the addresses behind a Service's port: the pods that run here, and the external ones in the
-// objects.
+// objects. In a cluster, EndpointSlices name them all.
 func serviceEndpoints(s *gateway.Set, b *gateway.Backend, pods []*pod) []string {
 	out := s.Sliced(b.Service, b.Port)
+	sliced := len(out) > 0
 	for i := range s.Pods {
-		if p := &s.Pods[i]; p.Namespace == b.Namespace && p.Ready && p.IP != "" && b.Port.TargetNumber > 0 &&
+		if p := &s.Pods[i]; !sliced && p.Namespace == b.Namespace && p.Ready && p.IP != "" && b.Port.TargetNumber > 0 &&
 			len(b.Service.Selector) > 0 && b.Service.Selector.Matches(p.Labels) {
 			out = append(out, net.JoinHostPort(p.IP, strconv.Itoa(b.Port.TargetNumber)))
 		}

@@ -74,13 +74,12 @@ func (w *statusWriter) write(ctx context.Context) error {
 	w.u.applying.Unlock()
 	var text []byte
 	for _, x := range program.Status {
-		status := map[string]any{}
+		status := StatusFields(&x, "", w.dated)
 		if x.Kind == "InferencePool" {
 			if p := s.Pool(x.Namespace, x.Name); p != nil && p.KServe != nil {
-				status = w.pool(ctx, s, p, pods, out["pool/"+x.Namespace+"/"+x.Name])
+				maps.Copy(status, w.pool(ctx, s, p, pods, out["pool/"+x.Namespace+"/"+x.Name]))
 			}
 		}
-		w.conditions(&x, status)
 		metadata := map[string]any{"name": x.Name}
 		if x.Namespace != "" {
 			metadata["namespace"] = x.Namespace
@@ -178,11 +177,13 @@ func version(s *gateway.Set, x *gateway.Status) string {
 	return objects.GroupV1 + "/v1"
 }
 
-// conditions adds the gateway's conditions of the object.
-func (w *statusWriter) conditions(x *gateway.Status, status map[string]any) {
-	of := x.Kind + " " + x.Namespace + "/" + x.Name
+// StatusFields returns the fields of an object's status. The conditions are those that dated returns for a place, and
+// controller, unless it is "", is the controllerName of parents.
+func StatusFields(x *gateway.Status, controller string,
+	dated func(of string, list []gateway.Condition) []any) map[string]any {
+	status, of := map[string]any{}, x.Kind+" "+x.Namespace+"/"+x.Name
 	if len(x.Conditions) > 0 {
-		status["conditions"] = w.dated(of, x.Conditions)
+		status["conditions"] = dated(of, x.Conditions)
 	}
 	var listeners, parents, ancestors []any
 	for _, l := range x.Listeners {
@@ -191,14 +192,14 @@ func (w *statusWriter) conditions(x *gateway.Status, status map[string]any) {
 			kinds = append(kinds, map[string]any{"group": gateway.Group, "kind": k})
 		}
 		listeners = append(listeners,
-			map[string]any{"name": l.Name, "attachedRoutes": l.Attached, "supportedKinds": kinds,
-				"conditions": w.dated(of+" listener "+l.Name, l.Conditions)})
+			map[string]any{"name": l.Name, "attachedRoutes": int64(l.Attached), "supportedKinds": kinds,
+				"conditions": dated(of+" listener "+l.Name, l.Conditions)})
 	}
 	for _, p := range x.Parents {
 		if kind, name, policy := strings.Cut(p.Target, " "); policy {
 			ref := map[string]any{"kind": kind}
 			ref["namespace"], ref["name"], _ = strings.Cut(name, "/")
-			conditions := w.dated(of+" at "+p.Target, p.Conditions)
+			conditions := dated(of+" at "+p.Target, p.Conditions)
 			ancestors = append(ancestors, map[string]any{"ancestorRef": ref, "conditions": conditions})
 			continue
 		}
@@ -213,15 +214,22 @@ func (w *statusWriter) conditions(x *gateway.Status, status map[string]any) {
 			if p.Ref.Section != "" {
 				ref["sectionName"] = p.Ref.Section
 			}
+			if p.Ref.Port != 0 {
+				ref["port"] = int64(p.Ref.Port)
+			}
 		}
-		parents = append(parents,
-			map[string]any{"parentRef": ref, "conditions": w.dated(fmt.Sprint(of, " at ", ref), p.Conditions)})
+		parent := map[string]any{"parentRef": ref, "conditions": dated(fmt.Sprint(of, " at ", ref), p.Conditions)}
+		if controller != "" {
+			parent["controllerName"] = controller
+		}
+		parents = append(parents, parent)
 	}
 	for field, list := range map[string][]any{"listeners": listeners, "parents": parents, "ancestors": ancestors} {
 		if len(list) > 0 {
 			status[field] = list
 		}
 	}
+	return status
 }
 
 // dated returns conditions with the times of their last transitions.

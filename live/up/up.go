@@ -45,12 +45,14 @@ type Options struct {
 	// Controller limits the run to Gateways of this controller's classes, as in a cluster, and supplies no missing
 	// objects. With "", the run serves all Gateways and supplies missing objects.
 	Controller string
+	// PickerTLS makes Envoy speak TLS to endpoint pickers that run elsewhere, whose certificates it does not check.
+	PickerTLS bool
 	// EnvoyPath is the path of the Envoy to use; empty searches for one.
 	EnvoyPath string
 	// Dir is the directory for Envoy's files.
 	Dir string
 	// Host is the address of the first Gateway; the zero value is 127.0.0.1. The other Gateways get the following
-	// addresses.
+	// addresses, and of an unspecified address (0.0.0.0) all get this one.
 	Host netip.Addr
 	// OwnAddresses gives every Gateway an address that belongs to this run alone, so that concurrent runs do not
 	// collide.
@@ -370,6 +372,9 @@ func (u *Up) host() netip.Addr {
 		}
 	}
 	ip := u.o.Host
+	if ip.IsUnspecified() {
+		return ip
+	}
 	for range u.nextHost {
 		ip = ip.Next()
 	}

@@ -24,8 +24,9 @@ import (
 // Reader reads the events of a run. Record may be called by several goroutines.
 type Reader struct {
 	*report.Session
-	mu   sync.Mutex // guards said
-	said map[string]*complaint
+	mu       sync.Mutex // guards what follows
+	said     map[string]*complaint
+	sidecars map[string]bool // endpoints that are sidecars, up to maxSidecars
 }
 
 // complaint counts what a part said, and when.
@@ -40,11 +41,14 @@ const blocked = string(record.PrefillerBlocked) + ": "
 // maxSaid bounds the complaints that are counted separately, and longest the length of each in bytes.
 const maxSaid, longest = 64, 400
 
+// maxSidecars bounds the endpoints that are known to be sidecars.
+const maxSidecars = 10_000
+
 // Start begins to read a run with objectives and expectations, if it has any.
 func Start(o report.Options) (*Reader, error) {
 	o.Out, o.Detail = io.Discard, report.Progress
 	s, err := report.Start(o)
-	return &Reader{Session: s, said: map[string]*complaint{}}, err
+	return &Reader{Session: s, said: map[string]*complaint{}, sidecars: map[string]bool{}}, err
 }
 
 // ReadFile returns the facts of a recording, and its summary.
@@ -67,6 +71,14 @@ func ReadFile(file string) (*diagnose.Facts, *report.Summary, error) {
 // Record takes one event.
 func (r *Reader) Record(e record.Event) {
 	r.Session.Record(e)
+	if e.Hop == record.Sidecar && e.Step == record.RequestReceived && e.Endpoint != "" {
+		r.mu.Lock()
+		if len(r.sidecars) < maxSidecars {
+			r.sidecars[e.Endpoint] = true
+		}
+		r.mu.Unlock()
+		return
+	}
 	reason, _ := e.Details.Get("reason").(string)
 	switch e.Step {
 	case record.Answered, record.Rejected, record.Violation, record.Finished:
@@ -158,6 +170,7 @@ func (r *Reader) Facts(interrupted bool) (*diagnose.Facts, report.Summary, error
 		f.load(&sum.Load[i], sum.Requests)
 	}
 	f.steps(&sum)
+	f.misplaced(&sum, r.sidecars)
 	return &f.Facts, sum, nil
 }
 
@@ -276,6 +289,22 @@ func (f *collector) load(x *report.LoadSummary, requests int) {
 		{diagnose.GPUUse, x.Busy.Most}, {diagnose.PromptUse, x.Prompts},
 		{diagnose.Preempted, float64(x.Preemptions) / float64(max(1, requests))}} {
 		f.add(y.name, y.value, where, "")
+	}
+}
+
+// misplaced adds the share of the picks that name a prefill server: one to which sidecars send prefill legs, or, where
+// sidecars stand before the decode servers, one without a sidecar.
+func (f *collector) misplaced(sum *report.Summary, sidecars map[string]bool) {
+	total, picked, where := 0, 0, []string{}
+	for _, name := range slices.Sorted(maps.Keys(sum.Endpoints)) {
+		n := sum.Endpoints[name]
+		total += n
+		if n > 0 && (sum.PrefillServers[name] > 0 || len(sidecars) > 0 && !sidecars[name]) {
+			picked, where = picked+n, append(where, name)
+		}
+	}
+	if picked > 0 && len(sidecars) < maxSidecars {
+		f.add(diagnose.Misplaced, float64(picked)/float64(total), strings.Join(where[:min(len(where), 3)], ", "), "")
 	}
 }
 

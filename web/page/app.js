@@ -11,9 +11,10 @@ import { Detail } from "./detail.js";
 import { WhatIf } from "./why.js";
 import { Time } from "./time.js";
 import { Do } from "./do.js";
+import { Tune } from "./tune.js";
 import { Aloud } from "./focus.js";
 
-const views = [["flow", "Topology", Flow], ["requests", "Requests", Requests], ["time", "Time", Time], ["whatif", "What if", WhatIf], ["do", "Do", Do]];
+const views = [["tune", "Tune", Tune], ["flow", "Topology", Flow], ["requests", "Requests", Requests], ["time", "Time", Time], ["whatif", "What if", WhatIf], ["do", "Do", Do]];
 
 function route() {
   const [view, ...rest] = location.hash.slice(1).split("/").map((x) => { try { return decodeURIComponent(x); } catch { return x; } });
@@ -85,19 +86,19 @@ function Head() {
 
 function App() {
   const [at, go] = useState(route);
-  const [view, setView] = useState(at.view || (at.request ? "requests" : "flow"));
+  const [view, setView] = useState(at.view || (at.request ? "requests" : store.meta.search ? "tune" : "flow"));
   useEffect(() => {
     const f = () => { const r = route(); go(r); if (r.view) setView(r.view); };
     addEventListener("hashchange", f);
     return () => removeEventListener("hashchange", f);
   }, []);
-  const V = (views.find(([id]) => id === view) || views[0])[2];
+  const V = (views.find(([id]) => id === view) || views[1])[2];
   const close = () => { location.hash = view; };
-  const title = at.request ? "Request " + label(at.request) : (views.find(([id]) => id === view) || views[0])[1];
+  const title = at.request ? "Request " + label(at.request) : (views.find(([id]) => id === view) || views[1])[1];
   const s = useStore(500), name = (s.meta.file || s.meta.scenario || "windtunnel") + " (" + stateOf(s) + ") · " + title;
   useEffect(() => { document.title = name; }, [name]);
   return html`<${Head}/><${Verdict}/><${Aloud}/>
-    <nav aria-label="Views">${views.filter(([id]) => id !== "do" || (store.meta.do && !store.ended)).map(([id, text]) => html`<a href=${"#" + id} aria-current=${id === view ? "page" : null}>${text}</a>`)}${!store.shared && html`<a class="share" href="/data/share" download="windtunnel.html">Share as one file</a>`}</nav>
+    <nav aria-label="Views">${views.filter(([id]) => (id !== "do" || (store.meta.do && !store.ended)) && (id !== "tune" || store.meta.search)).map(([id, text]) => html`<a href=${"#" + id} aria-current=${id === view ? "page" : null}>${text}</a>`)}${!store.shared && html`<a class="share" href="/data/share" download="windtunnel.html">Share as one file</a>`}</nav>
     <main class=${"body" + (at.request ? " beside" : "")}>
       <div class="view"><${V}/></div>
       ${at.request && html`<${Detail} key=${at.request} request=${at.request} close=${close}/>`}

@@ -294,6 +294,7 @@ declare namespace Run {
     own?: boolean;
     do?: Array<Action>;
     whatIf?: boolean;
+    search?: Search;
   }
   interface MovedEndpoint {
     endpoint: string;
@@ -401,6 +402,28 @@ declare namespace Run {
     at: number;
     from: number;
     to: number;
+  }
+  interface Search {
+    verdict: string;
+    knobs: Array<SearchKnob> | null;
+    objectives: Array<SearchObjective> | null;
+    points: Array<SearchPoint> | null;
+  }
+  interface SearchKnob {
+    name: string;
+    range: string;
+  }
+  interface SearchObjective {
+    name: string;
+    higher?: boolean;
+  }
+  interface SearchPoint {
+    of: string;
+    values: Array<string> | null;
+    at: Array<number> | null;
+    results: Array<number> | null;
+    texts: Array<string> | null;
+    kept?: boolean;
   }
   interface Served {
     completed: number;

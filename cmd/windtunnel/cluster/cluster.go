@@ -17,7 +17,8 @@ const Program = "windtunnel-k8s"
 
 // Args returns the arguments for windtunnel-k8s, nil for a command that runs here.
 func Args(args []string) []string {
-	if len(args) == 0 || args[0] != "sweep" && args[0] != "capacity" || slices.Contains(args, "--help") {
+	if len(args) == 0 || !slices.Contains([]string{"sweep", "capacity", "tune", "load"}, args[0]) ||
+		slices.Contains(args, "--help") {
 		return nil
 	}
 	for i, a := range args {

@@ -18,8 +18,7 @@ import (
 )
 
 // unseen are labs whose cause neither the events of a run nor the manifests show.
-var unseen = map[string]string{"kvmanager-memory": "only a cluster's metrics have the memory of a container",
-	"routing-config": "the configuration is valid, and only the document says which filters it should have"}
+var unseen = map[string]string{"kvmanager-memory": "only a cluster's metrics have the memory of a container"}
 
 // In each lab whose traffic goes through a real stack, diagnose names the cause by the events of a run and by what
 // windtunnel manifests check notes, three times.

@@ -73,7 +73,7 @@ type EPP struct {
 	spans.To
 	MetricsAuth  *bool         `name:"metrics-endpoint-auth" help:"Authenticate readers of /metrics; =false serves all. Not given: this machine reads without."`
 	EnablePprof  bool          `default:"true" help:"Serve Go's profiles under /debug/pprof/ on the metrics port."`
-	LeaderElect  bool          `name:"ha-enable-leader-election" help:"Accepted; every replica serves."`
+	LeaderElect  bool          `name:"ha-enable-leader-election" help:"In windtunnel-k8s, one replica serves and the others wait; elsewhere every replica serves."`
 	DrainTimeout time.Duration `default:"30s" help:"How long streams may continue after the signal to stop."`
 	Verbosity    int           `name:"v" short:"v" default:"2" help:"Log verbosity: 0 and 1 warnings, 2 and 3 info, from 4 debug."`
 	Zap          string        `name:"zap-encoder" default:"json" enum:"json,console" help:"Form of log lines."`
@@ -90,6 +90,10 @@ type EPP struct {
 	RecordBodies   bool   `help:"Record requests' bodies, and not only what plug-ins compare."`
 
 	DecisionsKept int `name:"decisions" default:"1000" help:"How many decisions /debug/decisions remembers."`
+
+	// Elected makes the picker wait for its Lead. Beside, if not nil, gets the running picker.
+	Elected bool                          `kong:"-"`
+	Beside  func(s *epp.Standalone) error `kong:"-"`
 }
 
 func (EPP) Help() string {
@@ -159,7 +163,7 @@ func (c *EPP) Run(o *console.Console) error {
 	if opts.Predictor, err = predictorService(o.Env); err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	opts.Origin = time.Now()
+	opts.Origin, opts.Elected = time.Now(), c.Elected
 	sender, err := c.Alone(o, c.Tracing, opts.Origin)
 	if err != nil {
 		return err
@@ -179,6 +183,12 @@ func (c *EPP) Run(o *console.Console) error {
 	}
 	fmt.Fprintf(o.Stderr, "windtunnel epp: ext_proc on %s, health on %s, metrics on %s\n", s.Addr(), s.HealthAddr(),
 		s.MetricsAddr())
+	if c.Beside != nil {
+		if err := c.Beside(s); err != nil {
+			s.Kill()
+			return errors.Join(err, recording())
+		}
+	}
 	ctx, stop := o.Context()
 	defer stop()
 	return errors.Join(serve.Until(ctx, c.DrainTimeout, s.Failed(), s.Stop), recording())

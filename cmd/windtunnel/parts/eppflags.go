@@ -171,7 +171,7 @@ func (c *EPP) withoutEffect() (flags []string) {
 		name  string
 		given bool
 	}{
-		{"ha-enable-leader-election", c.LeaderElect},
+		{"ha-enable-leader-election", c.LeaderElect && !c.Elected},
 		{"zap-stacktrace-level", c.ZapTrace != ""},
 		{"zap-time-encoding", c.ZapTime != ""},
 		{"pool-group", cmp.Or(c.PoolGroup, defaultPoolGroup) != defaultPoolGroup},

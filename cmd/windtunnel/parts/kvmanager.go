@@ -31,6 +31,9 @@ type KVManager struct {
 	Lenient    bool       `help:"Accept events in forms that llm-d-router refuses."`
 	Memory     size.Bytes `name:"memory-limit" placeholder:"BYTES" help:"Memory limit, such as 2Gi, as a container's: above it the manager ends as OOMKilled."`
 	LogLevel   string     `fromenv:"LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"debug, info, warn or error."`
+
+	// Beside, if not nil, gets the running manager.
+	Beside func(m *kvmanager.Manager) error `kong:"-"`
 }
 
 func (KVManager) Help() string {
@@ -95,6 +98,12 @@ func (c *KVManager) Run(o *console.Console) error {
 		return exit.ByCause(exit.Usage, err)
 	}
 	fmt.Fprintf(o.Stderr, "windtunnel kv-manager: events on %s, API on http://%s\n", m.ZMQEndpoint(), m.HTTPAddress())
+	if c.Beside != nil {
+		if err := c.Beside(m); err != nil {
+			m.Close()
+			return exit.ByCause(exit.Input, err)
+		}
+	}
 	return serve.Until(ctx, 0, m.Failed(), m.Stop)
 }
 

@@ -1,4 +1,4 @@
-// Package ports explains why a port cannot be listened on.
+// Package ports checks the ports of flags, and explains why a port cannot be listened on.
 package ports
 
 import (
@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/windtunnel/windtunnel/internal/exit"
 )
 
 // Taken describes an address in use: the flag that names it, and where /proc can be read the program that listens
@@ -61,4 +63,14 @@ func listener(port int) string {
 		}
 	}
 	return ""
+}
+
+// Check returns an error unless the ports of flags, nil where left out, are numbers of ports.
+func Check(flags map[string]*int) error {
+	for flag, port := range flags {
+		if port != nil && (*port < 0 || *port > 65535) {
+			return exit.Errorf(exit.Usage, "%s: found %d; expected 0 to 65535", flag, *port)
+		}
+	}
+	return nil
 }

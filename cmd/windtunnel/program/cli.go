@@ -13,6 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/cluster"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/completion"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/lab"
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/observe"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/parts"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
@@ -47,7 +48,7 @@ type cli struct {
 	StepTimes  stepTimesCmd  `cmd:"" name:"steptimes" group:"look" help:"Report how accurate tables of step times are."`
 	Diagnose   diagnoseCmd   `cmd:"" group:"look" help:"Find the cause of late and failing requests, by the troubleshooting guide."`
 	Trace      traceCmd      `cmd:"" group:"look" help:"Convert a recording for Perfetto, Chrome or Mermaid."`
-	Observe    observeCmd    `cmd:"" group:"look" help:"Write configuration for Prometheus and Grafana, and start them."`
+	Observe    observe.Cmd   `cmd:"" group:"look" help:"Write configuration for Prometheus and Grafana, and start them."`
 	Scenario   scenarioCmd   `cmd:"" group:"look" help:"Check, show and convert scenario files."`
 	Manifests  manifestsCmd  `cmd:"" group:"look" help:"Check and show Kubernetes manifests, without starting anything."`
 	Config     configCmd     `cmd:"" group:"look" help:"Print the Envoy configuration that a run would use."`

@@ -1,16 +1,20 @@
 package program
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/cluster"
 	"github.com/windtunnel/windtunnel/internal/exit"
 )
 
-// Sweep and Capacity are the commands for windtunnel-k8s, which adds flags of the cluster and plays the runs there.
+// Sweep, Capacity, Tune and Load are the commands for windtunnel-k8s, which adds flags of the cluster and plays the
+// runs there.
 type (
 	Sweep    = sweepCmd
 	Capacity = capacityCmd
+	Tune     = tuneCmd
+	Load     = sendCmd
 )
 
 // Divided is a command whose runs several processes can play.
@@ -18,7 +22,8 @@ type Divided interface {
 	// Check returns the files that the runs read and how many shares have runs to play, or an error for a mistake. It
 	// plays nothing.
 	Check(o *outside) (inputs []string, shares int, err error)
-	// Collected prints the result from the output of --collect --output json, which the file has.
+	// Collected prints the result from the output of --collect --output json, or of --collect for Load, which the file
+	// has.
 	Collected(o *outside, file string) error
 }
 
@@ -50,6 +55,27 @@ func (c *capacityCmd) Check(o *outside) (inputs []string, shares int, err error)
 
 // Collected is Divided's.
 func (c *capacityCmd) Collected(o *outside, file string) error {
+	c.Results, c.Collect = file, true
+	return c.Run(o)
+}
+
+// Check is Divided's. The first generation has the most runs at once.
+func (c *tuneCmd) Check(o *outside) (inputs []string, shares int, err error) {
+	question, err := c.search(o)
+	if err == nil && c.Time > 0 {
+		err = exit.Errorf(exit.Usage, "--on kubernetes: found --time; expected --runs alone")
+	}
+	for _, file := range append([]string{c.File}, c.More...) {
+		err = cmp.Or(err, c.alone(file, c.Results))
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return question.Check()
+}
+
+// Collected is Divided's.
+func (c *tuneCmd) Collected(o *outside, file string) error {
 	c.Results, c.Collect = file, true
 	return c.Run(o)
 }

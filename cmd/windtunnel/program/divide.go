@@ -9,7 +9,7 @@ import (
 
 // divideFlags say how several processes play one search.
 type divideFlags struct {
-	Share   search.Share `placeholder:"I/N" help:"Play part I, from 0, of N into the directory of --results, and print no result."`
+	Share   search.Share `placeholder:"I/N" help:"Play part I, from 0, of N into the directory of --results (load: send every N-th arrival), and print no result."`
 	Collect bool         `help:"Play nothing, and print the result of what is in --results."`
 	On      string       `enum:"here,kubernetes" default:"here" help:"Where to play: here, or on a cluster by windtunnel-k8s, which has more flags (docs/kubernetes-jobs.md)."`
 }

@@ -187,16 +187,6 @@ func (f *loadFlags) scenarioWith(o *outside, set []string, more ...func(*scenari
 	return s, nil
 }
 
-// checkPorts returns an error unless the ports of flags, nil where left out, are numbers of ports.
-func checkPorts(flags map[string]*int) error {
-	for flag, port := range flags {
-		if port != nil && (*port < 0 || *port > 65535) {
-			return exit.Errorf(exit.Usage, "%s: found %d; expected 0 to 65535", flag, *port)
-		}
-	}
-	return nil
-}
-
 // note prints a note for the user on stderr.
 func note(o *outside, text string) { fmt.Fprintf(o.Stderr, "windtunnel: note: %s\n", text) }
 

@@ -25,7 +25,7 @@ import (
 
 // pageFlags show a run on a page.
 type pageFlags struct {
-	UI bool `help:"Show the run on a page for a browser on this machine. run, sim and replay then stay until Ctrl-C."`
+	UI bool `help:"Show the run on a page for a browser on this machine. run, sim, tune and replay then stay until Ctrl-C."`
 
 	UIPort int `placeholder:"N" help:"Port of that page. Left out: a free one."`
 }

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/ports"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/core/wire/tracing"
 	"github.com/windtunnel/windtunnel/internal/cachedir"
@@ -94,7 +95,7 @@ func (c *runCmd) Run(o *outside) error {
 		return exit.Errorf(exit.Usage, "--epp-config is for windtunnel's own endpoint picker; expected it without "+
 			"--epp and --epp-command")
 	}
-	if err := checkPorts(map[string]*int{"--port": c.Port, "--grpc-port": c.GRPCPort, "--admin-port": c.AdminPort,
+	if err := ports.Check(map[string]*int{"--port": c.Port, "--grpc-port": c.GRPCPort, "--admin-port": c.AdminPort,
 		"--grpc-health-port": c.HealthPort, "--metrics-port": c.MetricsPort, "--ui-port": &c.UIPort}); err != nil {
 		return err
 	}

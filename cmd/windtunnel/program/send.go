@@ -3,25 +3,27 @@ package program
 import (
 	"errors"
 	"fmt"
+	"io"
+	"math"
+	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/windtunnel/windtunnel/internal/exit"
-	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/live/client"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/recording"
+	"github.com/windtunnel/windtunnel/scenario"
 )
 
 type sendCmd struct {
 	loadFlags
 	outputFlags
 	setFlag
-	Target  string        `placeholder:"HOST:PORT" help:"The gateway or model server, which runs elsewhere."`
-	Results string        `placeholder:"DIR" help:"The directory of clients that send together."`
-	Share   search.Share  `placeholder:"I/N" help:"Send part I, from 0, of N of an open loop's arrivals, and record it in --results."`
-	Collect bool          `help:"Send nothing, and report all parts in --results as one client."`
-	Wait    time.Duration `default:"5m" help:"How long a part waits until all others are there."`
+	Target  string `placeholder:"HOST:PORT" help:"The gateway or model server, which runs elsewhere."`
+	Results string `placeholder:"DIR" help:"The directory of clients that send together."`
+	divideFlags
+	Wait time.Duration `default:"5m" help:"How long a part waits until all others are there."`
 }
 
 func (c *sendCmd) Help() string {
@@ -33,31 +35,65 @@ Examples:
   windtunnel load mine.yaml --target gateway.example:80 --rate 50 -n 5000
   windtunnel load mine.yaml --target gateway.example:80 --results shared --share 0/2   # on one machine
   windtunnel load mine.yaml --target gateway.example:80 --results shared --share 1/2   # on another
-  windtunnel load mine.yaml --results shared --collect                                 # one report`
+  windtunnel load mine.yaml --results shared --collect                                 # one report
+  windtunnel load mine.yaml --target gateway:80 --rate 5000 -n 100000 --on kubernetes  # pods in its cluster`
+}
+
+// ready returns the scenario, or an error for a wrong flag or file. Several clients are parts of one load.
+func (c *sendCmd) ready(o *outside, several bool) (*scenario.Scenario, error) {
+	s, err := c.scenarioWith(o, c.Set)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case c.Results == "" && (c.Share.Of > 0 || c.Collect):
+		return nil, exit.Errorf(exit.Usage, "--share and --collect: found no --results; expected the directory that "+
+			"the clients share")
+	case c.Target == "" && !c.Collect:
+		return nil, exit.Errorf(exit.Usage, "--target is missing; expected the address of a gateway, such as "+
+			"gateway:80")
+	case several && s.Load().Requests.Rate <= 0:
+		return nil, exit.Errorf(exit.Usage, "several clients: the scenario is a closed loop, whose next request "+
+			"follows from an answer; expected --rate, or workload.rate in the scenario")
+	case several && c.Record != "":
+		return nil, exit.Errorf(exit.Usage, "--record: found it with several clients; expected none, since each "+
+			"records its part beside --results")
+	}
+	return s, c.check(o, s, c.inputs(s))
+}
+
+// manyForOne is the rate in requests/s that one pod sends on a cluster, as a rule.
+const manyForOne = 1000
+
+// Check is Divided's.
+func (c *sendCmd) Check(o *outside) (inputs []string, shares int, err error) {
+	if err := c.alone(c.File, c.Results); err != nil {
+		return nil, 0, err
+	}
+	s, err := c.ready(o, true)
+	if err != nil {
+		return nil, 0, err
+	}
+	return append(s.Files(), c.File), max(2, int(math.Ceil(s.Load().Requests.Rate/manyForOne))), nil
+}
+
+// Collected is Divided's. The file has what the command prints.
+func (c *sendCmd) Collected(o *outside, file string) error {
+	f, err := os.Open(file)
+	if err == nil {
+		_, err = io.Copy(o.Bytes(), f)
+		err = errors.Join(err, f.Close())
+	}
+	return exit.With(exit.Environment, err)
 }
 
 func (c *sendCmd) Run(o *outside) error {
-	s, err := c.scenarioWith(o, c.Set)
+	shared := c.Share.Of > 0
+	s, err := c.ready(o, shared)
 	if err != nil {
 		return err
 	}
-	if err := c.check(o, s, c.inputs(s)); err != nil {
-		return err
-	}
 	load := s.Load()
-	shared := c.Share.Of > 0
-	switch {
-	case (shared || c.Collect) && c.Results == "":
-		return exit.Errorf(exit.Usage, "--share and --collect: found no --results; expected the directory that the "+
-			"clients share")
-	case c.Target == "" && !c.Collect:
-		return exit.Errorf(exit.Usage, "--target is missing; expected the address of a gateway, such as gateway:80")
-	case shared && load.Requests.Rate <= 0:
-		return exit.Errorf(exit.Usage, "--share: the scenario is a closed loop, whose next request follows from an "+
-			"answer; expected --rate, or workload.rate in the scenario")
-	case shared && c.Record != "":
-		return exit.Errorf(exit.Usage, "--share: found --record; expected none, since a part is recorded in --results")
-	}
 	ctx, stop := o.Context()
 	defer stop()
 	began := time.Now()

@@ -13,6 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/version"
 	"github.com/windtunnel/windtunnel/kubernetes/controller"
+	"github.com/windtunnel/windtunnel/kubernetes/gateway"
 	"github.com/windtunnel/windtunnel/kubernetes/jobs"
 	"github.com/windtunnel/windtunnel/kubernetes/mirror"
 )
@@ -21,14 +22,17 @@ import (
 type commands struct {
 	Sweep    jobs.Sweep    `cmd:"" help:"Play a sweep on a cluster, as an Indexed Job."`
 	Capacity jobs.Capacity `cmd:"" help:"Search the capacity on a cluster, as an Indexed Job."`
+	Tune     jobs.Tune     `cmd:"" help:"Search the best configuration on a cluster, as an Indexed Job."`
+	Load     jobs.Load     `cmd:"" help:"Send requests from several pods, as an Indexed Job."`
 
 	Controller controller.Command `cmd:"" help:"Make the workloads of LocalModels, InferenceModels and InferencePools."`
 
 	ModelServer parts.ModelServer `cmd:"" name:"modelserver" help:"Run simulated model servers, with vLLM's flags."`
 	EPP         mirror.EPP        `cmd:"" help:"Run the endpoint picker, with the real EPP's flags."`
 	Sidecar     mirror.Sidecar    `cmd:"" help:"Run the routing sidecar, with pd-sidecar's flags."`
+	Gateway     gateway.Command   `cmd:"" help:"Serve Gateways with a real Envoy, and write their status."`
 	BodyRouter  mirror.BodyRouter `cmd:"" name:"body-based-router" help:"Run the body-based router, with the real one's plug-ins."`
-	KVManager   parts.KVManager   `cmd:"" help:"Run the KV-cache manager: KV events in, scores out."`
+	KVManager   mirror.KVManager  `cmd:"" help:"Run the KV-cache manager: KV events in, scores out."`
 	Predictor   parts.Predictor   `cmd:"" help:"Run the latency predictor, with the real one's HTTP."`
 	Version     versionCmd        `cmd:"" help:"Print the version."`
 }

@@ -1,4 +1,5 @@
-package program
+// Package observe is the command that writes configuration for Prometheus and Grafana, and starts them.
+package observe
 
 import (
 	"context"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
+	"github.com/windtunnel/windtunnel/cmd/windtunnel/ports"
 	"github.com/windtunnel/windtunnel/internal/cachedir"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
@@ -18,8 +21,8 @@ import (
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// observeCmd writes the configuration of Prometheus and Grafana, and starts them.
-type observeCmd struct {
+// Cmd is the command with its flags.
+type Cmd struct {
 	Dir            string        `arg:"" name:"folder" help:"Where to write. Existing files are written again."`
 	Addresses      string        `placeholder:"FILE" help:"Where the parts listen, by run --addresses-file."`
 	Interval       time.Duration `default:"15s" help:"How often Prometheus scrapes, from 1s to 15s."`
@@ -30,7 +33,8 @@ type observeCmd struct {
 	GrafanaPort    int           `default:"3000" help:"Port of Grafana, 0 for a free one."`
 }
 
-func (observeCmd) Help() string {
+// Help returns the description of the command.
+func (Cmd) Help() string {
 	return `Writes Prometheus' configuration with the jobs of document 003 (docs/documents.md#document-003), recording
 and alerting rules, and Grafana's dashboards with their provisioning. docs/observe.md describes each file.
 kubernetes.yml is for a cluster, prometheus.yml for this machine. --addresses takes the output of up --output
@@ -45,11 +49,11 @@ Examples:
 }
 
 // Run writes the folder.
-func (c *observeCmd) Run(o *outside) error {
+func (c *Cmd) Run(o *console.Console) error {
 	if c.Interval < time.Second || c.Interval > 15*time.Second || c.Interval%time.Second != 0 {
 		return exit.Errorf(exit.Usage, "--interval: found %v; expected whole seconds from 1s to 15s", c.Interval)
 	}
-	if err := checkPorts(map[string]*int{"--prometheus-port": &c.PrometheusPort,
+	if err := ports.Check(map[string]*int{"--prometheus-port": &c.PrometheusPort,
 		"--grafana-port": &c.GrafanaPort}); err != nil {
 		return err
 	}
@@ -81,7 +85,7 @@ func (c *observeCmd) Run(o *outside) error {
 
 // targets returns the targets from --addresses. Without the flag, it returns nil if the folder has targets, so that
 // they stay.
-func (c *observeCmd) targets(o *outside, dir string) (map[string][]observe.Target, error) {
+func (c *Cmd) targets(o *console.Console, dir string) (map[string][]observe.Target, error) {
 	if c.Addresses == "" {
 		if _, err := os.Stat(filepath.Join(dir, "targets")); err == nil {
 			return nil, nil
@@ -103,7 +107,7 @@ func (c *observeCmd) targets(o *outside, dir string) (map[string][]observe.Targe
 const maxAddresses = 64 << 20
 
 // write replaces the folder's files, each atomically.
-func (c *observeCmd) write(options observe.Options) error {
+func (c *Cmd) write(options observe.Options) error {
 	made, err := observe.Files(options)
 	if err != nil {
 		return err
@@ -118,7 +122,7 @@ func (c *observeCmd) write(options observe.Options) error {
 }
 
 // stay starts the installed programs, and stops them at an interruption.
-func (c *observeCmd) stay(o *outside, options observe.Options) (err error) {
+func (c *Cmd) stay(o *console.Console, options observe.Options) (err error) {
 	list, _ := o.Env("PATH")
 	installed := func(given string, names ...string) string {
 		for _, name := range names {
