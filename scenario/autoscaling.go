@@ -263,11 +263,12 @@ func (p *Pool) Deployments() (out []Deployment) {
 	return out
 }
 
-// Spare gives every pool of simulated servers places for as many servers again, 2 to 16, so that a user can add servers
-// during the run.
+// Spare prepares every pool of simulated servers for a user who adds servers during the run, as many again and 2 to 16,
+// and stops some.
 func (s *Scenario) Spare() {
 	for i := range s.Pools {
-		if p := &s.Pools[i]; len(p.Endpoints) == 0 && s.Ports.Servers == 0 {
+		p := &s.Pools[i]
+		if p.byHand = len(p.Endpoints) == 0; p.byHand && s.Ports.Servers == 0 {
 			p.spare = max(2, min(16, p.Replicas))
 		}
 	}

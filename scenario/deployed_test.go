@@ -41,3 +41,24 @@ func TestDefaultPicker(t *testing.T) {
 		}
 	}
 }
+
+// Pickers probe the readiness of servers that an incident or a user of the page can stop, and no others.
+func TestReadinessIsProbed(t *testing.T) {
+	for incident, want := range map[string]bool{"": false, "{at: 1s, what: crash}": true,
+		"{at: 1s, what: delay-server, delay: 1s}": true, "{at: 1s, what: restart-epp}": false} {
+		s, err := Parse("x.yaml", []byte("{apiVersion: windtunnel/v1alpha1, kind: Scenario, "+
+			"pools: [{name: a, incidents: ["+incident+"]}]}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, byHand := range []bool{false, true} {
+			if byHand {
+				s.Spare()
+			}
+			p, err := s.Plan()
+			if err != nil || p.Pools[0].Picker.Readiness != (want || byHand) {
+				t.Errorf("incident %q, by hand %t: %v, %v", incident, byHand, p.Pools[0].Picker.Readiness, err)
+			}
+		}
+	}
+}

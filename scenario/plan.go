@@ -109,6 +109,7 @@ func (s *Scenario) planPool(index int, before *planned) (*plan.Pool, error) {
 	if out.Faults, err = s.faults(p); err != nil {
 		return nil, err
 	}
+	out.Picker.Readiness = p.byHand
 	for i := range p.Incidents {
 		x := p.incident(&p.Incidents[i])
 		out.Incidents = append(out.Incidents, x)

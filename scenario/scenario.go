@@ -158,7 +158,7 @@ func Load(path string, settings ...Setting) (*Scenario, error) {
 func ReadText(path string) ([]byte, error) {
 	data, err := files.Read(path, MaxFileBytes)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		err = cmp.Or(otherKind(path, files.KindOfFile(path)), err)
+		err = cmp.Or(otherKind(path, files.KindOfPath(path)), err)
 	}
 	return data, err
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"io"
+	"os"
 	"regexp"
 	"strings"
 )
@@ -77,6 +78,14 @@ func KindOf(head []byte) Kind {
 		}
 	}
 	return Kind{}
+}
+
+// KindOfPath is KindOfFile, and knows a directory.
+func KindOfPath(path string) Kind {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return Kind{Is: "a directory", Use: "windtunnel up -f plays the Kubernetes manifests in one"}
+	}
+	return KindOfFile(path)
 }
 
 // KindOfFile is KindOf for the beginning of a regular file; it is zero for any other.

@@ -117,7 +117,8 @@ func ParseKnob(text string) (Knob, error) {
 		"approx-prefix-cache-producer/blockSizeTokens=16,64"
 	s, err := scenario.ParseSetting(text)
 	if err != nil {
-		return Knob{}, bad(err.Error(), form)
+		what, _, _ := strings.Cut(err.Error(), "; expected")
+		return Knob{}, bad(what, form)
 	}
 	k := Knob{Name: s.Path}
 	if plugin, parameter, is := strings.Cut(s.Path, "/"); is {

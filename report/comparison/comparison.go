@@ -348,6 +348,11 @@ func (x *Comparison) Write(to io.Writer, paint terminal.Paint, columns int) erro
 	return nil
 }
 
+// Undecided reports whether the verdict on any variant says that the runs cannot say.
+func (x *Comparison) Undecided() bool {
+	return slices.ContainsFunc(x.Comparisons, func(v Versus) bool { return len(v.said(Undecided)) > 0 })
+}
+
 // write prints a line for each measure that the verdict reads, that differs or that is of servers, and one line with
 // the names of the others.
 func (x *Versus) write(to io.Writer, paint terminal.Paint, columns int) error {

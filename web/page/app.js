@@ -3,7 +3,7 @@
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { html } from "./html.js";
-import { store, useStore, usePlayhead, figures, listen, open, replay } from "./store.js";
+import { store, useStore, usePlayhead, figures, listen, open, replay, unpack } from "./store.js";
 import { thousands, seconds, clock, label, plural } from "./format.js";
 import { Flow, Playhead } from "./flow.js";
 import { Requests } from "./requests.js";
@@ -110,10 +110,8 @@ function App() {
 export async function start() {
   const root = /** @type {HTMLElement} */ (document.getElementById("page")), data = document.getElementById("run");
   try {
-    if (data) {
-      const packed = Uint8Array.from(atob(data.textContent), (c) => c.charCodeAt(0));
-      open(JSON.parse(await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text()));
-    } else {
+    if (data) open(await unpack(data.textContent));
+    else {
       history.replaceState(null, "", location.pathname + location.hash); // by now a cookie has the token
       await listen();
     }

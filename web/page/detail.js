@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { html } from "./html.js";
 import * as S from "./store.js";
 import { Why } from "./why.js";
-import { span, label, seconds, bytes, percent, plural } from "./format.js";
+import { span, label, seconds, bytes, percent, plural, spaced } from "./format.js";
 import { keyed, useDismiss } from "./focus.js";
 
 const hops = ["client", "envoy", "epp", "sidecar", "server"];
@@ -155,7 +155,7 @@ function Diff({ e, added }) {
 
 // said returns the text of a step that a search looks at.
 /** @param {Run.Event} e */
-const said = (e) => [e.hop, e.step, e.step.replaceAll("_", " "), e.endpoint, ...Object.entries(e.details || {}).filter(([k]) => !hidden.has(k)).map(([k, v]) => k + "=" + show(v))].join(" ").toLowerCase();
+const said = (e) => [e.hop, e.step, spaced(e.step), e.endpoint, ...Object.entries(e.details || {}).filter(([k]) => !hidden.has(k)).map(([k, v]) => k + "=" + show(v))].join(" ").toLowerCase();
 
 /** @param {{events: Run.Event[], begin: number, added: Record<string, string>, at: number, choose: (i: number) => void}} props */
 function Steps({ events, begin, added, at, choose }) {
@@ -163,10 +163,10 @@ function Steps({ events, begin, added, at, choose }) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean), found = events.map((e, i) => ({ e, i })).filter(({ e }) => !words.length || words.every((w) => said(e).includes(w)));
   return html`<div class="search"><h3>Steps</h3><label>Search <input type="search" value=${text} onInput=${(e) => search(e.currentTarget.value)} placeholder="epp header token" spellcheck="false"/></label><p role="status" class="quiet">${words.length ? found.length + " of " : ""}${plural(events.length, "step")}</p></div>
   <ol class="steps">${found.map(({ e, i }) => html`<li key=${i} class=${i === at ? "chosen" : ""} id=${"step" + i}>
-    <button onClick=${() => choose(i === at ? -1 : i)} aria-expanded=${i === at}><span class="when">+${span((e.time - begin) * 1e6)}</span><span class=${"hop " + e.hop}>${e.hop}</span><span class="step">${e.step.replaceAll("_", " ")}</span>
+    <button onClick=${() => choose(i === at ? -1 : i)} aria-expanded=${i === at}><span class="when">+${span((e.time - begin) * 1e6)}</span><span class=${"hop " + e.hop}>${e.hop}</span><span class="step">${spaced(e.step)}</span>
     <span class="short">${Object.entries(e.details || {}).filter(([k]) => !hidden.has(k) && !k.startsWith("headers_")).slice(0, 4).map(([k, v]) => k + "=" + show(v).slice(0, 40)).join("  ")}</span></button>
     ${i === at && html`<div class="all"><dl>${e.endpoint && html`<dt>endpoint</dt><dd>${pod(e)}${pod(e) !== e.endpoint ? ", behind the sidecar at " + e.endpoint : ""}</dd>`}${!!e.attempt && html`<dt>attempt</dt><dd>${e.attempt}</dd>`}<dt>time in the run</dt><dd>${seconds(e.time)}</dd>
-      ${Object.entries(e.details || {}).filter(([k]) => !hidden.has(k) && !k.startsWith("headers_")).map(([k, v]) => html`<dt>${k.replaceAll("_", " ")}</dt><dd>${show(v)}</dd>`)}</dl>
+      ${Object.entries(e.details || {}).filter(([k]) => !hidden.has(k) && !k.startsWith("headers_")).map(([k, v]) => html`<dt>${spaced(k)}</dt><dd>${show(v)}</dd>`)}</dl>
       ${e.details && html`<${Diff} e=${e} added=${added}/>`}</div>`}
   </li>`)}</ol>`;
 }
@@ -234,7 +234,7 @@ export function Detail({ request, close }) {
     document.getElementById("tab-" + to)?.focus();
   };
   return html`<section class="detail" aria-label=${"Request " + label(request)}>
-    <div class="title"><h2 tabindex="-1" ref=${title}>Request ${label(request)}</h2>${r && html`<span class=${"outcome" + (S.bad(r) ? " bad" : "")}>${S.outcome(r).replaceAll("_", " ")}</span>`}<button class="close" onClick=${dismiss} aria-label="Close">✕</button></div>
+    <div class="title"><h2 tabindex="-1" ref=${title}>Request ${label(request)}</h2>${r && html`<span class=${"outcome" + (S.bad(r) ? " bad" : "")}>${spaced(S.outcome(r))}</span>`}<button class="close" onClick=${dismiss} aria-label="Close">✕</button></div>
     ${label(request) !== request && html`<p class="id"><code>${request}</code></p>`}
     ${error && html`<p class="note">${error}</p>`}
     ${told && told.missing && html`<p class="note">${s.shared ? "The steps of this request are not in the file, which has those of a part of the requests." : "Steps of this request are no longer kept: a page keeps 256 MiB of them. --record FILE keeps all."}</p>`}

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { html } from "./html.js";
 import * as S from "./store.js";
-import { clock } from "./format.js";
+import { clock, spaced } from "./format.js";
 
 /** @param {{action: Run.Action, pools: Run.Pool[]}} props */
 function Act({ action, pools }) {
@@ -61,6 +61,6 @@ export function Do() {
   return html`<section class="page do" aria-label="Do">
     <h2>Send requests and change the run</h2><div class="acts"><${Send} pools=${pools}/>${(s.meta.do || []).filter((a) => !a.breaks).map((a) => html`<${Act} key=${a.name} action=${a} pools=${pools}/>`)}</div>
     <h2>Break things, and watch</h2><div class="acts">${(s.meta.do || []).filter((a) => a.breaks).map((a) => html`<${Act} key=${a.name} action=${a} pools=${pools}/>`)}</div>
-    <h2>What happened</h2>${did.length ? html`<ul class="plain">${did.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${clock(x.at)} ${x.endpoint || x.hop} ${Object.entries(x.details || {}).map(([k, v]) => k + "=" + v).join(" ")}</li>`)}</ul>` : html`<p class="quiet">Nothing yet. Every action here is also an event in the record.</p>`}
+    <h2>What happened</h2>${did.length ? html`<ul class="plain">${did.map((x) => html`<li><b>${spaced(x.step)}</b> at ${clock(x.at)} ${x.endpoint || x.hop} ${Object.entries(x.details || {}).map(([k, v]) => k + "=" + v).join(" ")}</li>`)}</ul>` : html`<p class="quiet">Nothing yet. Every action here is also an event in the record.</p>`}
   </section>`;
 }

@@ -6,7 +6,7 @@ import * as S from "./store.js";
 import { moment, stage, partOf } from "./topology.js";
 
 const most = 1500; // largest number of dots
-const colors = ["wait", "queue", "prefill", "decode", "hold", "bad", "accent"];
+const colors = ["queue", "prefill", "decode", "hold", "bad", "accent"];
 
 // bezier returns the points of a curve from one point to another that leaves and arrives horizontally, or vertically.
 /** @param {number} x0 @param {number} y0 @param {number} x1 @param {number} y1 @param {boolean} down */

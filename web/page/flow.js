@@ -4,7 +4,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
 import * as S from "./store.js";
-import { span, thousands, percent, label, plural, clock } from "./format.js";
+import { span, thousands, percent, label, plural, clock, spaced } from "./format.js";
 import { keyed, useDismiss } from "./focus.js";
 import { pools, census, picks } from "./topology.js";
 import { Dots } from "./dots.js";
@@ -131,7 +131,7 @@ function About({ id, t, close, list }) {
     if (g) facts.push(["last scrape", g.waiting + " waiting, " + g.running + " running, KV cache " + percent(g.kv)]);
     if (hit) facts.push(["prompt tokens", thousands(hit.prompt) + ", " + percent(hit.cached / hit.prompt) + " of them cached"]);
   } else if (f && f.hops && f.hops[hop]) {
-    for (const [step, n] of Object.entries(f.hops[hop])) facts.push([step.replaceAll("_", " "), thousands(n)]);
+    for (const [step, n] of Object.entries(f.hops[hop])) facts.push([spaced(step), thousands(n)]);
   }
   facts.push(...(now.facts || []));
   return html`<section class="about" aria-label=${"About " + (pod || id)}>
@@ -139,8 +139,8 @@ function About({ id, t, close, list }) {
     <dl class="pairs">${facts.map(([k, v]) => html`<dt>${k}</dt><dd>${v}</dd>`)}</dl>
     <h3>Latest problems</h3>
     ${!errors.length && !notices.length && html`<p class="quiet">None.</p>`}
-    <ul class="plain">${notices.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${span(x.at)} ${x.endpoint || ""} ${Object.entries(x.details || {}).map(([k, v]) => k + " " + v).join(", ")}</li>`)}
-    ${errors.map((r) => html`<li><a href=${"#request/" + encodeURIComponent(r[S.ID])}>${label(r[S.ID])}</a> ${S.outcome(r).replaceAll("_", " ")}</li>`)}</ul>
+    <ul class="plain">${notices.map((x) => html`<li><b>${spaced(x.step)}</b> at ${span(x.at)} ${x.endpoint || ""} ${Object.entries(x.details || {}).map(([k, v]) => k + " " + v).join(", ")}</li>`)}
+    ${errors.map((r) => html`<li><a href=${"#request/" + encodeURIComponent(r[S.ID])}>${label(r[S.ID])}</a> ${spaced(S.outcome(r))}</li>`)}</ul>
     ${settings && html`<h3>Configuration in force</h3><pre>${settings.trim()}</pre>`}
   </section>`;
 }
@@ -164,7 +164,7 @@ export function Flow() {
     </div>
     <div class="legend"><span class="k way">on its way</span><span class="k queue">waiting</span><span class="k prefill">prefill</span><span class="k decode">decode</span>${(list.some((p) => p.held) || c.by.held > 0) && html`<span class="k hold">held open: unfinished until part 2</span>`}
       <p role="status" aria-live="off">${c.by.queue} waiting, ${c.by.prefill} in prefill, ${c.by.decode} in decode${s.sampled > 1 ? "; one dot in " + s.sampled + " is drawn" : ""}</p></div>
-    ${recent.length > 0 && html`<ul class=${"notices" + (recent.some(S.trouble) ? " bad" : "")} aria-label="Events">${recent.map((x) => html`<li><b>${x.step.replaceAll("_", " ")}</b> at ${clock(x.at)} ${x.endpoint || x.hop} ${(x.details && (x.details.what || x.details.reason)) || ""}</li>`)}</ul>`}
+    ${recent.length > 0 && html`<ul class=${"notices" + (recent.some(S.trouble) ? " bad" : "")} aria-label="Events">${recent.map((x) => html`<li><b>${spaced(x.step)}</b> at ${clock(x.at)} ${x.endpoint || x.hop} ${(x.details && (x.details.what || x.details.reason)) || ""}</li>`)}</ul>`}
     </div>${chosen && html`<${About} key=${chosen} id=${chosen} t=${t} list=${all} close=${() => choose("")}/>`}
   </section>`;
 }

@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
 import * as S from "./store.js";
-import { plural, thousands } from "./format.js";
+import { plural, thousands, spaced } from "./format.js";
 
 // useDismiss focuses a panel's heading when the panel opens, and closes the panel on Escape. It then focuses the
 // previous element again, or a replacement if that is gone.
@@ -43,13 +43,13 @@ export function Aloud() {
       const s = S.store, sum = s.metrics && s.metrics.summary, words = [];
       if (!sum || over) return;
       const fresh = s.notices.filter((x) => x.at > seen);
-      for (const x of fresh.slice(-3)) words.push(x.step.replaceAll("_", " ") + " " + (x.endpoint || x.hop));
+      for (const x of fresh.slice(-3)) words.push(spaced(x.step) + " " + (x.endpoint || x.hop));
       seen = s.notices.length ? s.notices[s.notices.length - 1].at : -1;
       if (s.ended) {
         over = true;
         words.push("The run is over: " + plural(sum.requests, "request") + ", " + thousands(sum.outcomes?.completed || 0) + " completed");
       } else if (before) {
-        for (const [outcome, n] of Object.entries(sum.outcomes || {})) if (n > (before[outcome] || 0)) words.push(thousands(n - (before[outcome] || 0)) + " more " + outcome.replaceAll("_", " "));
+        for (const [outcome, n] of Object.entries(sum.outcomes || {})) if (n > (before[outcome] || 0)) words.push(thousands(n - (before[outcome] || 0)) + " more " + spaced(outcome));
       }
       before = { ...sum.outcomes };
       if (words.length) say(words.join("; ") + ".");

@@ -36,6 +36,10 @@ export function label(id) {
   return own ? "#" + Number(own[1]) : id.slice(0, 8);
 }
 
+// spaced returns a name of the record, such as a step's, with spaces between its words.
+/** @type {(name: string) => string} */
+export const spaced = (name) => name.replaceAll("_", " ");
+
 /** @type {(x: number) => string} */
 export const percent = (x) => (100 * x).toFixed(x < 0.1 && x > 0 ? 1 : 0) + " %";
 

@@ -237,6 +237,13 @@ export function listen() {
   }));
 }
 
+// unpack reads the run of a shared file: JSON, compressed, in base64.
+/** @param {string} text @returns {Promise<Run.File>} */
+export async function unpack(text) {
+  const packed = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+}
+
 // open shows a shared file's run.
 /** @param {Run.File} data */
 export function open(data) {

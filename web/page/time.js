@@ -119,9 +119,7 @@ function Plot({ plot, metrics, other, U }) {
 async function summaryOf(file) {
   const text = await file.text(), found = /id="run">([A-Za-z0-9+/=]+)</.exec(text);
   if (!found) throw new Error(file.name + " is not a file that was shared from a page");
-  const packed = Uint8Array.from(atob(found[1]), (c) => c.charCodeAt(0));
-  /** @type {Run.File} */
-  const run = JSON.parse(await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text());
+  const run = await S.unpack(found[1]);
   const f = (run.frames || []).findLast((x) => x.metrics)?.metrics;
   if (!f) throw new Error(file.name + " has no metrics");
   return { name: (run.meta.scenario || file.name) + " (" + run.meta.mode + ")", metrics: f };

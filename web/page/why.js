@@ -5,8 +5,9 @@ import { html } from "./html.js";
 import * as S from "./store.js";
 import { thousands, percent, label, plural } from "./format.js";
 
+// digits formats a score with four digits, as explain does.
 /** @type {(x: number) => string} */
-const digits = (x) => (Number.isInteger(x) ? String(x) : x.toPrecision(3).replace(/\.?0+$/, ""));
+const digits = (x) => String(Number(x.toPrecision(4)));
 
 /** @param {Run.ExplainedRemoval} x */
 const removed = (x) => html`<p class="removed"><b>${x.by}</b> removed ${(x.endpoints || []).map((n, i) => S.addressed(n) + (x.why && x.why[i] ? " (" + x.why[i] + ")" : "")).join(", ")}${x.more ? " and " + x.more + " more" : ""}</p>`;
@@ -53,6 +54,12 @@ function useWhatIf(question) {
 }
 
 /** @typedef {{weights: Record<string, number>, off: string[], states: Record<string, Run.Known>}} Turned */
+/** @type {Turned} */
+const untouched = { weights: {}, off: [], states: {} };
+
+// unable says why a run answers no what-if questions.
+const unable = () => (S.store.shared ? "A shared file cannot answer what-if questions, which need the picker. Use windtunnel replay FILE --ui with the recording." : "This run has no log of the picker's inputs: what-if questions need windtunnel's own endpoint picker.");
+
 /** @param {{scorers: ReturnType<typeof scorersOf>, weights: Turned["weights"], off: string[], turn: (x: Partial<Turned>) => void}} props */
 function Knobs({ scorers, weights, off, turn }) {
   return html`<div class="knobs">${scorers.map((s) => {
@@ -82,7 +89,7 @@ function Moved({ told }) {
 /** @param {{request: string, explained: Run.Explanation}} props */
 export function Why({ request, explained }) {
   const s = S.store;
-  const [knobs, set] = useState(/** @type {Turned} */ ({ weights: {}, off: [], states: {} }));
+  const [knobs, set] = useState(untouched);
   /** @type {(x: Partial<Turned>) => void} */
   const turn = (x) => set({ ...knobs, ...x });
   const turned = Object.keys(knobs.weights).length + knobs.off.length + Object.keys(knobs.states).length > 0;
@@ -101,11 +108,11 @@ export function Why({ request, explained }) {
         <label>waiting <input type="number" min="0" max="10000" onInput=${(e) => state(x.host_port, "waiting", e.currentTarget.value === "" ? undefined : Math.round(Number(e.currentTarget.value)))}/></label>
         <label>running <input type="number" min="0" max="10000" onInput=${(e) => state(x.host_port, "running", e.currentTarget.value === "" ? undefined : Math.round(Number(e.currentTarget.value)))}/></label>
         <label>KV % <input type="number" min="0" max="100" onInput=${(e) => state(x.host_port, "kv", e.currentTarget.value === "" ? undefined : Number(e.currentTarget.value) / 100)}/></label></fieldset>`)}</div></details>
-      ${turned && html`<p><button class="plain" onClick=${() => set({ weights: {}, off: [], states: {} })}>Reset</button> ${busy ? html`<span class="quiet">asking…</span>` : ""}</p>`}
+      ${turned && html`<p><button class="plain" onClick=${() => set(untouched)}>Reset</button> ${busy ? html`<span class="quiet">asking…</span>` : ""}</p>`}
       ${error && html`<p class="note bad" role="alert">${error}</p>`}
       ${now && html`<p class="big" role="status">${winner(now) === winner(told.was) ? html`It would have gone to <b>${winner(now)}</b> all the same.` : html`It would have gone to <b>${winner(now)}</b> instead of ${winner(told.was)}.`}</p><${Table} e=${now} was=${told.was}/>`}
       ${told && !now && html`<p class="note">The log of inputs no longer has this request.</p>`}
-      ${told && html`<h3>The other requests</h3><${Moved} told=${told}/>`}` : !able && html`<p class="quiet">${s.shared ? "A shared file cannot answer what-if questions, which need the picker. Use windtunnel replay FILE --ui with the recording." : "This run has no log of the picker's inputs, so it cannot answer what-if questions."}</p>`}
+      ${told && html`<h3>The other requests</h3><${Moved} told=${told}/>`}` : !able && html`<p class="quiet">${unable()}</p>`}
   </div>`;
 }
 
@@ -113,7 +120,7 @@ export function Why({ request, explained }) {
 export function WhatIf() {
   const s = S.useStore(1000);
   const [pool, setPool] = useState(""), [explained, setExplained] = useState(null), [text, setText] = useState(""), [config, setConfig] = useState("");
-  const [knobs, set] = useState(/** @type {Turned} */ ({ weights: {}, off: [], states: {} }));
+  const [knobs, set] = useState(untouched);
   const [done, setDone] = useState("");
   const pools = (s.meta.pools || []).map((p) => p.name).filter(Boolean), own = pools.length > 1 ? pool || pools[0] : "";
   useEffect(() => { // the pool's latest decision has the list of scorers
@@ -131,14 +138,14 @@ export function WhatIf() {
   }, [s.rows.length > 0, explained, own]);
   const able = s.meta.whatIf && !s.shared;
   const { told, error, busy } = useWhatIf(able && s.rows.length ? { weights: knobs.weights, off: knobs.off, config, pool } : null);
-  if (!able) return html`<section class="page"><p class="note">${s.shared ? "A shared file cannot answer what-if questions, which need the picker. Use windtunnel replay FILE --ui with the recording." : "This run has no log of inputs: what-if questions need windtunnel's own endpoint picker."}</p></section>`;
+  if (!able) return html`<section class="page"><p class="note">${unable()}</p></section>`;
   return html`<section class="page whatif" aria-label="What if">
     <div class="half"><h2>What if the picker were configured differently?</h2><p class="quiet">Each recorded decision is made again by itself, after the recorded decisions before it. Effects on later requests are not included.</p>
-      ${pools.length > 1 && html`<label>Pool <select onChange=${(e) => { setPool(e.currentTarget.value); setExplained(null); setText(""); setConfig(""); set({ weights: {}, off: [], states: {} }); }}>${pools.map((p) => html`<option value=${p}>${p}</option>`)}</select></label>`}
+      ${pools.length > 1 && html`<label>Pool <select onChange=${(e) => { setPool(e.currentTarget.value); setExplained(null); setText(""); setConfig(""); set(untouched); }}>${pools.map((p) => html`<option value=${p}>${p}</option>`)}</select></label>`}
       ${scorersOf(explained).length > 0 && html`<h3>Weights</h3><${Knobs} scorers=${scorersOf(explained)} weights=${knobs.weights} off=${knobs.off} turn=${(x) => set({ ...knobs, ...x })}/>`}
       <h3><label for="config">EndpointPickerConfig</label></h3>
       <textarea id="config" rows="18" spellcheck="false" value=${text || (told ? told.config.trimStart() : "")} onInput=${(e) => setText(e.currentTarget.value)}></textarea>
-      <p><button class="main" disabled=${!text} onClick=${() => { set({ weights: {}, off: [], states: {} }); setConfig(text); }}>Try this configuration</button> <button class="plain" onClick=${() => { setText(""); setConfig(""); set({ weights: {}, off: [], states: {} }); }}>Back to the recorded one</button> ${s.meta.do && !s.ended && told && html`<button class="plain" onClick=${() => S.post("/data/do", { name: "configure", pool: Math.max(0, pools.indexOf(pool)), body: told.config }).then((x) => setDone(x.told), (x) => setDone(x.message))}>Apply it to the run</button>`} <span role="status" class="quiet">${done}</span> ${busy && html`<span class="quiet" role="status">asking…</span>`}</p></div>
+      <p><button class="main" disabled=${!text} onClick=${() => { set(untouched); setConfig(text); }}>Try this configuration</button> <button class="plain" onClick=${() => { setText(""); setConfig(""); set(untouched); }}>Back to the recorded one</button> ${s.meta.do && !s.ended && told && html`<button class="plain" onClick=${() => S.post("/data/do", { name: "configure", pool: Math.max(0, pools.indexOf(pool)), body: told.config }).then((x) => setDone(x.told), (x) => setDone(x.message))}>Apply it to the run</button>`} <span role="status" class="quiet">${done}</span> ${busy && html`<span class="quiet" role="status">asking…</span>`}</p></div>
     <div class="half">${error ? html`<p class="note bad" role="alert">${error}</p>` : told ? html`<${Moved} told=${told}/>` : html`<p class="quiet">${s.rows.length ? "Asking the picker…" : "No request has been decided yet."}</p>`}</div>
   </section>`;
 }

@@ -1,12 +1,15 @@
 package program
 
 import (
+	"fmt"
 	"io"
 	"strings"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/windtunnel/windtunnel/internal/search"
+	"github.com/windtunnel/windtunnel/report/outcomes"
+	"github.com/windtunnel/windtunnel/report/recording"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
@@ -57,7 +60,12 @@ func (c *compareCmd) Run(o *outside) error {
 		return err
 	}
 	err = c.print(o, out, func(_ io.Writer, columns int) error {
-		return out.Write(o.Out(), terminal.Paint(o.Color()), columns)
+		err := out.Write(o.Out(), terminal.Paint(o.Color()), columns)
+		played := !recording.Named(c.Files[0]) && !outcomes.Is(c.Files[0])
+		if err == nil && out.Undecided() && c.Replications == 1 && played {
+			_, err = fmt.Fprintln(o.Out(), "with --replications 10, ten runs of each decide more than one")
+		}
+		return err
 	})
 	if err == nil && c.FailIfWorse.Given {
 		err = out.FailIfWorse()

@@ -257,7 +257,8 @@ func pickerPage(from, page string, into any) error {
 	err := getJSON(ctx, strings.TrimSuffix(from, "/")+page, into)
 	var unreachable *url.Error
 	if errors.As(err, &unreachable) {
-		return exit.Hint(exit.Environment, err, "is the endpoint picker running, and is this its metrics address?")
+		return exit.Hint(exit.Environment, err, "is the endpoint picker running, and is this its metrics address? "+
+			"--from FILE reads a recording")
 	}
 	return exit.Hint(exit.Environment, err, "expected the metrics address of an endpoint picker of windtunnel")
 }

@@ -25,6 +25,7 @@ sim run.ndjson.gz
 sim epp.yaml
 sim pool.yaml
 sim trace.jsonl
+sim .
 run mine.yaml mine.yaml
 sim mine.yaml --rate ten
 sim mine.yaml --replica 3
@@ -52,6 +53,7 @@ capacity mine.yaml
 capacity mine.yaml --objective ttft=1s
 capacity mine.yaml --objective ttft.p99=200
 sweep mine.yaml --vary replicas=1,2
+tune mine.yaml --vary weight
 run mine.yaml --port 99999
 replay mine.yaml
 explain 99 --from run.ndjson.gz

@@ -99,9 +99,9 @@ const mostMoved, mostShown = 100_000, 20
 
 // writeMoves prints the answer for people, the verdict first.
 func writeMoves(o *outside, m *whatif.Answer) error {
-	fmt.Fprintln(o.Out(), terminal.Paint(o.Color()).Bold(terminal.Wrap(fmt.Sprintf("%s would have sent %d of %d "+
-		"requests (%s) elsewhere", terminal.Printable(m.Config), m.Moved, m.Decisions, percent(m.Moved, m.Decisions)),
-		0, o.Columns)))
+	fmt.Fprintln(o.Out(), terminal.Paint(o.Color()).Bold(terminal.Wrap(fmt.Sprintf("%s would have sent %s of %s "+
+		"(%s) elsewhere", terminal.Printable(m.Config), terminal.Thousands(m.Moved),
+		terminal.Counted(m.Decisions, "request"), percent(m.Moved, m.Decisions)), 0, o.Columns)))
 	w := tabwriter.NewWriter(o.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "each decision is made alone, after the recorded ones")
 	for _, x := range []struct {
