@@ -46,7 +46,7 @@ func TestTraces(t *testing.T) {
 		}
 	}
 	run := func(want string, good bool) {
-		c := exec.Command("sh", "scripts/traces", list)
+		c := exec.CommandContext(t.Context(), "sh", "scripts/traces", list)
 		c.Env = append(os.Environ(), "WINDTUNNEL_CACHE="+cache)
 		out, err := c.CombinedOutput()
 		if (err == nil) != good || !strings.Contains(string(out), want) {
