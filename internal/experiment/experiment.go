@@ -9,15 +9,20 @@ package experiment
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/windtunnel/windtunnel/internal/cachedir"
 )
 
 // Page is the path of the page in the repository.
@@ -39,6 +44,40 @@ type Section struct {
 	Heading string   `yaml:"section"`
 	Always  []string `yaml:"always"`  // what make test plays, in seconds altogether
 	Nightly []string `yaml:"nightly"` // what takes longer
+	Traces  []string `yaml:"traces"`  // files in traces, beside the experiment's scenarios, that the figures need
+}
+
+// Link links the traces that the sections need from windtunnel's cache (scripts/traces) into experiments/traces below
+// dir. It takes sections out whose traces the cache lacks, all sections with traces if quick, and notes each trace.
+func (e *Experiment) Link(getenv func(string) string, dir string, quick bool, note func(text string)) error {
+	cache, err := cachedir.Dir(getenv)
+	if err != nil {
+		return err
+	}
+	to, kept := filepath.Join(dir, "experiments", "traces"), e.Sections[:0:0]
+	for _, s := range e.Sections {
+		if quick && len(s.Traces) > 0 {
+			continue
+		}
+		whole := true
+		for _, name := range s.Traces {
+			from := filepath.Join(cache, "traces", name)
+			if _, err := os.Stat(from); err != nil {
+				whole = false
+				note(from + " is missing, and its figures are those of the page: scripts/traces fetches it")
+				continue
+			}
+			note(from + " is played")
+			if err := errors.Join(os.MkdirAll(to, 0o755), os.Symlink(from, filepath.Join(to, name))); err != nil {
+				return err
+			}
+		}
+		if whole {
+			kept = append(kept, s)
+		}
+	}
+	e.Sections = kept
+	return nil
 }
 
 // Figure is a number on the page, and the expression that measures it.

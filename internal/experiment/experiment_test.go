@@ -3,6 +3,8 @@ package experiment
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -77,6 +79,34 @@ func TestMeasure(t *testing.T) {
 	}
 	if got := string(e.Text([]byte(page))); got != page[:strings.Index(page, "# Two")] {
 		t.Errorf("the part is %q", got)
+	}
+}
+
+// Sections that need traces play those of a directory, and sections whose traces it lacks are left out.
+func TestLink(t *testing.T) {
+	e := read(t, one+"    traces: [a.csv]\n  - {section: Two, traces: [b.csv]}\n")
+	cache, dir := t.TempDir(), t.TempDir()
+	from := filepath.Join(cache, "traces", "a.csv")
+	if err := errors.Join(os.Mkdir(filepath.Dir(from), 0o700),
+		os.WriteFile(from, []byte("a trace"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var notes []string
+	err := e.Link(func(string) string { return cache }, dir, false, func(text string) { notes = append(notes, text) })
+	if err != nil || len(notes) != 2 || notes[0] != from+" is played" ||
+		!strings.Contains(notes[1], "b.csv is missing") {
+		t.Errorf("found the notes %q, %v", notes, err)
+	}
+	if len(e.Sections) != 2 || e.Sections[1].Heading != "More" {
+		t.Errorf("found the sections %v", e.Sections)
+	}
+	quick := read(t, one+"    traces: [a.csv]\n")
+	if err := quick.Link(nil, dir, true, nil); err != nil || len(quick.Sections) != 1 {
+		t.Errorf("quick: found %v and the sections %v", err, quick.Sections)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "experiments", "traces", "a.csv"))
+	if err != nil || string(text) != "a trace" {
+		t.Errorf("found %q, %v", text, err)
 	}
 }
 

@@ -428,7 +428,7 @@ func (t *tuner) race(list []*candidate, length float64, generation int) ([]Score
 	case !slices.Contains(refused, nil):
 		err = refused[0]
 	case !slices.ContainsFunc(out, Score.possible):
-		err = exit.Errorf(exit.Input, "no run has a value of %s; choose another --objective, or a longer scenario",
+		err = exit.Errorf(exit.Input, "no run has a value of %s; choose another --objective, or more requests (-n)",
 			t.names())
 	}
 	return out, err

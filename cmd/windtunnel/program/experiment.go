@@ -105,12 +105,6 @@ func (c *experimentCmd) play(o *outside, e *experiment.Experiment) error {
 	if err != nil {
 		return exit.With(exit.Input, err)
 	}
-	figures, err := e.Figures(page, c.Quick)
-	if err != nil {
-		return exit.With(exit.Input, err)
-	}
-	ctx, stop := o.Context()
-	defer stop()
 	dir, err := os.MkdirTemp("", "windtunnel-experiment-")
 	if err != nil {
 		return exit.With(exit.Environment, err)
@@ -119,6 +113,15 @@ func (c *experimentCmd) play(o *outside, e *experiment.Experiment) error {
 	if err := os.CopyFS(dir, windtunnel.Files); err != nil {
 		return exit.With(exit.Environment, err)
 	}
+	if err := e.Link(o.Getenv, dir, c.Quick, func(text string) { note(o, text) }); err != nil {
+		return exit.With(exit.Environment, err)
+	}
+	figures, err := e.Figures(page, c.Quick)
+	if err != nil {
+		return exit.With(exit.Input, err)
+	}
+	ctx, stop := o.Context()
+	defer stop()
 	p, measured := search.Player{}, 0
 	end := meter.Watch(o, &p)
 	var mu sync.Mutex

@@ -25,6 +25,9 @@ func TestFiguresOfPages(t *testing.T) {
 	}
 	for _, e := range all {
 		t.Run(e.Name, func(t *testing.T) {
+			if err := e.Link(nil, "", true, nil); err != nil { // the repository has no traces
+				t.Fatal(err)
+			}
 			figures, err := e.Figures(page, !nightly.On() || raced)
 			switch {
 			case err != nil:

@@ -81,7 +81,7 @@ func (p *tunePage) act(_ context.Context, a web.Act) (string, error) {
 	}
 	if p.pages[i] == nil {
 		if len(p.pages) == mostOpened {
-			return "", fmt.Errorf("found %d open runs; to open others, end tune and start it again, with --resume",
+			return "", fmt.Errorf("found %d open runs; to open others, end tune and start it again, with --results",
 				mostOpened)
 		}
 		quiet := *p.o
