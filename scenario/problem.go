@@ -26,21 +26,18 @@ type checker struct {
 func (s *checker) bad(path, found, expected string) { s.add(s.problem(path, found, expected)) }
 
 // add reports mistakes, each once: groups share fields of their pool, and hosts share routes.
-func (s *checker) add(list ...Problem) {
-	for _, p := range list {
-		if !slices.Contains(s.problems, p) {
-			s.problems = append(s.problems, p)
-		}
-	}
-}
+func (s *checker) add(list ...Problem) { s.problems = withNew(s.problems, list) }
 
 // assume notes what the scenario's files left open, each note once.
-func (s *Scenario) assume(notes ...string) {
-	for _, note := range notes {
-		if !slices.Contains(s.assumed, note) {
-			s.assumed = append(s.assumed, note)
+func (s *Scenario) assume(notes ...string) { s.assumed = withNew(s.assumed, notes) }
+
+func withNew[L ~[]E, E comparable](list L, more []E) L {
+	for _, x := range more {
+		if !slices.Contains(list, x) {
+			list = append(list, x)
 		}
 	}
+	return list
 }
 
 // need reports a field as missing unless it is given.

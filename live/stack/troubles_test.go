@@ -14,8 +14,8 @@ import (
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
-// lastAfter is a recorder that keeps clients from sending the last 10 of 300 requests until the last incident has ended,
-// however busy the machine is.
+// lastAfter is a recorder that keeps clients from sending the last 10 of 300 requests until the last incident has
+// ended, however busy the machine is.
 type lastAfter struct {
 	*recording
 	t *testing.T
