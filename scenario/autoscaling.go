@@ -297,8 +297,7 @@ func (p *Pool) Scales() bool {
 		slices.ContainsFunc(p.Groups, func(g ServerGroup) bool { return g.Autoscaling.Given() })
 }
 
-// scales reports whether an autoscaler changes the number of a group's servers, or of the pool's where it has no
-// groups.
+// scales reports whether an autoscaler changes the number of servers of a group, or of a pool without groups.
 func (p *Pool) scales(group string) bool {
 	return slices.ContainsFunc(p.Deployments(),
 		func(d Deployment) bool { return d.Group == group && !d.Prefills && d.Autoscaling != nil })

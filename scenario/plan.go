@@ -73,11 +73,10 @@ func port(first, number int) int {
 func (s *Scenario) planPool(index int, before *planned) (*plan.Pool, error) {
 	p := &s.Pools[index]
 	out := &plan.Pool{Name: p.Name, Index: index, Models: p.Models(), Endpoints: p.Endpoints,
-		HTTP2:    p.Upstream == HTTP2,
-		Decoders: p.Decoders(), Lives: p.Lives(), Link: p.link(), SideChannel: p.Disaggregation.sideChannel(),
-		Transfers: p.Sidecar != NoSidecar || p.ModelServer.KVEvents.Published(),
-		Events:    s.planEvents(p, before), Frontend: p.Dynamo.plan(s.Seed), Predictor: p.Predictor.plan(s.Seed),
-		Tokens: p.tokens(), BlockTokens: p.blockTokens(), StoreResponses: p.ModelServer.StoreResponses}
+		HTTP2: p.Upstream == HTTP2, Decoders: p.Decoders(), Lives: p.Lives(), Link: p.link(), Tokens: p.tokens(),
+		SideChannel: p.Disaggregation.sideChannel(), Events: s.planEvents(p, before), BlockTokens: p.blockTokens(),
+		Transfers: p.Sidecar != NoSidecar || p.ModelServer.KVEvents.Published(), Frontend: p.Dynamo.plan(s.Seed),
+		Predictor: p.Predictor.plan(s.Seed), StoreResponses: p.ModelServer.StoreResponses}
 	for _, name := range p.ModelServer.LoRAAdapters {
 		if !slices.Contains(out.Adapters, name) {
 			out.Adapters = append(out.Adapters, name)
@@ -109,7 +108,6 @@ func (s *Scenario) planPool(index int, before *planned) (*plan.Pool, error) {
 	if out.Faults, err = s.faults(p); err != nil {
 		return nil, err
 	}
-	out.Picker.Readiness = p.byHand
 	for i := range p.Incidents {
 		x := p.incident(&p.Incidents[i])
 		out.Incidents = append(out.Incidents, x)
@@ -123,7 +121,7 @@ func (s *Scenario) planPicker(index int, before *planned) plan.Picker {
 	p := &s.Pools[index]
 	e := &p.EPP
 	out := plan.Picker{File: e.Config.File, Config: e.Config.Text,
-		Asking:   p.asking(),
+		Asking: p.asking(), Readiness: p.byHand,
 		BodyIdle: e.BodyIdleTimeout, BodyTotal: e.BodyTimeout, MaxBodyBytes: int(e.MaxBodyBytes)}
 	out.Asking.Response = out.Asking.Responses()
 	if o, given := e.selection(); given {

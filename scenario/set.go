@@ -22,8 +22,7 @@ type Setting struct{ Path, Value, By string }
 // String returns the setting in the form of a command line.
 func (s Setting) String() string { return s.Path + "=" + s.Value }
 
-// FileSetting sets a field to the path of a file that a flag names. In a scenario's file, paths are relative to that
-// file's directory.
+// FileSetting sets a field to the path of a file that a flag names. A scenario's paths start at its own directory.
 func FileSetting(scenario, path, flag, file string) Setting {
 	by := flag + " " + file
 	if dir := filepath.Dir(scenario); dir != "." && !filepath.IsAbs(file) {
