@@ -8,6 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/kubernetes/mirror"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // Command is windtunnel-k8s controller.
@@ -18,6 +19,7 @@ type Command struct {
 	ModelServer string        `name:"model-server-image" placeholder:"IMAGE" help:"A real vLLM instead of simulated model servers."`
 	Sidecar     string        `name:"sidecar-image" placeholder:"IMAGE" help:"A real routing sidecar."`
 	Period      time.Duration `default:"15s" help:"How often pods report for the status of their pools, from 1s to 1h."`
+	Metrics     string        `name:"metrics-address" placeholder:"IP:PORT" help:"Serve /metrics there."`
 	Verbose     bool          `short:"v" help:"Log also what is no trouble."`
 }
 
@@ -50,6 +52,13 @@ func (c *Command) Run(o *console.Console) error {
 	ctx, stop := o.Context()
 	defer stop()
 	fmt.Fprintf(o.Stderr, "windtunnel-k8s controller: watching %s\n", host)
-	return New(Options{Client: client, Namespace: c.Namespace, Period: c.Period, Log: o.Logger(level),
+	metrics, pages := mirror.NewMetrics(), serve.Group{Log: o.Logger(level)}
+	if c.Metrics != "" {
+		if _, err := pages.Serve("/metrics", c.Metrics, serve.Pages(metrics.Page(), pages.Log)); err != nil {
+			return exit.With(exit.Environment, err)
+		}
+		defer func() { _ = pages.Stop(ctx) }() // no reader matters any more
+	}
+	return New(Options{Client: client, Namespace: c.Namespace, Period: c.Period, Metrics: metrics, Log: o.Logger(level),
 		Images: Images{Own: c.Image, Server: c.ModelServer, Sidecar: c.Sidecar}}).Run(ctx)
 }

@@ -19,14 +19,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/kubernetes/mirror"
 	"github.com/windtunnel/windtunnel/live/up"
 )
 
@@ -61,13 +61,16 @@ type Options struct {
 	Namespace string
 	// Period is how often it asks the pods for the status of their pools.
 	Period time.Duration
-	Log    *slog.Logger
+	// Metrics, if not nil, counts what the controller fails to read.
+	Metrics *mirror.Metrics
+	Log     *slog.Logger
 }
 
 // Controller keeps a cluster's objects as the models ask for.
 type Controller struct {
 	o       Options
-	factory dynamicinformer.DynamicSharedInformerFactory
+	from    mirror.Options
+	stores  map[schema.GroupVersionResource]cache.Store
 	changed chan struct{}
 	client  http.Client // of the pods' metrics
 	began   time.Time
@@ -76,26 +79,43 @@ type Controller struct {
 
 // New returns a Controller that begins with Run.
 func New(o Options) *Controller {
-	c := &Controller{o: o, changed: make(chan struct{}, 1), client: http.Client{Timeout: 2 * time.Second},
+	return &Controller{o: o, changed: make(chan struct{}, 1), client: http.Client{Timeout: 2 * time.Second},
 		began: time.Now(), watches: map[string]*gateway.PoolWatch{},
-		factory: dynamicinformer.NewFilteredDynamicSharedInformerFactory(o.Client, 0, o.Namespace, nil)}
-	wake := func() {
+		stores: map[schema.GroupVersionResource]cache.Store{},
+		from:   mirror.Options{Client: o.Client, Namespace: o.Namespace, Metrics: o.Metrics, Log: o.Log}}
+}
+
+// follow fills the stores, and keeps them equal to the API server's objects. Its error is an API server that refuses,
+// or that lacks document 003's kinds.
+func (c *Controller) follow(ctx context.Context) error {
+	wake := func(string) {
 		select {
 		case c.changed <- struct{}{}:
 		default: // the next round reads the newest state anyway
 		}
 	}
+	var synced []cache.InformerSynced
 	for _, r := range []schema.GroupVersionResource{pools, models, localModels, deployments, services, budgets, pods} {
-		_, _ = c.factory.ForResource(r).Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{ // before its start
-			AddFunc: func(any) { wake() }, UpdateFunc: func(any, any) { wake() }, DeleteFunc: func(any) { wake() }})
+		informer, err := mirror.Follow(ctx, &c.from, r, nil, wake)
+		if err != nil {
+			return err
+		}
+		if informer == nil {
+			return exit.Hint(exit.Environment, fmt.Errorf("the cluster has no %s", r.GroupResource()),
+				"kubectl apply -k deploy/crds")
+		}
+		c.stores[r] = informer.GetStore()
+		synced = append(synced, informer.HasSynced)
 	}
-	return c
+	cache.WaitForCacheSync(ctx.Done(), synced...)
+	return nil
 }
 
 // Run reconciles until ctx ends. While the API server is away, what was made stays.
 func (c *Controller) Run(ctx context.Context) error {
-	c.factory.Start(ctx.Done())
-	c.factory.WaitForCacheSync(ctx.Done())
+	if err := c.follow(ctx); err != nil && ctx.Err() == nil {
+		return err
+	}
 	tick := time.NewTicker(c.o.Period)
 	defer tick.Stop()
 	for ctx.Err() == nil {
@@ -109,17 +129,12 @@ func (c *Controller) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
-	c.factory.Shutdown()
 	return nil
 }
 
 // list returns the objects of a resource from the informer's store, which the caller must not change.
 func (c *Controller) list(r schema.GroupVersionResource) (out []*unstructured.Unstructured) {
-	all, err := c.factory.ForResource(r).Lister().List(labels.Everything())
-	if err != nil {
-		panic(err) // the selector selects everything
-	}
-	for _, x := range all {
+	for _, x := range c.stores[r].List() {
 		out = append(out, x.(*unstructured.Unstructured))
 	}
 	slices.SortFunc(out, func(a, b *unstructured.Unstructured) int {

@@ -79,7 +79,7 @@ func start(t *testing.T, with ...*unstructured.Unstructured) *world {
 				n++
 			}
 		}
-		return n == len(kinds)
+		return n == 2*len(kinds) // each is tried first
 	})
 	for _, x := range with {
 		for r, kind := range kinds {

@@ -2,25 +2,20 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"sigs.k8s.io/yaml"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/internal/eventually"
@@ -28,12 +23,6 @@ import (
 	"github.com/windtunnel/windtunnel/kubernetes/mirror"
 	"github.com/windtunnel/windtunnel/kubernetes/testcluster"
 )
-
-// crds are the files of the CRDs, by the modules of their upstream releases.
-var crds = map[string]string{
-	"sigs.k8s.io/gateway-api@v1.6.1":                     "config/crd/standard/gateway.networking.k8s.io_[ghr]*s.yaml",
-	"sigs.k8s.io/gateway-api-inference-extension@v1.5.0": "config/crd/bases/*.yaml",
-}
 
 const objectsOfTheTest = `
 apiVersion: v1
@@ -86,67 +75,9 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, cluster: testcluster.Start(t)}
-	var err error
-	if w.client, err = dynamic.NewForConfig(w.cluster.Config); err != nil {
-		t.Fatal(err)
-	}
-	for module, pattern := range crds {
-		out, err := exec.Command("go", "mod", "download", "-json", module).Output()
-		var found struct{ Dir string }
-		if err == nil {
-			err = json.Unmarshal(out, &found)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		names, err := filepath.Glob(filepath.Join(found.Dir, pattern))
-		if err != nil || len(names) == 0 {
-			t.Fatalf("%s has no %s: %v", module, pattern, err)
-		}
-		for _, name := range names {
-			text, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			w.create(string(text))
-		}
-	}
-	return w
-}
-
-// resource returns the resource of an object's kind.
-func resource(x *unstructured.Unstructured) schema.GroupVersionResource {
-	kind := strings.ToLower(x.GetKind())
-	plural := kind + "s"
-	if strings.HasSuffix(kind, "s") {
-		plural = kind + "es"
-	}
-	return x.GroupVersionKind().GroupVersion().WithResource(plural)
-}
-
-// create creates objects, and waits until their kinds are served.
-func (w *world) create(text string) {
-	w.t.Helper()
-	for _, one := range strings.Split(text, "\n---") {
-		x := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(one), &x.Object); err != nil {
-			w.t.Fatal(err)
-		}
-		if len(x.Object) == 0 {
-			continue
-		}
-		last := ""
-		eventually.Is(w.t, x.GetKind()+" "+x.GetName(), func() bool {
-			_, err := w.client.Resource(resource(x)).Namespace(x.GetNamespace()).Create(w.t.Context(), x,
-				metav1.CreateOptions{})
-			if err != nil && err.Error() != last {
-				last = err.Error()
-				w.t.Log(last)
-			}
-			return err == nil
-		})
-	}
+	c := testcluster.Start(t)
+	c.CreateCRDs(t)
+	return &world{t, c, c.Dynamic(t)}
 }
 
 // run makes a pod ready at an address.
@@ -215,7 +146,7 @@ func TestGatewayOnAnAPIServer(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	port := freeport.Row(t, 6)
-	w.create(fmt.Sprintf(objectsOfTheTest, port, server.Listener.Addr().(*net.TCPAddr).Port, port+1))
+	w.cluster.Create(t, fmt.Sprintf(objectsOfTheTest, port, server.Listener.Addr().(*net.TCPAddr).Port, port+1))
 	w.run("server", "127.0.0.1")
 	w.run("epp", "127.0.0.1")
 	at := mirror.Cluster{Kubeconfig: w.cluster.Kubeconfig}

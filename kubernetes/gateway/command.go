@@ -17,8 +17,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
@@ -126,11 +124,8 @@ func (c *Command) Run(o *console.Console) error {
 }
 
 // pages are the Gateway's own pages. It is ready once Envoy has the objects.
-func (s *server) pages(metrics prometheus.Collector) http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(metrics)
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+func (s *server) pages(metrics *mirror.Metrics) http.Handler {
+	mux := metrics.Page()
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if !s.ready.Load() {
 			http.Error(w, "no Gateway is served yet", http.StatusServiceUnavailable)

@@ -1,10 +1,12 @@
 package mirror
 
 import (
+	"net/http"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -76,6 +78,15 @@ func (m *Metrics) refuse(of map[schema.GroupVersionResource]bool, texts map[shar
 			}
 		}
 	}
+}
+
+// Page serves the Metrics alone, at /metrics.
+func (m *Metrics) Page() *http.ServeMux {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m)
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	return mux
 }
 
 // Describe implements prometheus.Collector.

@@ -117,21 +117,16 @@ func Start(ctx context.Context, o Options) error {
 		dirty: map[shard]bool{}, changed: make(chan struct{}, 1)}
 	var synced []cache.InformerSynced
 	for _, r := range o.Resources {
-		served, err := served(ctx, &o, r)
+		informer, err := Follow(ctx, &o, r, slim, func(name string) { m.change(shardOf(r, name)) })
 		if err != nil {
 			return err
 		}
-		if !served {
+		if informer == nil {
 			o.Log.Info("objects: not installed in the cluster", slog.String("resource", r.GroupResource().String()))
 			continue
 		}
-		informer, err := Informer(&o, r, func(name string) { m.change(shardOf(r, name)) })
-		if err != nil {
-			return err
-		}
 		m.stores[r] = informer.GetStore()
 		synced = append(synced, informer.HasSynced)
-		go informer.RunWithContext(ctx)
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return ctx.Err()
@@ -143,10 +138,15 @@ func Start(ctx context.Context, o Options) error {
 	return nil
 }
 
-// Informer returns an informer of a resource that does not run yet. It counts and logs what fails, and calls changed
-// with the name of each object that comes, changes or goes.
-func Informer(o *Options, r schema.GroupVersionResource, changed func(name string)) (cache.SharedIndexInformer,
-	error) {
+// Follow starts an informer of a resource, which runs until ctx ends; nil if the API server does not have the resource.
+// Follow waits for an API server that does not answer; its error is of ctx, or of an API server that refuses. The
+// informer counts and logs what fails, changes each object by transform, which may be nil, and calls changed with the
+// name of each object that comes, changes or goes.
+func Follow(ctx context.Context, o *Options, r schema.GroupVersionResource, transform cache.TransformFunc,
+	changed func(name string)) (cache.SharedIndexInformer, error) {
+	if served, err := served(ctx, o, r); err != nil || !served {
+		return nil, err
+	}
 	client, patience := clientOf(o, r), o.patience()
 	lists := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, how metav1.ListOptions) (_ runtime.Object, err error) {
@@ -173,7 +173,7 @@ func Informer(o *Options, r schema.GroupVersionResource, changed func(name strin
 	}
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: tell,
 		UpdateFunc: func(_, now any) { tell(now) }, DeleteFunc: tell})
-	return informer, errors.Join(err, informer.SetTransform(slim), informer.SetWatchErrorHandler(
+	err = errors.Join(err, informer.SetTransform(transform), informer.SetWatchErrorHandler(
 		func(_ *cache.Reflector, err error) {
 			what := "the API server does not answer"
 			if refuses(err) {
@@ -182,6 +182,8 @@ func Informer(o *Options, r schema.GroupVersionResource, changed func(name strin
 			o.Log.Warn("objects: "+what+"; what was read stays",
 				slog.String("resource", r.GroupResource().String()), slog.String("error", err.Error()))
 		}))
+	go informer.RunWithContext(ctx)
+	return informer, err
 }
 
 // open opens a watch, whose beginning an API server must answer in time.

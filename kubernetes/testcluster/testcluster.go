@@ -43,6 +43,8 @@ const controllers = "job-controller,deployment-controller,replicaset-controller,
 	"garbage-collector-controller,persistentvolumeclaim-protection-controller,endpointslice-controller," +
 	"namespace-controller,disruption-controller"
 
+const token = "administrator"
+
 // Start starts a cluster that ends with the test. It skips the test where the programs are absent, unless
 // WINDTUNNEL_KUBERNETES is set, as make test-kubernetes does.
 func Start(t testing.TB) *Cluster {
@@ -66,7 +68,6 @@ func Start(t testing.TB) *Cluster {
 		}
 		return path
 	}
-	const token = "administrator"
 	address := fmt.Sprintf("https://127.0.0.1:%d", port+2)
 	config := &rest.Config{Host: address, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{Insecure: true},
 		QPS: -1}

@@ -113,6 +113,9 @@ spec:
 {{- if and (gt (len $v.models) 1) (not $v.bodyBasedRouter.enabled) }}
 {{- fail (printf "models: found %d, and no body-based router that reads which one a request names; expected bodyBasedRouter.enabled: true" (len $v.models)) }}
 {{- end }}
+{{- if and (eq $v.gateway.className "windtunnel") $v.bodyBasedRouter.enabled }}
+{{- fail "gateway.className: found windtunnel, which asks no body-based router; expected another class, or bodyBasedRouter.enabled: false" }}
+{{- end }}
 {{- range $key, $model := $v.models }}
 {{- if and $v.epp.image (not $model.pickerConfig) (or $v.kvCacheManager.enabled (has $v.dynamo.placement (list "sidecar" "service"))) }}
 {{- fail (printf "models.%s.pickerConfig: there is none; expected one without kv-cache-manager-scorer and dynamo-frontend-scorer, which %s does not have" $key $v.epp.image) }}
