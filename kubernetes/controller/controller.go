@@ -107,7 +107,9 @@ func (c *Controller) follow(ctx context.Context) error {
 		c.stores[r] = informer.GetStore()
 		synced = append(synced, informer.HasSynced)
 	}
-	cache.WaitForCacheSync(ctx.Done(), synced...)
+	if cache.WaitForCacheSync(ctx.Done(), synced...) {
+		c.o.Log.Info("controller: every object is read")
+	}
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/parts"
@@ -32,6 +33,7 @@ func (c *Cluster) Client() (dynamic.Interface, string, error) {
 		return nil, "", exit.Hint(exit.Environment, fmt.Errorf("no API server: %w", err),
 			"name a file with --kubeconfig or KUBECONFIG, or run in a pod")
 	}
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // Follow logs and counts what fails
 	client, err := dynamic.NewForConfig(config)
 	return client, config.Host, exit.With(exit.Environment, err)
 }

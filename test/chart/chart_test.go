@@ -51,7 +51,7 @@ const (
 )
 
 // customs are the kinds that CRDs define.
-var customs = []string{"Gateway", "HTTPRoute", "InferencePool", "InferenceObjective"}
+var customs = []string{"GatewayClass", "Gateway", "HTTPRoute", "InferencePool", "InferenceObjective"}
 
 func load(t *testing.T) *chart.Chart {
 	t.Helper()
