@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -25,6 +27,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
 	"github.com/windtunnel/windtunnel/internal/eventually"
 	"github.com/windtunnel/windtunnel/internal/files"
@@ -46,13 +49,16 @@ type line struct {
 	Flags    []string
 	PoolName string `json:"pool_name"`
 	Objects  json.RawMessage
-	Steps    []struct {
-		Create string  `json:"kube_create"`
-		Patch  *change `json:"kube_patch"`
-		Delete *change `json:"kube_delete"`
-		Probes string
-		Runs   []struct{ Answer string }
-	}
+	Steps    []step
+}
+
+type step struct {
+	Create  string  `json:"kube_create"`
+	Patch   *change `json:"kube_patch"`
+	Delete  *change `json:"kube_delete"`
+	Refused json.RawMessage
+	Probes  string
+	Runs    []struct{ Answer string }
 }
 
 type change struct {
@@ -157,10 +163,74 @@ func candidates(dir, namespace, pool string) string {
 	return strings.Join(append([]string{"candidates"}, list...), " ")
 }
 
-// A picker has the recorded candidates of the real one after each recorded change of pods and pools.
-func TestRecordedPools(t *testing.T) {
-	s := startServer(t)
-	raw, err := os.Open("../../internal/parity/testdata/kubernetes-pool.jsonl.gz")
+// played is a recorded run in a namespace of its own, with a mirror of it.
+type played struct {
+	*server
+	namespace, dir, pool string
+	// texts are the run's objects as they were recorded, by kind and name.
+	texts map[string][]byte
+}
+
+// play creates the objects of a run and mirrors them.
+func (s *server) play(t *testing.T, l *line, namespace string) *played {
+	p := &played{&server{t, s.cluster, s.client}, namespace, t.TempDir(), l.PoolName, map[string][]byte{}}
+	if p.pool == "" {
+		p.pool = "sim-pool"
+	}
+	p.server.namespace(namespace)
+	order := json.NewDecoder(bytes.NewReader(l.Objects))
+	for _, err := order.Token(); err == nil && order.More(); {
+		_, _ = order.Token()
+		var text string
+		if err := order.Decode(&text); err != nil {
+			t.Fatal(err)
+		}
+		p.step(&step{Create: text})
+	}
+	if err := Start(t.Context(), Options{Client: s.client, Namespace: namespace, Resources: Pool, Dir: p.dir,
+		Check: PoolObject, Log: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// step plays a change of an object, and reports whether it was one.
+func (p *played) step(x *step) bool {
+	p.t.Helper()
+	var err error
+	switch {
+	case len(x.Refused) > 0: // by a CRD's schema, which this API server does not have
+		return false
+	case x.Create != "":
+		_, rest, _ := strings.Cut(x.Create, "kind: ")
+		kind, _, _ := strings.Cut(rest, "\n")
+		p.create(kinds[kind], p.namespace, x.Create)
+		var o dict
+		if err = yaml.Unmarshal([]byte(x.Create), &o); err == nil {
+			key := kind + "/" + o["metadata"].(dict)["name"].(string)
+			p.texts[key], err = json.Marshal(o)
+		}
+	case x.Patch != nil:
+		p.patch(p.namespace, x.Patch)
+		key := x.Patch.Kind + "/" + x.Patch.Name
+		p.texts[key], err = jsonpatch.MergePatch(p.texts[key], x.Patch.Merge)
+	case x.Delete != nil:
+		delete(p.texts, x.Delete.Kind+"/"+x.Delete.Name)
+		err = p.client.Resource(kinds[x.Delete.Kind]).Namespace(p.namespace).Delete(p.t.Context(), x.Delete.Name,
+			metav1.DeleteOptions{})
+	default:
+		return false
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return true
+}
+
+// recorded calls play with each run of a recording that has a pool.
+func recorded(t *testing.T, name string, play func(t *testing.T, n int, l *line)) {
+	t.Helper()
+	raw, err := os.Open("../../" + name + ".jsonl.gz")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +239,6 @@ func TestRecordedPools(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	probed := 0
 	scan := bufio.NewScanner(text)
 	scan.Buffer(nil, 1<<22)
 	for n := 0; scan.Scan(); n++ {
@@ -177,60 +246,98 @@ func TestRecordedPools(t *testing.T) {
 		if err := json.Unmarshal(scan.Bytes(), &l); err != nil {
 			t.Fatal(err)
 		}
-		if len(l.Flags) > 0 || strings.Contains(l.Config, "filter") {
-			continue // no pool, or fewer candidates than endpoints
+		if !slices.ContainsFunc(l.Flags, func(f string) bool { return strings.HasPrefix(f, "--endpoint-selector") }) {
+			t.Run(l.ID, func(t *testing.T) { play(t, n, &l) })
 		}
-		t.Run(l.ID, func(t *testing.T) {
-			s := &server{t, s.cluster, s.client}
-			namespace := fmt.Sprint("recorded-", n)
-			s.namespace(namespace)
-			order := json.NewDecoder(bytes.NewReader(l.Objects))
-			for _, err := order.Token(); err == nil && order.More(); {
-				key, _ := order.Token()
-				var text string
-				if err := order.Decode(&text); err != nil {
-					t.Fatal(err)
+	}
+	if err := scan.Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A picker has the recorded candidates of the real one after each recorded change of pods and pools.
+func TestRecordedPools(t *testing.T) {
+	s := startServer(t)
+	probed := 0
+	recorded(t, "internal/parity/testdata/kubernetes-pool", func(t *testing.T, n int, l *line) {
+		if strings.Contains(l.Config, "filter") {
+			return // fewer candidates than endpoints
+		}
+		p := s.play(t, l, fmt.Sprint("recorded-", n))
+		for i := range l.Steps {
+			x := &l.Steps[i]
+			if p.step(x) || x.Probes == "" {
+				continue
+			}
+			want := x.Runs[len(x.Runs)-1].Answer
+			if strings.HasPrefix(want, "503") {
+				want = "candidates"
+			}
+			eventually.Is(t, fmt.Sprintf("step %d: %s", i, want), func() bool {
+				return candidates(p.dir, p.namespace, p.pool) == want
+			})
+			probed++
+		}
+	})
+	if probed < 30 {
+		t.Errorf("%d probes were played, expected at least 30", probed)
+	}
+}
+
+// inputs returns what a picker reads of its objects, as text. Rewrites that were created in one second have no order.
+func inputs(set *objects.Set, err error, namespace, pool string) string {
+	if err != nil {
+		return err.Error()
+	}
+	x := set.Select(namespace, pool)
+	rewrites := slices.SortedFunc(slices.Values(x.Objects.Rewrites), func(a, b picker.Rewrite) int {
+		return strings.Compare(a.Name, b.Name)
+	})
+	var endpoints []string
+	for _, e := range x.Endpoints {
+		endpoints = append(endpoints, fmt.Sprint(e.Name, e.Address, e.Port, e.Rank, e.Labels))
+	}
+	text, err := json.Marshal([]any{x.Found, endpoints, x.Objects.Objectives, x.Priorities, rewrites})
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// After each recorded change, a picker reads of the mirror what it reads of the recorded objects. With these inputs,
+// internal/parity compares every recorded answer of rewrites, priorities and debug pages.
+func TestRecordedObjects(t *testing.T) {
+	s := startServer(t)
+	compared := 0
+	for _, name := range []string{"internal/parity/testdata/kubernetes-rewrite", "internal/parity/testdata/kubernetes-debug",
+		"core/epp/picker/flowcontrol/testdata/recordings/kubernetes-priority"} {
+		topic := name[strings.LastIndex(name, "-")+1:]
+		recorded(t, name, func(t *testing.T, n int, l *line) {
+			p := s.play(t, l, fmt.Sprint(topic, "-", n))
+			compare := func(at string) {
+				want := &objects.Set{DefaultNamespace: p.namespace}
+				var errs []error
+				for _, key := range slices.Sorted(maps.Keys(p.texts)) {
+					errs = append(errs, want.Add(key, p.texts[key]))
 				}
-				kind, _, _ := strings.Cut(key.(string), "/")
-				s.create(kinds[kind], namespace, text)
+				expected := inputs(want, errors.Join(errs...), p.namespace, p.pool)
+				eventually.Is(t, at+": "+expected, func() bool {
+					set := &objects.Set{DefaultNamespace: p.namespace}
+					err := files.Manifests("objects", p.dir, objects.MaxFileBytes, set.Add)
+					return inputs(set, err, p.namespace, p.pool) == expected
+				})
+				compared++
 			}
-			dir := t.TempDir()
-			if err := Start(t.Context(), Options{Client: s.client, Namespace: namespace, Resources: Pool, Dir: dir, Check: PoolObject,
-				Log: slog.New(slog.DiscardHandler)}); err != nil {
-				t.Fatal(err)
-			}
-			pool := l.PoolName
-			if pool == "" {
-				pool = "sim-pool"
-			}
-			for i, step := range l.Steps {
-				switch {
-				case step.Create != "":
-					_, rest, _ := strings.Cut(step.Create, "kind: ")
-					kind, _, _ := strings.Cut(rest, "\n")
-					s.create(kinds[kind], namespace, step.Create)
-				case step.Patch != nil:
-					s.patch(namespace, step.Patch)
-				case step.Delete != nil:
-					if err := s.client.Resource(kinds[step.Delete.Kind]).Namespace(namespace).Delete(t.Context(),
-						step.Delete.Name, metav1.DeleteOptions{}); err != nil {
-						t.Fatal(err)
-					}
-				case step.Probes != "":
-					want := step.Runs[len(step.Runs)-1].Answer
-					if strings.HasPrefix(want, "503") {
-						want = "candidates"
-					}
-					eventually.Is(t, fmt.Sprintf("step %d: %s", i, want), func() bool {
-						return candidates(dir, namespace, pool) == want
-					})
-					probed++
+			compare("start")
+			for i := range l.Steps {
+				if p.step(&l.Steps[i]) {
+					compare(fmt.Sprint("step ", i))
 				}
 			}
 		})
 	}
-	if err := scan.Err(); err != nil || probed < 30 {
-		t.Errorf("%d probes were played, expected at least 30: %v", probed, err)
+	if compared < 80 {
+		t.Errorf("%d states were compared, expected at least 80", compared)
 	}
 }
 
