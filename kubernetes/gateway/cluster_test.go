@@ -101,7 +101,7 @@ func (w *world) condition(r schema.GroupVersionResource, namespace, name, kind s
 	if err != nil {
 		return err.Error()
 	}
-	var status any = x.Object["status"]
+	status := x.Object["status"]
 	for _, k := range at {
 		list, _ := field(status, k).([]any)
 		if len(list) != 1 {

@@ -57,7 +57,8 @@ func gather(dir string, args, inputs []string) (*tree, error) {
 		text, err := files.Read(p, maxFiles)
 		if total += len(text); err != nil || total > maxFiles {
 			return nil, exit.Hint(exit.Input, fmt.Errorf("%s: the scenario's files are sent in a ConfigMap, which "+
-				"takes %d bytes; expected fewer", p, maxFiles), "with a long trace, play on one machine, or on several "+
+				"takes %d bytes; expected fewer", p, maxFiles),
+				"with a long trace, play on one machine, or on several "+
 				"that share a directory (--share, docs/decide.md)")
 		}
 		t.Files[strings.TrimPrefix(inPod(p), filesAt+"/")] = text

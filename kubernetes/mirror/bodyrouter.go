@@ -38,8 +38,8 @@ type BodyRouter struct {
 // Help returns the description of the command.
 func (BodyRouter) Help() string {
 	return `The ext_proc server before a Gateway's routes: it reads the model that a request names in its body, and
-puts it and its base model into headers for HTTPRoutes. A ConfigMap with the label inference.networking.k8s.io/bbr-managed:
-"true" names a base model and its adapters (docs/gateway.md#several-models).
+puts it and its base model into headers for HTTPRoutes. A ConfigMap with the label
+inference.networking.k8s.io/bbr-managed: "true" names a base model and its adapters (docs/gateway.md#several-models).
 
 Examples:
   windtunnel-k8s body-based-router --listen 0.0.0.0

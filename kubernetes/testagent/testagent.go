@@ -385,5 +385,5 @@ func (a *Agent) serveLog(w http.ResponseWriter, r *http.Request) {
 		lines := strings.SplitAfter(strings.TrimSuffix(string(text), "\n"), "\n")
 		text = []byte(strings.Join(lines[max(0, len(lines)-n):], ""))
 	}
-	_, _ = io.WriteString(w, string(text)) // a reader that leaves needs no log
+	_, _ = w.Write(text) // a reader that leaves needs no log
 }
