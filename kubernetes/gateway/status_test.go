@@ -41,6 +41,13 @@ func TestStatusOf(t *testing.T) {
 	if got := s.statusOf(pool(""), before, 3); !reflect.DeepEqual(got, dict{"parents": []any{theirs}}) {
 		t.Errorf("without a parent: %v", got)
 	}
+	fresh := dict{"parents": []any{dict{"parentRef": dict{"kind": "Status", "name": "default"}}}}
+	if got := s.statusOf(pool(""), fresh, 3); !reflect.DeepEqual(got, fresh) {
+		t.Errorf("of no controller: %v", got)
+	}
+	if got := s.statusOf(pool("True", "a"), fresh, 3)["parents"].([]any); len(got) != 1 {
+		t.Errorf("with the default parent: %v", got)
+	}
 	foreign := dict{"parents": []any{theirs}, "more": "x"}
 	if got := s.statusOf(pool(""), foreign, 3); !reflect.DeepEqual(got, foreign) {
 		t.Errorf("of another controller: %v", got)

@@ -59,7 +59,7 @@ func gather(dir string, args, inputs []string) (*tree, error) {
 			return nil, exit.Hint(exit.Input, fmt.Errorf("%s: the scenario's files are sent in a ConfigMap, which "+
 				"takes %d bytes; expected fewer", p, maxFiles),
 				"with a long trace, play on one machine, or on several "+
-				"that share a directory (--share, docs/decide.md)")
+					"that share a directory (--share, docs/decide.md)")
 		}
 		t.Files[strings.TrimPrefix(inPod(p), filesAt+"/")] = text
 		for i, a := range t.Args {
