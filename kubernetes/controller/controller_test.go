@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,7 +27,8 @@ import (
 // world is a controller with a fake API server, and pods that all answer with one page.
 type world struct {
 	*fake.FakeDynamicClient
-	t *testing.T
+	t  *testing.T
+	mu sync.Mutex // held between the reading and the writing of an object, which the fake server does not compare
 }
 
 // start begins a controller, which ends with the test, and then creates objects.
@@ -38,12 +40,14 @@ func start(t *testing.T, with ...*unstructured.Unstructured) *world {
 	for r, kind := range kinds {
 		lists[r] = kind + "List"
 	}
-	w := &world{fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists), t}
+	w := &world{FakeDynamicClient: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists), t: t}
 	// As a real API server, the fake one takes nothing but the status from a writer of the status.
 	w.PrependReactor("update", "*", func(a k8stesting.Action) (bool, runtime.Object, error) {
 		if a.GetSubresource() != "status" {
 			return false, nil, nil
 		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		x := a.(k8stesting.UpdateAction).GetObject().(*unstructured.Unstructured)
 		now, err := w.Tracker().Get(a.GetResource(), x.GetNamespace(), x.GetName())
 		if err != nil {
@@ -105,6 +109,8 @@ func (w *world) get(r schema.GroupVersionResource, name string) *unstructured.Un
 
 func (w *world) change(r schema.GroupVersionResource, name string, value any, path ...string) {
 	w.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	x := w.get(r, name)
 	err := unstructured.SetNestedField(x.Object, value, path...)
 	if err == nil {
@@ -212,8 +218,8 @@ func TestLastGoodStateStays(t *testing.T) {
 	})
 	away.Store(true)
 	w.change(models, theModel, int64(7), "spec", "deployment", "decodeWorkers", "replicas")
-	w.change(models, theModel, int64(1), "spec", "deployment", "prefillWorkers", "replicas")
+	w.change(models, theModel, int64(2), "spec", "deployment", "prefillWorkers", "replicas") // the least of the pool
 	eventually.Is(t, "two attempts", func() bool { return refused.Load() > 1 })
 	away.Store(false)
-	eventually.Is(t, "the newest state", func() bool { return w.replicas(decoders) == 7 && w.replicas(prefiller) == 1 })
+	eventually.Is(t, "the newest state", func() bool { return w.replicas(decoders) == 7 && w.replicas(prefiller) == 2 })
 }
