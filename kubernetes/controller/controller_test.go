@@ -31,7 +31,7 @@ type world struct {
 	mu sync.Mutex // held between the reading and the writing of an object, which the fake server does not compare
 }
 
-// start begins a controller, which ends with the test, and then creates objects.
+// start creates objects, and begins a controller, which ends with the test.
 func start(t *testing.T, with ...*unstructured.Unstructured) *world {
 	t.Helper()
 	kinds := map[schema.GroupVersionResource]string{pools: kindPool, models: kindModel, localModels: kindLocal,
@@ -65,26 +65,6 @@ func start(t *testing.T, with ...*unstructured.Unstructured) *world {
 	c.client.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", pages.Listener.Addr().String())
 	}}
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- c.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		c.client.CloseIdleConnections()
-		pages.Close()
-	})
-	eventually.Is(t, "all watches", func() bool { // the fake server loses what is created before
-		n := 0
-		for _, a := range w.Actions() {
-			if a.GetVerb() == "watch" {
-				n++
-			}
-		}
-		return n == 2*len(kinds) // each is tried first
-	})
 	for _, x := range with {
 		for r, kind := range kinds {
 			if kind != x.GetKind() {
@@ -96,6 +76,26 @@ func start(t *testing.T, with ...*unstructured.Unstructured) *world {
 			}
 		}
 	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- c.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		c.client.CloseIdleConnections()
+		pages.Close()
+	})
+	eventually.Is(t, "all watches", func() bool { // the fake server loses what changes before
+		n := 0
+		for _, a := range w.Actions() {
+			if a.GetVerb() == "watch" {
+				n++
+			}
+		}
+		return n == 2*len(kinds) // each is tried first
+	})
 	return w
 }
 
@@ -221,5 +221,7 @@ func TestLastGoodStateStays(t *testing.T) {
 	w.change(models, theModel, int64(2), "spec", "deployment", "prefillWorkers", "replicas") // the least of the pool
 	eventually.Is(t, "two attempts", func() bool { return refused.Load() > 1 })
 	away.Store(false)
-	eventually.Is(t, "the newest state", func() bool { return w.replicas(decoders) == 7 && w.replicas(prefiller) == 2 })
+	eventually.Is(t, "the newest state", func() bool {
+		return w.replicas(decoders) == 7 && w.replicas(prefiller) == 2
+	})
 }
