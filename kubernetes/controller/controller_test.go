@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,10 +27,11 @@ import (
 // world is a controller with a fake API server, and pods that all answer with one page.
 type world struct {
 	*fake.FakeDynamicClient
-	t *testing.T
+	t  *testing.T
+	mu sync.Mutex // held between the reading and the writing of an object, which the fake server does not compare
 }
 
-// start begins a controller, which ends with the test, and then creates objects.
+// start creates objects, and begins a controller, which ends with the test.
 func start(t *testing.T, with ...*unstructured.Unstructured) *world {
 	t.Helper()
 	kinds := map[schema.GroupVersionResource]string{pools: kindPool, models: kindModel, localModels: kindLocal,
@@ -38,12 +40,14 @@ func start(t *testing.T, with ...*unstructured.Unstructured) *world {
 	for r, kind := range kinds {
 		lists[r] = kind + "List"
 	}
-	w := &world{fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists), t}
+	w := &world{FakeDynamicClient: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists), t: t}
 	// As a real API server, the fake one takes nothing but the status from a writer of the status.
 	w.PrependReactor("update", "*", func(a k8stesting.Action) (bool, runtime.Object, error) {
 		if a.GetSubresource() != "status" {
 			return false, nil, nil
 		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		x := a.(k8stesting.UpdateAction).GetObject().(*unstructured.Unstructured)
 		now, err := w.Tracker().Get(a.GetResource(), x.GetNamespace(), x.GetName())
 		if err != nil {
@@ -61,26 +65,6 @@ func start(t *testing.T, with ...*unstructured.Unstructured) *world {
 	c.client.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", pages.Listener.Addr().String())
 	}}
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- c.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		c.client.CloseIdleConnections()
-		pages.Close()
-	})
-	eventually.Is(t, "all watches", func() bool { // the fake server loses what is created before
-		n := 0
-		for _, a := range w.Actions() {
-			if a.GetVerb() == "watch" {
-				n++
-			}
-		}
-		return n == 2*len(kinds) // each is tried first
-	})
 	for _, x := range with {
 		for r, kind := range kinds {
 			if kind != x.GetKind() {
@@ -92,6 +76,26 @@ func start(t *testing.T, with ...*unstructured.Unstructured) *world {
 			}
 		}
 	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- c.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		c.client.CloseIdleConnections()
+		pages.Close()
+	})
+	eventually.Is(t, "all watches", func() bool { // the fake server loses what changes before
+		n := 0
+		for _, a := range w.Actions() {
+			if a.GetVerb() == "watch" {
+				n++
+			}
+		}
+		return n == 2*len(kinds) // each is tried first
+	})
 	return w
 }
 
@@ -105,6 +109,8 @@ func (w *world) get(r schema.GroupVersionResource, name string) *unstructured.Un
 
 func (w *world) change(r schema.GroupVersionResource, name string, value any, path ...string) {
 	w.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	x := w.get(r, name)
 	err := unstructured.SetNestedField(x.Object, value, path...)
 	if err == nil {
@@ -212,8 +218,10 @@ func TestLastGoodStateStays(t *testing.T) {
 	})
 	away.Store(true)
 	w.change(models, theModel, int64(7), "spec", "deployment", "decodeWorkers", "replicas")
-	w.change(models, theModel, int64(1), "spec", "deployment", "prefillWorkers", "replicas")
+	w.change(models, theModel, int64(2), "spec", "deployment", "prefillWorkers", "replicas") // the least of the pool
 	eventually.Is(t, "two attempts", func() bool { return refused.Load() > 1 })
 	away.Store(false)
-	eventually.Is(t, "the newest state", func() bool { return w.replicas(decoders) == 7 && w.replicas(prefiller) == 1 })
+	eventually.Is(t, "the newest state", func() bool {
+		return w.replicas(decoders) == 7 && w.replicas(prefiller) == 2
+	})
 }

@@ -170,7 +170,8 @@ func (f *Flags) objects(t *tree) *objects {
 		"app.kubernetes.io/name": "windtunnel", "app.kubernetes.io/component": t.Args[0],
 		"app.kubernetes.io/managed-by": "windtunnel-k8s"},
 		Annotations: map[string]string{command: t.digest()}}
-	out := &objects{Verbatim: f.together, Files: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+	out := &objects{Verbatim: f.together, Files: &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
 		ObjectMeta: meta, Data: map[string]string{}}}
 	items := []corev1.KeyToPath{}
 	for i, path := range slices.Sorted(maps.Keys(t.Files)) {
