@@ -70,7 +70,7 @@ type Pool struct {
 	labels []map[string]string // of the servers of manifests
 	model  *chattemplate.Model // of modelServer.tokenizer; nil without one
 
-	spare int // places for servers that a user may add during the run
+	reserved int // places for servers that a user may add during the run
 }
 
 func (p *Pool) defaults() {

@@ -51,7 +51,7 @@ type try struct {
 	attempt int
 	sub     *request
 	ways    ways // between Envoy and server, up and down
-	told    bool // Envoy has the head of the answer
+	hasHead bool // Envoy has the head of the answer
 	passes  bool
 	over    bool
 	kept    []answered // pieces of the answer, until Envoy passes or drops it
@@ -155,7 +155,7 @@ var look = machine.FromDuration(upstream.Look)
 func (c *cluster) publishEjected() {
 	if !slices.Equal(c.out, c.known) {
 		c.out = c.known
-		c.of.tellPickers()
+		c.of.applyToPickers()
 	}
 }
 
@@ -215,10 +215,10 @@ func (t *try) responded(a answered) {
 		return
 	}
 	t.kept = append(t.kept, a)
-	if t.told {
+	if t.hasHead {
 		return
 	}
-	t.told = true
+	t.hasHead = true
 	h := upstream.Head{Request: t.number, Attempt: t.attempt, Status: a.status,
 		End: a.end && len(a.body) == 0 && a.piece == nil}
 	if c := t.sub.ended; c != nil && h.End {

@@ -118,8 +118,8 @@ func (f *frontend) Route(id string, tokens []uint32) (worker, prefill string) {
 	return f.routed.Names()
 }
 
-// Tell takes that frontend's progress of a request.
-func (f *frontend) Tell(id string, over bool) {
+// ReportProgress takes that frontend's progress of a request.
+func (f *frontend) ReportProgress(id string, over bool) {
 	if !f.down {
 		f.input(dynamo.Progress{ID: id, Over: over})
 	}

@@ -46,7 +46,7 @@ type server struct {
 	lived      bool             // it was ready at some time
 	inHand     int              // the load that the Dynamo router knows
 	has        []*answering     // requests that may be unfinished, in a replica set
-	told       stats.Server     // in the metrics
+	metrics    stats.Server     // in the metrics
 	pages      []page           // by data source
 	readings   []*reading       // of each picker; none if pages are made at their times
 }

@@ -62,13 +62,13 @@ type PoolWatch struct {
 // Asked takes the answers of all pods at a time.
 func (w *PoolWatch) Asked(now machine.Time, pods []PodSays) PoolStatus {
 	s := PoolStatus{Total: len(pods)}
-	sums, told := map[string]float64{}, 0.0
+	sums, pages := map[string]float64{}, 0.0
 	for i := range pods {
 		if !pods[i].Well() {
 			continue
 		}
 		if s.Available++; pods[i].Page != nil {
-			told++
+			pages++
 		}
 		for name, family := range pods[i].Page {
 			for k := range family.Samples {
@@ -89,12 +89,12 @@ func (w *PoolWatch) Asked(now machine.Time, pods []PodSays) PoolStatus {
 		rate = max(0, sums[answeredTotal]-w.answered) / seconds // the sum falls where a pod has gone
 	}
 	*w = PoolWatch{sums[answeredTotal], now, true}
-	if told > 0 {
+	if pages > 0 {
 		hits := 0.0
 		if sums[queriedTokens] > 0 {
 			hits = sums[cachedTokens] / sums[queriedTokens]
 		}
-		s.Metrics = &PoolMetrics{cents(sums[waitingRequests] / told), cents(sums[busyPercent] / told), cents(hits),
+		s.Metrics = &PoolMetrics{cents(sums[waitingRequests] / pages), cents(sums[busyPercent] / pages), cents(hits),
 			cents(rate)}
 	}
 	return s

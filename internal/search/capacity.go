@@ -164,7 +164,7 @@ func (p *Player) Capacity(ctx context.Context, c CapacityOptions) (*Capacity, er
 	if out, err := k.answered(answer+".json", key); out != nil || err != nil {
 		return out, err
 	}
-	stop, err := k.store.Begin()
+	stop, err := k.store.Open()
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ func (r *run) play(ctx context.Context) (file string, err error) {
 	if ctx.Err() != nil {
 		r.note("Job %s/%s continues: the same command follows it again, and kubectl delete job -n %s %s ends it",
 			j.Namespace, j.Name, j.Namespace, j.Name)
-		return "", exit.Told(exit.Interrupted, ctx.Err())
+		return "", exit.Reported(exit.Interrupted, ctx.Err())
 	}
 	var failed *failedError
 	if err != nil && !errors.As(err, &failed) {
