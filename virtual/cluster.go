@@ -164,7 +164,7 @@ func (c *cluster) ask(e upstream.Effect) {
 	sv, way := c.of.byAddr[e.Endpoint], new(way)
 	c.w.pass(way, &c.w.hops.sent, call(func() {
 		p := upstream.Probed{Endpoint: e.Endpoint, Probe: e.Attempt, Answered: !sv.absent()}
-		p.Well = p.Answered && sv.says(c.probe)
+		p.Well = p.Answered && sv.healthy(c.probe)
 		c.w.pass(way, &c.w.hops.sent, call(func() { c.input(p) }))
 	}))
 }
@@ -272,8 +272,8 @@ func (t *try) drop() {
 	t.carry(&t.ways.up, &w.hops.sent, message{r: t.sub, do: (*message).dropped, reason: reason})
 }
 
-// says reports whether a server answers a health check at path.
-func (s *server) says(path string) bool {
+// healthy reports whether a server answers a health check at path.
+func (s *server) healthy(path string) bool {
 	u, err := url.Parse(path)
 	if err != nil {
 		return false

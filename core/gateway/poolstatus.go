@@ -23,8 +23,8 @@ func StatusMetric(name string) bool {
 	return slices.Contains([]string{waitingRequests, busyPercent, queriedTokens, cachedTokens, answeredTotal}, name)
 }
 
-// PodSays holds a pod's answer to the request for its metrics.
-type PodSays struct {
+// PodAnswer holds a pod's answer to the request for its metrics.
+type PodAnswer struct {
 	// Code is the HTTP status of the answer, or 0 where there was none.
 	Code int
 	// Page is nil where the answer was not a valid page.
@@ -34,7 +34,7 @@ type PodSays struct {
 }
 
 // Well reports whether the pod counts as available.
-func (p *PodSays) Well() bool { return p.Code > 0 && p.Code < 500 && !p.Out }
+func (p *PodAnswer) Well() bool { return p.Code > 0 && p.Code < 500 && !p.Out }
 
 // PoolStatus is the report of document 003's controller about an InferencePool.
 type PoolStatus struct {
@@ -60,7 +60,7 @@ type PoolWatch struct {
 }
 
 // Asked takes the answers of all pods at a time.
-func (w *PoolWatch) Asked(now machine.Time, pods []PodSays) PoolStatus {
+func (w *PoolWatch) Asked(now machine.Time, pods []PodAnswer) PoolStatus {
 	s := PoolStatus{Total: len(pods)}
 	sums, pages := map[string]float64{}, 0.0
 	for i := range pods {

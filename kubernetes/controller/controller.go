@@ -312,10 +312,10 @@ func contains(have, want any) bool {
 }
 
 // ask returns a pod's answer for the status of its pool.
-func (c *Controller) ask(ctx context.Context, endpoint string) gateway.PodSays {
-	says, err := up.AskPod(ctx, &c.client, endpoint)
+func (c *Controller) ask(ctx context.Context, endpoint string) gateway.PodAnswer {
+	answer, err := up.AskPod(ctx, &c.client, endpoint)
 	if err != nil {
 		c.o.Log.Debug("controller: a pod does not answer", slog.String("endpoint", endpoint), slog.Any("error", err))
 	}
-	return says
+	return answer
 }

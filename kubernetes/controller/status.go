@@ -72,14 +72,14 @@ func (c *Controller) pool(ctx context.Context, p *objects.Pool, all []*unstructu
 			selected = append(selected, x)
 		}
 	}
-	says := make([]gateway.PodSays, len(selected))
+	answers := make([]gateway.PodAnswer, len(selected))
 	limit := make(chan struct{}, askAtOnce)
 	var asking sync.WaitGroup
 	for i, x := range selected {
 		if ip, _, _ := unstructured.NestedString(x.Object, "status", "podIP"); ip != "" && ready(x) {
 			asking.Go(func() {
 				limit <- struct{}{}
-				says[i] = c.ask(ctx, fmt.Sprintf("%s:%d", ip, p.Ports[0]))
+				answers[i] = c.ask(ctx, fmt.Sprintf("%s:%d", ip, p.Ports[0]))
 				<-limit
 			})
 		}
@@ -89,7 +89,7 @@ func (c *Controller) pool(ctx context.Context, p *objects.Pool, all []*unstructu
 	if c.watches[key] == nil {
 		c.watches[key] = &gateway.PoolWatch{}
 	}
-	found := c.watches[key].Asked(machine.FromDuration(time.Since(c.began)), says)
+	found := c.watches[key].Asked(machine.FromDuration(time.Since(c.began)), answers)
 	status := dict{"totalPods": int64(found.Total), "availablePods": int64(found.Available),
 		"unhealthyPods": int64(found.Total - found.Available), "conditions": c.dated(before, found.Ready)}
 	if found.Metrics != nil {

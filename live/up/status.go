@@ -249,18 +249,18 @@ func (w *statusWriter) dated(of string, list []gateway.Condition) (out []any) {
 func (w *statusWriter) pool(ctx context.Context, s *gateway.Set, p *objects.Pool, pods []*pod,
 	out []string) map[string]any {
 	endpoints := w.u.endpointsOf(s, p, pods).Endpoints
-	says := make([]gateway.PodSays, len(endpoints))
+	answers := make([]gateway.PodAnswer, len(endpoints))
 	var asking sync.WaitGroup
 	limit := make(chan struct{}, statusAtOnce)
 	for i, e := range endpoints {
 		asking.Go(func() {
 			limit <- struct{}{}
 			var err error
-			if says[i], err = AskPod(ctx, w.client, e.HostPort()); err != nil {
+			if answers[i], err = AskPod(ctx, w.client, e.HostPort()); err != nil {
 				w.u.Log.Debug("a pod does not say how it is", slog.String("endpoint", e.HostPort()),
 					slog.Any("error", err))
 			}
-			says[i].Out = slices.Contains(out, e.HostPort())
+			answers[i].Out = slices.Contains(out, e.HostPort())
 			<-limit
 		})
 	}
@@ -269,7 +269,7 @@ func (w *statusWriter) pool(ctx context.Context, s *gateway.Set, p *objects.Pool
 	if w.pools[key] == nil {
 		w.pools[key] = &gateway.PoolWatch{}
 	}
-	x := w.pools[key].Asked(machine.FromDuration(time.Since(w.u.Origin)), says)
+	x := w.pools[key].Asked(machine.FromDuration(time.Since(w.u.Origin)), answers)
 	status := map[string]any{"totalPods": x.Total, "availablePods": x.Available, "unhealthyPods": x.Total - x.Available,
 		"conditions": w.dated("InferencePool "+key, []gateway.Condition{x.Ready})}
 	if x.Metrics != nil {
@@ -279,23 +279,23 @@ func (w *statusWriter) pool(ctx context.Context, s *gateway.Set, p *objects.Pool
 }
 
 // AskPod scrapes the metrics of an endpoint, host:port, for the status of its pool.
-func AskPod(ctx context.Context, client *http.Client, endpoint string) (says gateway.PodSays, err error) {
+func AskPod(ctx context.Context, client *http.Client, endpoint string) (answer gateway.PodAnswer, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+endpoint+"/metrics", nil)
 	if err != nil {
-		return says, err
+		return answer, err
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return says, err
+		return answer, err
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, metrics.MaxPageBytes))
 	if err != nil {
-		return says, err
+		return answer, err
 	}
-	says.Code = resp.StatusCode
+	answer.Code = resp.StatusCode
 	if page, err := metrics.Parse(text, gateway.StatusMetric); err == nil { // otherwise it serves no metrics
-		says.Page = page
+		answer.Page = page
 	}
-	return says, nil
+	return answer, nil
 }

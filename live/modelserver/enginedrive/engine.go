@@ -36,7 +36,7 @@ type Engine struct {
 	fx      enginecore.Effects
 	act     func(*enginecore.Effect)
 	waiting map[*enginecore.Control]chan<- bool // channels for the answers to Controls
-	inHand  int                                 // the number of requests at the last call of Changed
+	inFlight  int                                 // the number of requests at the last call of Changed
 	filling []*Box                              // the boxes of this delivery, locked
 }
 
@@ -218,8 +218,8 @@ func (e *Engine) delivered() {
 		return
 	}
 	st := e.Core.Engine().Stats()
-	if n := st.Running + st.Waiting; n != e.inHand {
-		e.inHand = n
+	if n := st.Running + st.Waiting; n != e.inFlight {
+		e.inFlight = n
 		e.Changed()
 	}
 }
