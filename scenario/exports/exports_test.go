@@ -237,7 +237,7 @@ func TestAsTheToolsAsk(t *testing.T) {
 func TestLost(t *testing.T) {
 	for _, x := range []struct {
 		format, workload string
-		note            []string
+		note             []string
 	}{
 		{imports.InferencePerf, `{rate: 3, requests: 10, arrivals: constant, prompt: {tokens: "empirical(100*3, ` +
 			`800)"}, outputTokens: 8}`,

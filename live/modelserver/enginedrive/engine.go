@@ -33,11 +33,11 @@ type Engine struct {
 	sleepLevel atomic.Int32
 
 	// The engine's lock guards everything below.
-	fx      enginecore.Effects
-	act     func(*enginecore.Effect)
-	waiting map[*enginecore.Control]chan<- bool // channels for the answers to Controls
-	inFlight  int                                 // the number of requests at the last call of Changed
-	filling []*Box                              // the boxes of this delivery, locked
+	fx       enginecore.Effects
+	act      func(*enginecore.Effect)
+	waiting  map[*enginecore.Control]chan<- bool // channels for the answers to Controls
+	inFlight int                                 // the number of requests at the last call of Changed
+	filling  []*Box                              // the boxes of this delivery, locked
 }
 
 // Seq is one completion in the engine, with the box of its request.

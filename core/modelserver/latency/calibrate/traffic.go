@@ -130,7 +130,7 @@ func (p *Plan) checkTraffic(table *latency.Table) (out []HeldOut, err error) {
 			return nil, err
 		}
 		for _, m := range []struct {
-			name       string
+			name            string
 			took, predicted []float64
 		}{{"TTFT", x.figures.ttft, predicted.ttft}, {"ITL", x.figures.itl, predicted.itl}, {"E2E", x.figures.e2e, predicted.e2e}} {
 			for _, q := range []int{50, 90} {
