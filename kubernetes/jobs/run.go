@@ -365,7 +365,7 @@ func (r *run) judged(ctx context.Context, namespace, pod string) (verdict, err e
 			case t.ExitCode == 0:
 				return nil, nil
 			default:
-				return exit.Told(exit.Code(t.ExitCode), fmt.Errorf("pod %s/%s ended with exit code %d", namespace, pod,
+				return exit.Reported(exit.Code(t.ExitCode), fmt.Errorf("pod %s/%s ended with exit code %d", namespace, pod,
 					t.ExitCode)), nil
 			}
 		}
