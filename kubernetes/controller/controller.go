@@ -69,15 +69,13 @@ type Controller struct {
 	o       Options
 	factory dynamicinformer.DynamicSharedInformerFactory
 	changed chan struct{}
-	client  http.Client // of the pods' metrics
-	began   time.Time
-	watches map[string]*gateway.PoolWatch
+	pools   up.PoolWatches
 }
 
 // New returns a Controller that begins with Run.
 func New(o Options) *Controller {
-	c := &Controller{o: o, changed: make(chan struct{}, 1), client: http.Client{Timeout: 2 * time.Second},
-		began: time.Now(), watches: map[string]*gateway.PoolWatch{},
+	c := &Controller{o: o, changed: make(chan struct{}, 1),
+		pools:   up.PoolWatches{Client: &http.Client{Timeout: 2 * time.Second}, Log: o.Log, Origin: time.Now()},
 		factory: dynamicinformer.NewFilteredDynamicSharedInformerFactory(o.Client, 0, o.Namespace, nil)}
 	wake := func() {
 		select {
@@ -309,13 +307,4 @@ func contains(have, want any) bool {
 		return true
 	}
 	return reflect.DeepEqual(have, want)
-}
-
-// ask returns a pod's answer for the status of its pool.
-func (c *Controller) ask(ctx context.Context, endpoint string) gateway.PodAnswer {
-	answer, err := up.AskPod(ctx, &c.client, endpoint)
-	if err != nil {
-		c.o.Log.Debug("controller: a pod does not answer", slog.String("endpoint", endpoint), slog.Any("error", err))
-	}
-	return answer
 }
