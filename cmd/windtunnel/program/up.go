@@ -1,6 +1,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -227,9 +228,7 @@ func plan(o *outside, s *gateway.Set) error {
 			fmt.Fprintf(w, "  %s\n", t.Name)
 			for _, h := range t.Hosts {
 				host := h.Domain
-				if host == "" {
-					host = "any host"
-				}
+				host = cmp.Or(host, "any host")
 				fmt.Fprintf(w, "    %s\n", host)
 				for _, r := range h.Routes {
 					fmt.Fprintf(w, "      %s\n", r)
