@@ -15,14 +15,14 @@ func TestGoodput(t *testing.T) {
 	tally := NewTally()
 	request := func(number int, class, slo string, ttft, e2e machine.Time, tokens int, o record.Outcome) {
 		id, at := record.RequestID(1, number), machine.Time(number)*machine.Second
-		told := []record.Detail{}
+		more := []record.Detail{}
 		if class != "" {
-			told = append(told, record.D("class", class))
+			more = append(more, record.D("class", class))
 		}
 		if slo != "" {
-			told = append(told, record.D("slo", slo))
+			more = append(more, record.D("slo", slo))
 		}
-		tally.Record(record.Event{Time: at, Request: id, Hop: record.Client, Step: record.RequestSent, Details: told})
+		tally.Record(record.Event{Time: at, Request: id, Hop: record.Client, Step: record.RequestSent, Details: more})
 		if ttft > 0 {
 			tally.Record(record.Event{Time: at + ttft, Request: id, Hop: record.Client,
 				Step: record.FirstTokenReceived})

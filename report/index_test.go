@@ -42,7 +42,7 @@ func TestIndexesAreTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told, err := Read("x", bytes.NewReader(line), nil)
+	read, err := Read("x", bytes.NewReader(line), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestIndexesAreTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again.Restore(*told)
+	again.Restore(*read)
 	if sum, err = again.End(false); err != nil || len(sum.IndexLag) != 3 || sum.IndexLag[1] != list[1] {
 		t.Errorf("retold: %+v, %v", sum.IndexLag, err)
 	}

@@ -111,14 +111,14 @@ func TestRecordAndReplay(t *testing.T) {
 		path := filepath.Join(t.TempDir(), name)
 		ran := feed(t, Options{Out: &bytes.Buffer{}, File: path, Scenario: "s", Seed: 3}, events)
 		var back []record.Event
-		told, err := ReadFile(path, func(e record.Event) error { back = append(back, e); return nil })
-		if err != nil || told == nil {
-			t.Fatal(told, err)
+		read, err := ReadFile(path, func(e record.Event) error { back = append(back, e); return nil })
+		if err != nil || read == nil {
+			t.Fatal(read, err)
 		}
 		if d := cmp.Diff(events, back); d != "" {
 			t.Fatal(d)
 		}
-		if d := cmp.Diff(ran, *told); d != "" {
+		if d := cmp.Diff(ran, *read); d != "" {
 			t.Fatal(d)
 		}
 		replayed := feed(t, Options{Out: &bytes.Buffer{}, Scenario: "s", Seed: 3}, back)

@@ -67,13 +67,13 @@ func TestServersCost(t *testing.T) {
 	if err := sum.Write(&b, false, 0); err != nil {
 		t.Fatal(err)
 	}
-	for _, told := range []string{
+	for _, want := range []string{
 		"a-big · 1.2 on average, 1 to 2 · 2 decisions · 3 requests cut at the end of the grace period · 28 GPU-hours " +
 			"of H100 · 112 USD at 4 an hour (a list, 2026-05)",
 		"a-small · 3 servers · 30 GPU-hours of L4 · 15 USD at 0.5 an hour (another)",
 		"127 USD · 63.5 USD per 1M output tokens"} {
-		if !strings.Contains(b.String(), told) {
-			t.Errorf("it does not say %q:\n%s", told, b.String())
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("it does not say %q:\n%s", want, b.String())
 		}
 	}
 	// Where one group has no price nobody knows what all cost: GPU-hours alone.

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -251,9 +252,7 @@ func (v *View) counts(now machine.Time) {
 	}
 	sent, finished := v.tally.Counts()
 	all := v.requests
-	if all == 0 {
-		all = 10_000 // a line per thousand
-	}
+	all = cmp.Or(all, 10_000) // a line per thousand
 	tenths := (sent + finished) * 10 / all
 	if tenths == v.shown && (v.silence == 0 || now-v.printedAt < v.silence) {
 		return

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -82,9 +83,7 @@ func (s *checker) settle() {
 	if s.recorded != nil && !s.untimed || w.Duration == 0 && len(w.Stages) == 0 {
 		return
 	}
-	if w.most == 0 {
-		w.most = w.Requests
-	}
+	w.most = cmp.Or(w.most, w.Requests)
 	w.Requests = w.most
 	if w.Rate == 0 && len(w.Stages) == 0 {
 		return // in a closed loop, only the run shows it

@@ -263,20 +263,20 @@ func (p *Pool) Deployments() (out []Deployment) {
 	return out
 }
 
-// Spare prepares every pool of simulated servers for a user who adds servers during the run, as many again and 2 to 16,
-// and stops some.
-func (s *Scenario) Spare() {
+// ReservePlaces prepares every pool of simulated servers for a user who adds servers during the run, as many again and 2
+// to 16, and stops some.
+func (s *Scenario) ReservePlaces() {
 	for i := range s.Pools {
 		p := &s.Pools[i]
 		if p.byHand = len(p.Endpoints) == 0; p.byHand && s.Ports.Servers == 0 {
-			p.spare = max(2, min(16, p.Replicas))
+			p.reserved = max(2, min(16, p.Replicas))
 		}
 	}
 }
 
 // joins returns how many servers incidents may add to a group.
 func (p *Pool) joins(group string) (n int) {
-	n = p.spare
+	n = p.reserved
 	for i := range p.Incidents {
 		if x := &p.Incidents[i]; x.What == AddServer && x.Group == group {
 			n += max(1, x.Count)
@@ -287,7 +287,7 @@ func (p *Pool) joins(group string) (n int) {
 
 // Lives reports whether servers join or leave in the run.
 func (p *Pool) Lives() bool {
-	return p.spare > 0 || p.Scales() || slices.ContainsFunc(p.Incidents,
+	return p.reserved > 0 || p.Scales() || slices.ContainsFunc(p.Incidents,
 		func(x Incident) bool { return x.What == AddServer || x.What == DrainServer })
 }
 
@@ -416,7 +416,7 @@ func (s *checker) readManifests(p *Pool, path, dir string) {
 			}
 		}
 		if err := a.prepare(s.Scenario, p); err != nil {
-			s.add(s.root.At(at).Told(err)...)
+			s.add(s.root.At(at).ProblemsOf(err)...)
 		}
 	}
 	read(&p.Autoscaling, path+".autoscaling")

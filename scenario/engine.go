@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/windtunnel/windtunnel/core/epp/stream"
@@ -40,9 +41,7 @@ func (s *Scenario) engine(p *Pool, d *Deployment, index int) (engine.Config, err
 		c.Policy = engine.PolicyPriority
 	}
 	if m.Batching == Independent {
-		if c.MaxModelLen == 0 {
-			c.MaxModelLen = longestPrompt // there is no KV cache that a prompt could overflow
-		}
+		c.MaxModelLen = cmp.Or(c.MaxModelLen, longestPrompt) // there is no KV cache that a prompt could overflow
 		return c, nil
 	}
 	c.KVEvents = m.KVEvents.Published()

@@ -463,7 +463,7 @@ func (m *fromManifests) decode(c *gateway.Container, field string, to any, value
 	}
 	doc, err := strictyaml.Parse(text, strictyaml.Options{File: c.At.File()})
 	if err != nil {
-		m.s.add(c.At.Told(err)...)
+		m.s.add(c.At.ProblemsOf(err)...)
 		return
 	}
 	for _, p := range doc.Root().Decode(to) {

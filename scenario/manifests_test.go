@@ -249,11 +249,11 @@ spec:
 		if got != c.want {
 			t.Errorf("%s: %s, expected %s", c.name, got, c.want)
 		}
-		if told := strings.Join(s.Assumed(), "\n"); strings.Contains(told, "autoscaling: no effect") ||
-			strings.Contains(told, "scaleTargetRef") ||
-			strings.Contains(told, "Happiness") != (c.manifests == document) ||
-			strings.Contains(told, "autoscaling has no effect: the pool's pods are of 2 workloads; expected one") != strings.HasSuffix(c.manifests, other) {
-			t.Errorf("%s: %s", c.name, told)
+		if notes := strings.Join(s.Assumed(), "\n"); strings.Contains(notes, "autoscaling: no effect") ||
+			strings.Contains(notes, "scaleTargetRef") ||
+			strings.Contains(notes, "Happiness") != (c.manifests == document) ||
+			strings.Contains(notes, "autoscaling has no effect: the pool's pods are of 2 workloads; expected one") != strings.HasSuffix(c.manifests, other) {
+			t.Errorf("%s: %s", c.name, notes)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func (s *checker) checkPicker(p *Pool, path string) {
 		k, err = picker.New(cfg, plugins.Builtin(), picker.Options{})
 	}
 	if err != nil {
-		for _, p := range s.place(path).Told(err) {
+		for _, p := range s.place(path).ProblemsOf(err) {
 			if !strings.HasPrefix(p.Path, path) { // it is relative to a file of its own
 				p.Path = strings.TrimSuffix(path+"."+p.Path, ".")
 			}

@@ -133,7 +133,7 @@ func (s *Scenario) planPicker(index int, before *planned) plan.Picker {
 			Ports: plan.PickerPorts{ExtProc: port(s.Ports.ExtProc, n), Health: port(s.Ports.Health, n),
 				Metrics: port(s.Ports.Metrics, n)}}
 		if r.Service.Takes, r.Service.Workers, r.Service.Seed = e.ServiceTime, e.Workers, r.Seed; e.Replicas > 1 {
-			r.Told = r.Name
+			r.RecordName = r.Name
 		}
 		out.Replicas = append(out.Replicas, r)
 	}

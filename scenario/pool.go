@@ -70,8 +70,8 @@ type Pool struct {
 	labels []map[string]string // of the servers of manifests
 	model  *chattemplate.Model // of modelServer.tokenizer; nil without one
 
-	spare  int  // places for servers that a user may add during the run
-	byHand bool // a user may stop servers during the run
+	reserved int  // places for servers that a user may add during the run
+	byHand   bool // a user may stop servers during the run
 }
 
 func (p *Pool) defaults() {

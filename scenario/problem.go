@@ -93,7 +93,7 @@ func (s *Scenario) place(path string) strictyaml.Value {
 }
 
 // Locate gives an error the place of a path, in the scenario's file.
-func (s *Scenario) Locate(path string, err error) error { return s.place(path).Told(err).Err() }
+func (s *Scenario) Locate(path string, err error) error { return s.place(path).ProblemsOf(err).Err() }
 
 // defaulter is a section with default values of its own.
 type defaulter interface{ defaults() }

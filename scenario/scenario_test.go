@@ -111,8 +111,8 @@ func showServer(t *testing.T, s *Scenario, index int) string {
 	}
 	c = e.Config()
 	out := ""
-	for _, told := range s.Assumed() {
-		out += "note: " + told + "\n"
+	for _, note := range s.Assumed() {
+		out += "note: " + note + "\n"
 	}
 	out += fmt.Sprintf("%s\nseqs %d tokens %d length %d, %d KV blocks of %d (%d bytes per token), %d in host memory\n",
 		m.hardware.timer.Source(),
@@ -186,8 +186,8 @@ func showPrompts(t *testing.T, s *Scenario) string {
 // showScaling prints the autoscalers of the first pool, its lifecycle and its price.
 func showScaling(s *Scenario) string {
 	var b strings.Builder
-	for _, told := range s.Assumed() {
-		fmt.Fprintf(&b, "note: %s\n", told)
+	for _, note := range s.Assumed() {
+		fmt.Fprintf(&b, "note: %s\n", note)
 	}
 	p := &s.Pools[0]
 	for _, d := range p.Deployments() {
@@ -252,7 +252,7 @@ func showSent(t *testing.T, s *Scenario) string {
 			m := m.(map[string]any)
 			m["content"] = fmt.Sprintf("%d characters", len(m["content"].(string)))
 		}
-		told, err := json.Marshal(body)
+		note, err := json.Marshal(body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -263,7 +263,7 @@ func showSent(t *testing.T, s *Scenario) string {
 		if r.SLO != "" {
 			text += "  good within " + r.SLO + "\n"
 		}
-		first[r.Class] = fmt.Sprintf("%s  %s\n", text, told)
+		first[r.Class] = fmt.Sprintf("%s  %s\n", text, note)
 	}
 	out := ""
 	for _, name := range order {
@@ -310,8 +310,8 @@ func showRequests(t *testing.T, s *Scenario) string {
 		prompts = append(prompts, body.Prompt)
 		out += fmt.Sprintf(", %d to %d tokens of answer\n", body.Least, body.Most)
 	}
-	for _, told := range s.Assumed() {
-		out += "note: " + told + "\n"
+	for _, note := range s.Assumed() {
+		out += "note: " + note + "\n"
 	}
 	return out
 }

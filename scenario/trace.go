@@ -69,9 +69,7 @@ func (s *checker) readTrace(dir string) {
 	refuse := func(expected string, fields ...string) { s.refuse("workload", fields, "given beside trace", expected) }
 	refuse("one of them: the trace says what is sent", sentByTrace...)
 	path := beside(dir, t.File)
-	if t.Format == "" {
-		t.Format = formatOf(path)
-	}
+	t.Format = cmp.Or(t.Format, formatOf(path))
 	switch t.Format {
 	case ShareGPTTrace:
 		refuse("nothing of trace.speedup, blockSize, spread and from: this format has neither times nor hash ids",

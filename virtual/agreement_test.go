@@ -65,7 +65,7 @@ workload: {requests: 200, rate: 30, stream: true, prompt: {characters: 200..6000
 				if s.Pools[0].Prefills(i) {
 					continue
 				}
-				x := sv.core.Stats().At(w.now, &sv.told, sv.engine)
+				x := sv.core.Stats().At(w.now, &sv.metrics, sv.engine)
 				page := metrics.NewCollector(func(string) bool { return true })
 				x.Write(page)
 				for family, f := range page.Take() {

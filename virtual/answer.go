@@ -41,7 +41,7 @@ type answering struct {
 		sequence sequence
 		effects  [2]modelserver.Effect // for fx: requests rarely have more at once
 		pieces   [2]described.Piece    // the first and the last of the answer
-		told     int                   // of them
+		used     int                   // of them
 	}
 }
 

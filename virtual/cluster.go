@@ -51,7 +51,7 @@ type try struct {
 	attempt int
 	sub     *request
 	ways    ways // between Envoy and server, up and down
-	told    bool // Envoy has the head of the answer
+	hasHead bool // Envoy has the head of the answer
 	passes  bool
 	over    bool
 	kept    []answered // pieces of the answer, until Envoy passes or drops it
@@ -155,7 +155,7 @@ var look = machine.FromDuration(upstream.Look)
 func (c *cluster) publishEjected() {
 	if !slices.Equal(c.out, c.known) {
 		c.out = c.known
-		c.of.tellPickers()
+		c.of.applyToPickers()
 	}
 }
 
@@ -164,7 +164,7 @@ func (c *cluster) ask(e upstream.Effect) {
 	sv, way := c.of.byAddr[e.Endpoint], new(way)
 	c.w.pass(way, &c.w.hops.sent, call(func() {
 		p := upstream.Probed{Endpoint: e.Endpoint, Probe: e.Attempt, Answered: !sv.absent()}
-		p.Well = p.Answered && sv.says(c.probe)
+		p.Well = p.Answered && sv.healthy(c.probe)
 		c.w.pass(way, &c.w.hops.sent, call(func() { c.input(p) }))
 	}))
 }
@@ -215,10 +215,10 @@ func (t *try) responded(a answered) {
 		return
 	}
 	t.kept = append(t.kept, a)
-	if t.told {
+	if t.hasHead {
 		return
 	}
-	t.told = true
+	t.hasHead = true
 	h := upstream.Head{Request: t.number, Attempt: t.attempt, Status: a.status,
 		End: a.end && len(a.body) == 0 && a.piece == nil}
 	if c := t.sub.ended; c != nil && h.End {
@@ -272,8 +272,8 @@ func (t *try) drop() {
 	t.carry(&t.ways.up, &w.hops.sent, message{r: t.sub, do: (*message).dropped, reason: reason})
 }
 
-// says reports whether a server answers a health check at path.
-func (s *server) says(path string) bool {
+// healthy reports whether a server answers a health check at path.
+func (s *server) healthy(path string) bool {
 	u, err := url.Parse(path)
 	if err != nil {
 		return false

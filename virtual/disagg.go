@@ -43,7 +43,7 @@ type leg struct {
 	disagg.Leg
 	p       *sidecarRequest
 	sub     *request
-	told    bool // the machine has the head of the answer
+	hasHead bool // the machine has the head of the answer
 	ways    ways // between sidecar and server, up and down
 	by      *route
 	dropped bool // the sidecar does not wait for it
@@ -90,7 +90,7 @@ type router struct{ x *pool }
 func (r router) Route(id string, tokens []uint32) (worker, prefill string) {
 	return r.x.frontend.Route(id, tokens)
 }
-func (r router) Tell(id string, over bool) { r.x.frontend.Tell(id, over) }
+func (r router) ReportProgress(id string, over bool) { r.x.frontend.ReportProgress(id, over) }
 
 // worker returns the address of the worker with an instance id, behind its frontend.
 func (x *pool) worker(id string) (disagg.Target, bool) {
@@ -290,8 +290,8 @@ func (l *leg) responded(status int, contentType string, body []byte, piece *desc
 		})
 		return
 	}
-	if !l.told {
-		l.told, l.kind = true, contentType
+	if !l.hasHead {
+		l.hasHead, l.kind = true, contentType
 		l.p.handle(disagg.Head{Leg: l.ID, Status: status, ContentType: contentType})
 	}
 	if l.deliver {

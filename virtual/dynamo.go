@@ -62,13 +62,13 @@ func (f *frontend) push(number machine.Time) {
 // changed pushes the state of a server whose number of requests has changed.
 func (f *frontend) changed(sv *server) {
 	st := sv.engine.Stats()
-	if n := st.Running + st.Waiting; n == sv.inHand || f.gathers[sv] {
+	if n := st.Running + st.Waiting; n == sv.inFlight || f.gathers[sv] {
 		return
 	}
 	f.gathers[sv] = true
 	f.w.queue.Push(f.w.now.Add(dynamo.Debounce), machine.ClassTimer, event{then, func() {
 		st := sv.engine.Stats()
-		f.gathers[sv], sv.inHand = false, st.Running+st.Waiting
+		f.gathers[sv], sv.inFlight = false, st.Running+st.Waiting
 		if !f.down && !sv.core.Dead() && sv.ready() {
 			f.input(sv.Worker(st, sv.engine.KVBlocksUsed()))
 		}
@@ -118,8 +118,8 @@ func (f *frontend) Route(id string, tokens []uint32) (worker, prefill string) {
 	return f.routed.Names()
 }
 
-// Tell takes that frontend's progress of a request.
-func (f *frontend) Tell(id string, over bool) {
+// ReportProgress takes that frontend's progress of a request.
+func (f *frontend) ReportProgress(id string, over bool) {
 	if !f.down {
 		f.input(dynamo.Progress{ID: id, Over: over})
 	}

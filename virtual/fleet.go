@@ -275,14 +275,14 @@ func (x *pool) follow() {
 	if x.cluster != nil {
 		x.cluster.input(upstream.Endpoints{List: x.serving()})
 	}
-	x.tellPickers()
+	x.applyToPickers()
 }
 
 // varies reports whether the endpoints of the pickers may change.
 func (x *pool) varies() bool { return x.replicaSets != nil || x.cluster != nil && x.cluster.ejects }
 
-// tellPickers sends the pickers their endpoints.
-func (x *pool) tellPickers() {
+// applyToPickers sends the pickers their endpoints.
+func (x *pool) applyToPickers() {
 	for _, k := range x.pickers {
 		k.Input(epp.Endpoints{List: x.endpoints()})
 	}

@@ -318,21 +318,21 @@ pools:
   modelServer: {batching: continuous, accelerator: H100}
 workload: {timeout: 10m, concurrency: 100, requests: 200, outputTokens: 3000, classes: [{name: x, share: 60%%}, {name: y, share: 40%%, model: Qwen/Qwen2.5-7B}]}
 `, replicas)))
-		running, told := map[string]int{}, ""
+		running, reason := map[string]int{}, ""
 		for _, e := range events {
 			switch {
 			case e.Hop == record.EPP && e.Step == record.EndpointPicked:
 				running[fmt.Sprint(e.Details.Get("name"))[:1]]++
-			case e.Step == record.Scaled && told == "":
-				told = fmt.Sprint(e.Details.Get("reason"))
+			case e.Step == record.Scaled && reason == "":
+				reason = fmt.Sprint(e.Details.Get("reason"))
 			}
-			if told != "" {
+			if reason != "" {
 				break
 			}
 		}
-		if want := fmt.Sprintf("running is %d, target 16", running["a"]); told != want || running["a"] < 40 ||
+		if want := fmt.Sprintf("running is %d, target 16", running["a"]); reason != want || running["a"] < 40 ||
 			running["b"] < 20 {
-			t.Errorf("%d replicas of the picker: it says %q, expected %q; %d are at the other pool", replicas, told,
+			t.Errorf("%d replicas of the picker: it says %q, expected %q; %d are at the other pool", replicas, reason,
 				want, running["b"])
 		}
 	}

@@ -29,21 +29,21 @@ workload: {requests: 5, conversations: {turns: 5, thinkTime: 900ms}}
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told []string
+	var reasons []string
 	for _, e := range recorded(t, s) {
 		switch {
 		case e.Step == record.Rejected, e.Step == record.Aborted:
-			told = append(told, fmt.Sprint("server: ", e.Details.Get("reason")))
+			reasons = append(reasons, fmt.Sprint("server: ", e.Details.Get("reason")))
 		case e.Step == record.Answered:
-			told = append(told, fmt.Sprint("epp: ", e.Details.Get("reason")))
+			reasons = append(reasons, fmt.Sprint("epp: ", e.Details.Get("reason")))
 		case e.Step == record.Finished:
-			told = append(told, fmt.Sprint(e.Details.Get("status")))
+			reasons = append(reasons, fmt.Sprint(e.Details.Get("status")))
 		}
 	}
 	want := "[server: The engine died. 500 server: The engine is dead: it crashed or lost a rank. 503 epp: " +
 		"ServiceUnavailable: screeners eliminated all endpoint candidates 503 epp: ServiceUnavailable: screeners " +
 		"eliminated all endpoint candidates 503 200]"
-	if got := fmt.Sprint(told); got != want {
+	if got := fmt.Sprint(reasons); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

@@ -34,7 +34,7 @@ func (x *kvWire) check() []report.IndexSummary {
 		m := ix.picker.m
 		kept := kvindex.Kept{MaxBlocks: ix.bound, Displaced: m.KV(ix.number).Stats().Displaced > 0,
 			Lost: ix.lost || m.Indexes()[ix.number].Lost, Replays: ix.replays}
-		add(report.IndexName(ix.name, ix.picker.Told), ix.hasher, kept, &ix.lag,
+		add(report.IndexName(ix.name, ix.picker.RecordName), ix.hasher, kept, &ix.lag,
 			func(i int) []kv.Key { return m.KV(ix.number).Keys(p.servers[i].endpoint) })
 	}
 	if m := x.manager; m != nil {

@@ -51,9 +51,9 @@ func (r *request) newAnswering() *answering {
 // keep returns a copy of a piece of the answer that stays valid on its way.
 func (a *answering) keep(p described.Piece) *described.Piece {
 	x := new(described.Piece)
-	if a.one.told < len(a.one.pieces) {
-		x = &a.one.pieces[a.one.told]
-		a.one.told++
+	if a.one.used < len(a.one.pieces) {
+		x = &a.one.pieces[a.one.used]
+		a.one.used++
 	}
 	*x = p
 	return x

@@ -18,7 +18,7 @@ func (s *server) page(source int, c *metrics.Collector) metrics.Page {
 	s.advance() // count the steps up to now
 
 	if s.pages == nil { // the first of many pages
-		s.told.Remember()
+		s.metrics.Remember()
 	}
 	for len(s.pages) <= source {
 		s.pages = append(s.pages, page{})
@@ -39,7 +39,7 @@ func (s *server) page(source int, c *metrics.Collector) metrics.Page {
 
 // look returns the state of the server for its metrics.
 func (s *server) look(now machine.Time) stats.Look {
-	x := s.core.Stats().At(now, &s.told, s.engine)
+	x := s.core.Stats().At(now, &s.metrics, s.engine)
 	x.Unix = now.Seconds() // virtual time has no date
 	if len(s.pool.adapters) > 0 {
 		x.UseAdapters(s.engine, s.core.Counted)

@@ -123,7 +123,7 @@ func (f *onDemand) start(endpoints []*picker.Endpoint) {
 		if _, known := kinds[kind]; !known {
 			kinds[kind] = len(kinds)
 			first = append(first, r.server)
-			r.server.told.Remember()
+			r.server.metrics.Remember()
 		}
 		r.kind = kinds[kind]
 		r.like = first[r.kind]
@@ -219,7 +219,7 @@ func (r *reading) look(made machine.Time) {
 		r.read = said
 		return
 	}
-	x.Server = &r.like.told
+	x.Server = &r.like.metrics
 	x.WriteNow(r.f.pages)
 	page := r.f.pages.Take()
 	r.values, r.readable = r.f.k.m.Read(r.target, r.f.source, page)

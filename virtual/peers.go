@@ -17,13 +17,13 @@ type network struct {
 	slot[enginecore.NetworkMessage, *enginecore.NetworkEffects]
 
 	net     *enginecore.Network
-	askers  map[enginecore.Inquiry]asker
+	callers map[enginecore.Inquiry]caller
 	inquiry enginecore.Inquiry // the latest one
 }
 
-// asker and peer are the two ends of a connection: the calling and the called server.
+// caller and peer are the two ends of a connection: the calling and the called server.
 type (
-	asker struct {
+	caller struct {
 		server *server
 		call   enginecore.Call
 	}
@@ -42,7 +42,7 @@ func newNetwork(of *pool) (*network, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pool %s: %w", of.Name, err)
 	}
-	x := &network{net: net, askers: map[enginecore.Inquiry]asker{}}
+	x := &network{net: net, callers: map[enginecore.Inquiry]caller{}}
 	x.class = machine.ClassTimer
 	x.open(of.w, net, new(enginecore.NetworkEffects), func(i int) {
 		d := &x.fx.List[i]
@@ -62,10 +62,10 @@ func (s *server) act(do enginecore.Action) {
 	case enginecore.HangUp:
 		to := s.calls[a.Call]
 		delete(s.calls, a.Call)
-		delete(x.askers, to.inquiry)
+		delete(x.callers, to.inquiry)
 		to.server.input(enginecore.Left{Inquiry: to.inquiry})
 	case enginecore.Answer:
-		if who, there := x.askers[a.Inquiry]; there {
+		if who, there := x.callers[a.Inquiry]; there {
 			who.server.input(enginecore.Replied{Call: who.call, Reply: a.Reply})
 		}
 	case enginecore.Event:
@@ -84,7 +84,7 @@ func (s *server) ask(a *enginecore.Ask) {
 		}
 		x.inquiry++
 		to.inquiry = x.inquiry
-		s.calls[a.Call], x.askers[to.inquiry] = to, asker{s, a.Call}
+		s.calls[a.Call], x.callers[to.inquiry] = to, caller{s, a.Call}
 	}
 	to.server.input(enginecore.Asked{Inquiry: to.inquiry, Question: a.Question})
 }

@@ -82,14 +82,14 @@ func (k *picking) start() error {
 	if r, ok := w.rec.(recording); ok && r.Inputs() != nil {
 		x, text := r.Inputs(), string(p.Config)
 		w.logged++
-		h := inputlog.Header{Picker: w.logged, Replica: k.Told, Name: p.File, Config: &text, Seed: k.Seed,
+		h := inputlog.Header{Picker: w.logged, Replica: k.RecordName, Name: p.File, Config: &text, Seed: k.Seed,
 			AllowExperimental: true, Readiness: p.Readiness, Detail: true, Predictor: of.predicting != nil,
 			Bodies: x.Bodies, Version: x.Version}
 		if w.several {
 			h.Pool = of.Name
 		}
 		// the recording keeps a failure, and reports it when it is closed
-		inputlog.New(k.m, h, func(lines []byte) { _, _ = x.To.Write(lines) }).Begin()
+		inputlog.New(k.m, h, func(lines []byte) { _, _ = x.To.Write(lines) }).Start()
 	}
 	k.samples, k.turns = nil, nil
 	for i := range k.m.Sources() {

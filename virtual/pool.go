@@ -130,7 +130,7 @@ func (x *pool) newServer(s *plan.Server) error {
 	if sv.fetched, err = simplelru.NewLRU[string, struct{}](modelserver.MaxStored, nil); err != nil {
 		return err
 	}
-	sv.told = stats.Server{Engine: sv.engine.Config(), Model: x.Model(), MemoryBytes: s.MemoryBytes,
+	sv.metrics = stats.Server{Engine: sv.engine.Config(), Model: x.Model(), MemoryBytes: s.MemoryBytes,
 		TensorParallel: s.TensorParallel, Transfers: x.Link.Metrics, KVConsumer: !s.Prefills()}
 	sv.class, sv.carried, sv.slot.changes = machine.ClassStepEnd, sv.notify, sv.changes
 	x.w.servers++ // steps that begin or end at the same time do so in the order of servers
@@ -182,7 +182,7 @@ func (x *pool) settled() error {
 	if x.cluster != nil && x.cluster.m.InFlight() > 0 {
 		return fault("Envoy still has %d requests for %s", x.cluster.m.InFlight(), x.Name)
 	}
-	if n := len(x.net.askers) + x.net.net.InFlight(); n > 0 {
+	if n := len(x.net.callers) + x.net.net.InFlight(); n > 0 {
 		return fault("%d KV transfers never ended", n)
 	}
 	if n := x.inFlowControl(); n > 0 {

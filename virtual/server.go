@@ -44,9 +44,9 @@ type server struct {
 	replicaSet *replicaSet      // nil if servers neither start nor end
 	phase      deployment.Phase // in the replica set
 	lived      bool             // it was ready at some time
-	inHand     int              // the load that the Dynamo router knows
+	inFlight   int              // the load that the Dynamo router knows
 	has        []*answering     // requests that may be unfinished, in a replica set
-	told       stats.Server     // in the metrics
+	metrics    stats.Server     // in the metrics
 	pages      []page           // by data source
 	readings   []*reading       // of each picker; none if pages are made at their times
 }

@@ -82,10 +82,10 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusConflict, "the run is over: it takes no actions")
 		return
 	}
-	told, err := do(r.Context(), a)
+	done, err := do(r.Context(), a)
 	if err != nil {
 		problem(w, http.StatusUnprocessableEntity, err.Error())
 		return
 	}
-	writeJSON(w, map[string]string{"told": told})
+	writeJSON(w, map[string]string{"result": done})
 }

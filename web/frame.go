@@ -25,8 +25,8 @@ type cursor struct {
 	frames  int
 }
 
-// begin returns the cursor of a browser that has received nothing.
-func begin() cursor { return cursor{snap: 0} }
+// newCursor returns the cursor of a browser that has received nothing.
+func newCursor() cursor { return cursor{snap: 0} }
 
 // measurements are the report's measurements so far. Width is the length of a window, in seconds.
 type measurements struct {

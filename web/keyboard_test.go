@@ -17,7 +17,7 @@ import (
 )
 
 // described defines a function in the page that describes an element, so that two walks can be compared.
-const described = `window.told = (e) => e.tagName.toLowerCase() + (e.id ? "#" + e.id : "") + (e.dataset.part ? "[" + e.dataset.part + "]" : "") + " " + (e.getAttribute("aria-label") || e.innerText || e.name || e.type || "").trim().replace(/\s+/g, " ").slice(0, 60);
+const described = `window.describe = (e) => e.tagName.toLowerCase() + (e.id ? "#" + e.id : "") + (e.dataset.part ? "[" + e.dataset.part + "]" : "") + " " + (e.getAttribute("aria-label") || e.innerText || e.name || e.type || "").trim().replace(/\s+/g, " ").slice(0, 60);
 window.controls = () => [...document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex='0']")].filter((e) => e.checkVisibility() && !e.disabled && !e.closest("[aria-hidden=true]") && !(e.getAttribute("role") === "tab" && e.tabIndex < 0));
 0`
 
@@ -36,13 +36,13 @@ func walk(t *testing.T, ctx context.Context, view string) {
 		plain := do(t, ctx, "the ring",
 			chromedp.Evaluate[string](`(() => { const e = document.activeElement; if (e === document.body) return ""; e.dataset.seen = "1";
 			const ring = (x) => { const c = x && getComputedStyle(x); return c && c.outlineStyle !== "none" && parseFloat(c.outlineWidth) >= 2; };
-			return ring(e) || ring(e.querySelector(".line.focus")) ? "" : told(e); })()`))
+			return ring(e) || ring(e.querySelector(".line.focus")) ? "" : describe(e); })()`))
 		if plain != "" {
 			t.Errorf("%s: nobody sees that %q has the focus", view, plain)
 		}
 	}
 	for _, missed := range do(t, ctx, "the rest",
-		chromedp.Evaluate[[]string](`controls().filter((e) => !e.dataset.seen).map(told)`)) {
+		chromedp.Evaluate[[]string](`controls().filter((e) => !e.dataset.seen).map(describe)`)) {
 		t.Errorf("%s: Tab does not reach %q", view, missed)
 	}
 	tree, err := chromedp.Call(ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})

@@ -400,7 +400,7 @@ func TestTime(t *testing.T) {
 	do(t, ctx, "all of them",
 		until(fmt.Sprintf(`document.querySelectorAll(".measures tbody tr").length === %d`, len(sum.Measures))))
 	do(t, ctx, "no interval without a reason", text(".measures", "too short"))
-	do(t, ctx, "the cache", text(".told", "were cached where they went"))
+	do(t, ctx, "the cache", text(".sums", "were cached where they went"))
 	do(t, ctx, "drawn", chromedp.Sleep(300*time.Millisecond))
 }
 
@@ -664,7 +664,7 @@ func TestDo(t *testing.T) {
 	do(t, ctx, "how much", chromedp.SendKeys(form+`//label[contains(., "factor")]/input`, "3"))
 	do(t, ctx, "how long", chromedp.SendKeys(form+`//label[contains(., "seconds")]/input`, "2.5"))
 	do(t, ctx, "do it", chromedp.Click(form+`//button`))
-	do(t, ctx, "told", text(".do", "It has begun."))
+	do(t, ctx, "done", text(".do", "It has begun."))
 	if a := <-acts; a.Name != "slow-down" || a.Server != 1 || a.Number != 3 || a.For != 2.5 {
 		t.Errorf("it asked for %+v", a)
 	}

@@ -100,9 +100,9 @@ func (c *copied) some(most int) []int {
 func (b *Book) write(w io.Writer, m *Meta) error {
 	metrics := b.measured()
 	c := b.copy()
-	told := *m
-	told.Do, told.WhatIf, told.Gateway = nil, false, ""
-	meta, err := json.Marshal(told)
+	offline := *m
+	offline.Do, offline.WhatIf, offline.Gateway = nil, false, ""
+	meta, err := json.Marshal(offline)
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 	"github.com/windtunnel/windtunnel/internal/gc"
+	"github.com/windtunnel/windtunnel/live/cluster"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/report"
@@ -106,9 +107,13 @@ func startServers(prefill dist.Dist, n int) ([]string, error) {
 }
 
 func startPicker(servers []string) ([]string, error) {
-	endpoints, err := picker.EndpointsAt(servers)
-	if err != nil {
-		return nil, err
+	var endpoints []*picker.Endpoint
+	for _, at := range servers {
+		e, err := cluster.NewEndpoint("default", at, at, nil)
+		if err != nil {
+			return nil, err
+		}
+		endpoints = append(endpoints, e)
 	}
 	w, page, err := newWatch()
 	if err != nil {

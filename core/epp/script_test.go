@@ -41,7 +41,7 @@ func TestScripts(t *testing.T) {
 			}
 			s.command(d)
 			if s.log != nil {
-				s.log.Begin() // a player begins here
+				s.log.Start() // a player begins here
 			}
 			return s.out.String()
 		})
@@ -214,7 +214,7 @@ func (s *script) config(d *datadriven.TestData) {
 	s.text = d.Input
 	s.log = inputlog.New(s.m, inputlog.Header{Picker: 1, Config: &s.text, Detail: true, AllowExperimental: true},
 		func(lines []byte) { s.logged.Write(lines) })
-	s.log.Begin()
+	s.log.Start()
 }
 
 // registry has one more plug-in.

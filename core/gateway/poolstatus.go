@@ -23,8 +23,8 @@ func StatusMetric(name string) bool {
 	return slices.Contains([]string{waitingRequests, busyPercent, queriedTokens, cachedTokens, answeredTotal}, name)
 }
 
-// PodSays holds a pod's answer to the request for its metrics.
-type PodSays struct {
+// PodAnswer holds a pod's answer to the request for its metrics.
+type PodAnswer struct {
 	// Code is the HTTP status of the answer, or 0 where there was none.
 	Code int
 	// Page is nil where the answer was not a valid page.
@@ -34,7 +34,7 @@ type PodSays struct {
 }
 
 // Well reports whether the pod counts as available.
-func (p *PodSays) Well() bool { return p.Code > 0 && p.Code < 500 && !p.Out }
+func (p *PodAnswer) Well() bool { return p.Code > 0 && p.Code < 500 && !p.Out }
 
 // PoolStatus is the report of document 003's controller about an InferencePool.
 type PoolStatus struct {
@@ -60,15 +60,15 @@ type PoolWatch struct {
 }
 
 // Asked takes the answers of all pods at a time.
-func (w *PoolWatch) Asked(now machine.Time, pods []PodSays) PoolStatus {
+func (w *PoolWatch) Asked(now machine.Time, pods []PodAnswer) PoolStatus {
 	s := PoolStatus{Total: len(pods)}
-	sums, told := map[string]float64{}, 0.0
+	sums, pages := map[string]float64{}, 0.0
 	for i := range pods {
 		if !pods[i].Well() {
 			continue
 		}
 		if s.Available++; pods[i].Page != nil {
-			told++
+			pages++
 		}
 		for name, family := range pods[i].Page {
 			for k := range family.Samples {
@@ -89,12 +89,12 @@ func (w *PoolWatch) Asked(now machine.Time, pods []PodSays) PoolStatus {
 		rate = max(0, sums[answeredTotal]-w.answered) / seconds // the sum falls where a pod has gone
 	}
 	*w = PoolWatch{sums[answeredTotal], now, true}
-	if told > 0 {
+	if pages > 0 {
 		hits := 0.0
 		if sums[queriedTokens] > 0 {
 			hits = sums[cachedTokens] / sums[queriedTokens]
 		}
-		s.Metrics = &PoolMetrics{cents(sums[waitingRequests] / told), cents(sums[busyPercent] / told), cents(hits),
+		s.Metrics = &PoolMetrics{cents(sums[waitingRequests] / pages), cents(sums[busyPercent] / pages), cents(hits),
 			cents(rate)}
 	}
 	return s

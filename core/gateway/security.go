@@ -164,10 +164,10 @@ func (g *Served) Keys() *APIKeys {
 }
 
 // Each calls a function for every client, with the client's key.
-func (k *APIKeys) Each(tell func(client string, key []byte)) {
+func (k *APIKeys) Each(visit func(client string, key []byte)) {
 	for _, s := range k.Secrets {
 		for _, name := range slices.Sorted(maps.Keys(s.data)) {
-			tell(name, s.data[name])
+			visit(name, s.data[name])
 		}
 	}
 }

@@ -44,7 +44,7 @@ const (
 // Read parses a request, or one leg of it. The next request reuses the memory of head. The last argument makes the
 // engine report progress before the end. Read returns false if the request needs a Response: if it is invalid, or asks
 // for more than one completion.
-func (x *Direct) Read(r *Reader, head *Head, api *API, d *described.Body, leg Leg, told bool) bool {
+func (x *Direct) Read(r *Reader, head *Head, api *API, d *described.Body, leg Leg, progress bool) bool {
 	if head.kv = nil; head.room == nil {
 		head.room = new(room)
 	}
@@ -64,7 +64,7 @@ func (x *Direct) Read(r *Reader, head *Head, api *API, d *described.Body, leg Le
 	}
 	x.Streams, x.StartedAt, x.FirstAt, x.EndedAt = q.Stream, machine.Never, machine.Never, machine.Never
 	x.Cached, x.Tokens = 0, 0
-	x.Sequence = Sequence{prompt: &q.Prompts[0], said: &x.said, First: q.Stream || told, Start: told}
+	x.Sequence = Sequence{prompt: &q.Prompts[0], said: &x.said, First: q.Stream || progress, Start: progress}
 	bad = r.fillSequence(q, &x.Sequence)
 	x.Sequence.prompt = nil // only KV events contain its tokens
 	return bad == nil

@@ -348,7 +348,7 @@ func (p *Postprocessing) End() []byte {
 // Failed returns the error that the client received inside the answer; nil if there was none.
 func (p *Postprocessing) Failed() *openai.Error { return p.failed }
 
-func (p *Postprocessing) begin() {
+func (p *Postprocessing) writeHead() {
 	if !p.begun {
 		p.begun = true
 		p.out = p.q.Encoder.Begin(p.out, openai.Usage{PromptTokens: p.q.PromptTokens()})
@@ -361,7 +361,7 @@ func (p *Postprocessing) line(text []byte) {
 		p.fail("the worker's answer is no LLMEngineOutput: " + err.Error())
 		return
 	}
-	p.begin()
+	p.writeHead()
 	switch {
 	case x.Error != nil:
 		var e struct {
@@ -423,7 +423,7 @@ func (p *Postprocessing) choice(x *nativeOutput) {
 }
 
 func (p *Postprocessing) fail(why string) {
-	p.begin()
+	p.writeHead()
 	p.failed, p.ended = openai.Errorf(502, "", "%s", why), true
 	p.out = p.q.Encoder.Fail(p.out, p.failed)
 }

@@ -33,7 +33,7 @@ func prompt(t *testing.T, template, path, body string) string {
 func TestPrompts(t *testing.T) {
 	t.Parallel()
 	const (
-		told   = `{{ messages | tojson }}{{ tools | tojson }}{% if add_generation_prompt %}:{% endif %}`
+		dumped = `{{ messages | tojson }}{{ tools | tojson }}{% if add_generation_prompt %}:{% endif %}`
 		framed = `{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if add_generation_prompt ` +
 			`%}<assistant>{% endif %}`
 		parted = `{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% else %}{% for c ` +
@@ -52,24 +52,24 @@ func TestPrompts(t *testing.T) {
 			tools + ":"
 	)
 	for name, c := range map[string]struct{ template, path, body, want string }{
-		"a chat with a call": {told, chat,
+		"a chat with a call": {dumped, chat,
 			`{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Weather?"},{"role":"assistant","content":"Let me see.","tool_calls":[{"id":"c1","type":"function","function":{"name":"weather","arguments":"{\"days\":2}"}}]},
 			{"role":"tool","tool_call_id":"c1","content":"sunny"},{"role":"user","content":"Sure?"}],"tools":[{"type":"function","function":` + weather + `"parameters":` + schema + `}}]}`, called},
-		"messages with a call": {told, messages,
+		"messages with a call": {dumped, messages,
 			`{"max_tokens":1,"system":[{"type":"text","text":"x-anthropic-billing-header: a=1;"},{"type":"text","text":"Be brief."}],"messages":[{"role":"user","content":"Weather?"},
 			{"role":"assistant","content":[{"type":"text","text":"Let me see."},{"type":"tool_use","id":"c1","name":"weather","input":{"days":2}}]},
 			{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":[{"type":"text","text":"sunny"}]},{"type":"text","text":"Sure?"}]}],"tools":[` + weather + `"input_schema":` + schema + `}]}`, called},
-		"responses with a call": {told, responses,
+		"responses with a call": {dumped, responses,
 			`{"instructions":"Be brief.","input":[{"role":"user","content":"Weather?"},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"Let me see."}]},
 			{"type":"function_call","call_id":"c1","name":"weather","arguments":"{\"days\":2}"},{"type":"function_call_output","call_id":"c1","output":"sunny"},{"role":"user","content":"Sure?"}],"tools":[{"type":"function",` + weather[1:] + `"parameters":` + schema + `}]}`, called},
-		"a call without a word": {told, responses,
+		"a call without a word": {dumped, responses,
 			`{"input":[{"role":"user","content":"a"},{"type":"function_call","call_id":"c","name":"f",` +
 				`"arguments":"{}"},{"type":"function_call","call_id":"d","name":"g","arguments":"{}"},` +
 				`{"role":"assistant","content":"b"}]}`,
 			`[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "tool_calls": [{"id": "c", ` +
 				`"type": "function", "function": {"name": "f", "arguments": {}}}, {"id": "d", "type": "function", ` +
 				`"function": {"name": "g", "arguments": {}}}]}]null:`},
-		"what a tool said alone": {told, messages,
+		"what a tool said alone": {dumped, messages,
 			`{"max_tokens":1,"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"c",` +
 				`"content":"ok"}]}]}`, `[{"role": "tool", "content": "ok", "tool_call_id": "c"}]null:`},
 		"variables": {`{{ v }}{{ messages[0].content }}`, messages,

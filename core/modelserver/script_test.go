@@ -360,7 +360,7 @@ func TestLateIsTheSame(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		body := fmt.Sprintf(`{"messages":[{"role":"user","content":"a"}],"max_tokens":6,"stream":true,"stop":%s}`,
 			rapid.SampledFrom([]string{`"a"`, `["zq"]`, `[]`}).Draw(rt, "stop"))
-		var told []string
+		var played []string
 		for _, late := range []bool{false, true} {
 			x := &script{t: t, reader: testReader(t, nil), api: Chat}
 			x.open("")
@@ -373,10 +373,10 @@ func TestLateIsTheSame(t *testing.T) {
 				x.tokens(i)
 			}
 			x.finish(n)
-			told = append(told, string(x.sent))
+			played = append(played, string(x.sent))
 		}
-		if !slices.Equal(told[:1], told[1:]) {
-			rt.Fatalf("%s\n%s", told[0], told[1])
+		if !slices.Equal(played[:1], played[1:]) {
+			rt.Fatalf("%s\n%s", played[0], played[1])
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package modelserver
 
 import (
+	"cmp"
 	"encoding/binary"
 	"strconv"
 
@@ -109,9 +110,7 @@ func (r *Reader) say(c *content, q *Request, i int) {
 	*c = content{}
 	c.voc, c.base = r.Vocabulary, tokens.Answer(r.Seed, q.wordsOf(i))
 	limit := q.MaxTokens
-	if limit == 0 {
-		limit = r.Engine.MaxModelLen - p.Len()
-	}
+	limit = cmp.Or(limit, r.Engine.MaxModelLen-p.Len())
 	if q.KV.Keep && q.MaxTokens == 0 {
 		limit = 1 // a prefill without decode
 	}

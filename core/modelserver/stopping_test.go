@@ -79,18 +79,18 @@ func TestStopsAreVLLMs(t *testing.T) {
 		if last.StopID != nil {
 			got = fmt.Sprint(*last.StopID)
 		}
-		told, longest := "", 0
+		sent, longest := "", 0
 		for _, x := range r.stops {
 			longest = max(longest, utf8.RuneCountInString(x))
 		}
 		for i := range c.total {
-			told += c.text(i)
-			if !strings.HasPrefix(text, told) {
-				t.Fatalf("token %d takes back: told %q of %q", i, told, text)
+			sent += c.text(i)
+			if !strings.HasPrefix(text, sent) {
+				t.Fatalf("token %d takes back: told %q of %q", i, sent, text)
 			}
 		}
-		if c.total != tokens || told != text || got != reason {
-			t.Fatalf("%d tokens %q, stopped by %q; want %d tokens %q, stopped by %q", c.total, told, got, tokens, text,
+		if c.total != tokens || sent != text || got != reason {
+			t.Fatalf("%d tokens %q, stopped by %q; want %d tokens %q, stopped by %q", c.total, sent, got, tokens, text,
 				reason)
 		}
 		for i := range min(r.MinTokens, c.total) {

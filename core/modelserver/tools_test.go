@@ -39,7 +39,7 @@ func TestToolCallsAreNotCut(t *testing.T) {
 			for _, limit := range []int{0, 1, n / 2, n - 1, n, n + 1} {
 				var cut content
 				rd.callOf(&cut, r, 0, limit)
-				if told := min(limit, len(whole.given)); len(cut.given) < told || limit < len(whole.given) &&
+				if given := min(limit, len(whole.given)); len(cut.given) < given || limit < len(whole.given) &&
 					len(cut.given) <= limit {
 					t.Fatalf("%d of %d pieces for a limit of %d", len(cut.given), len(whole.given), limit)
 				}

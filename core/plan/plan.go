@@ -152,8 +152,8 @@ type Picker struct {
 
 // Replica is one process of a pool's endpoint picker.
 type Replica struct {
-	// Name describes what people call it, and Told what records do: "" where it is the only one.
-	Name, Told string
+	// Name is for people, and RecordName for records: "" where the replica is the only one.
+	Name, RecordName string
 	// Number counts the replicas of all pools.
 	Number int
 	Seed   uint64

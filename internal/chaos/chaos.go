@@ -63,7 +63,7 @@ func NewBase(ctx context.Context, v search.Variant, long time.Duration) (*Base, 
 		o := b.play(ctx, b.variant)
 		switch {
 		case ctx.Err() != nil:
-			return nil, exit.Told(exit.Interrupted, ctx.Err())
+			return nil, exit.Reported(exit.Interrupted, ctx.Err())
 		case o.Broken != "":
 			return nil, exit.Errorf(exit.Failed, "%s: without random faults: %s", v.Name, o.Broken)
 		}

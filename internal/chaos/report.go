@@ -90,7 +90,7 @@ func (b *Base) Run(ctx context.Context, first uint64, seeds int, progress func(w
 	r := b.report(first, results)
 	b.shrink(ctx, r, &p)
 	if ctx.Err() != nil {
-		return r, exit.Told(exit.Interrupted, ctx.Err())
+		return r, exit.Reported(exit.Interrupted, ctx.Err())
 	}
 	return r, err
 }

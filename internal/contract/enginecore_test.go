@@ -129,7 +129,7 @@ func engineCores(t *rapid.T) Kind[enginecore.Message, *enginecore.Effects] {
 }
 
 func sayEngineCore(fx *enginecore.Effects) []Said {
-	told := sayEngine(&fx.Engine)
+	engine := sayEngine(&fx.Engine)
 	out := make([]Said, len(fx.List))
 	for i := range fx.List {
 		e := &fx.List[i]
@@ -139,7 +139,7 @@ func sayEngineCore(fx *enginecore.Effects) []Said {
 		}
 		switch a := e.Do.(type) {
 		case nil:
-			out[i] = told[e.Engine]
+			out[i] = engine[e.Engine]
 		case enginecore.Ask:
 			out[i].Text = fmt.Sprintf("ask %d %v %+v of %s", a.Call, *a.To, a.Question, whose)
 		case enginecore.Controlled:

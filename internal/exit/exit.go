@@ -58,9 +58,9 @@ func Codes() []Described {
 
 type coded struct {
 	error
-	code Code
-	hint string
-	told bool
+	code     Code
+	hint     string
+	reported bool
 }
 
 func (c *coded) Unwrap() error { return c.error }
@@ -86,12 +86,12 @@ func Hint(code Code, err error, hint string) error {
 	return &coded{error: err, code: code, hint: hint}
 }
 
-// Told is With for an error whose text the user has already seen. Only its code still matters.
-func Told(code Code, err error) error {
+// Reported is With for an error whose text the user has already seen. Only its code still matters.
+func Reported(code Code, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &coded{error: err, code: code, told: true}
+	return &coded{error: err, code: code, reported: true}
 }
 
 // ByCause is With for an error with an unknown cause. A code that it already has stays. An address that cannot be
@@ -135,11 +135,11 @@ func HintOf(err error) string {
 	return ""
 }
 
-// IsTold reports whether the user has already seen the error's text.
-func IsTold(err error) bool {
+// IsReported reports whether the user has already seen the error's text.
+func IsReported(err error) bool {
 	var c *coded
 	for errors.As(err, &c) {
-		if c.told {
+		if c.reported {
 			return true
 		}
 		err = c.error

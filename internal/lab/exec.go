@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -79,9 +80,7 @@ func (k *Kubectl) curl(ctx context.Context, p pod, args []string) error {
 		return fmt.Errorf("curl: found %q, expected a URL such as localhost:8001/metrics", target)
 	}
 	number, host := u.Port(), u.Hostname()
-	if number == "" {
-		number = "80"
-	}
+	number = cmp.Or(number, "80")
 	at := k.reach(p, host, number)
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -158,7 +158,7 @@ func (l *Line) elsewhere() string {
 
 // startCluster creates the run's objects.
 func (pl *player) startCluster() error {
-	pl.cluster, pl.gone, pl.told = &cluster{text: map[string]map[string]any{}}, map[string]bool{}, map[string]bool{}
+	pl.cluster, pl.gone, pl.answered = &cluster{text: map[string]map[string]any{}}, map[string]bool{}, map[string]bool{}
 	d := json.NewDecoder(bytes.NewReader(pl.line.Objects))
 	if _, err := d.Token(); err != nil {
 		return err
@@ -316,7 +316,7 @@ func (pl *player) clusterStep(s *Step) bool {
 		}
 		got := slices.DeleteFunc(slices.Clone(pl.order), func(id string) bool { return id == "r0" })
 		for _, id := range s.Answered {
-			pl.told[id] = true
+			pl.answered[id] = true
 		}
 		if !slices.Equal(s.Answered, got) && !sameWhenTimedOut(s, got) {
 			pl.fault("answered", "order", fmt.Sprint(s.Answered), fmt.Sprint(got))

@@ -115,10 +115,10 @@ func TestRecordedAnswersAreCompared(t *testing.T) {
 			topic := strings.TrimSuffix(filepath.Base(f), ".jsonl.gz")
 			t.Run(topic, func(t *testing.T) {
 				t.Parallel()
-				told, same := map[string]bool{}, map[string]int{}
+				reported, same := map[string]bool{}, map[string]int{}
 				for _, text := range recordedLines(t, f) {
 					for place, differs := range others(t, text) {
-						if told[place] || same[place] >= tries {
+						if reported[place] || same[place] >= tries {
 							continue
 						}
 						var known []*atomic.Bool
@@ -127,7 +127,7 @@ func TestRecordedAnswersAreCompared(t *testing.T) {
 								known = append(known, used)
 							}
 						}
-						if told[place] = differs(false) || known == nil && differs(true); told[place] {
+						if reported[place] = differs(false) || known == nil && differs(true); reported[place] {
 							continue
 						}
 						same[place]++
@@ -138,7 +138,7 @@ func TestRecordedAnswersAreCompared(t *testing.T) {
 					}
 				}
 				for _, place := range slices.Sorted(maps.Keys(same)) {
-					if !told[place] && same[place] < 2*tries {
+					if !reported[place] && same[place] < 2*tries {
 						t.Errorf("%s is not compared", place)
 					}
 				}

@@ -105,7 +105,7 @@ func (pl *player) drain() (order, fresh, all []string) {
 		if passed {
 			order = append(order, id)
 		}
-		if passed || !pl.told[id] {
+		if passed || !pl.answered[id] {
 			fresh = append(fresh, id)
 		}
 		pl.finish(id, playOf(x.step), nil)

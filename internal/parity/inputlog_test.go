@@ -52,7 +52,7 @@ func throughTheLog(t *testing.T, l *Line) int {
 		}
 		v := &saving{virtual: virtual{m: m, page: page},
 			log: inputlog.New(m, h, func(lines []byte) { log.Write(lines) })}
-		v.log.Begin()
+		v.log.Start()
 		return v, nil
 	}
 	playForced(l, open, &forced)
@@ -86,7 +86,7 @@ type saving struct {
 
 func (v *saving) advance(now machine.Time) {
 	if now > v.now && v.now >= v.next {
-		v.log.Begin()
+		v.log.Start()
 		v.next = v.now + v.now/2
 	}
 	v.virtual.advance(now)

@@ -48,10 +48,10 @@ type player struct {
 	noHit  bool
 	weight float64 // of no-hit-lru-scorer
 
-	cluster *cluster
-	gone    map[string]bool // recorded as evicted so far
-	told    map[string]bool // recorded as answered so far
-	changed machine.Time    // time of the latest change of an object
+	cluster  *cluster
+	gone     map[string]bool // recorded as evicted so far
+	answered map[string]bool // recorded as answered so far
+	changed  machine.Time    // time of the latest change of an object
 
 	crewed bool // see ceilings
 	from   int  // where the current state of a ceiling run begins in order
@@ -210,8 +210,8 @@ func (pl *player) serve(list []Endpoint) {
 		if _, there := pl.pages[at]; there || e.NotListening {
 			continue
 		}
-		m, told := pl.line.InitialMetrics[e.Name]
-		if !told {
+		m, known := pl.line.InitialMetrics[e.Name]
+		if !known {
 			m = Metrics{Waiting: 0.0, Running: 0.0, KV: 0.0}
 		}
 		pl.pages[at] = m.Page()

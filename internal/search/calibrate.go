@@ -95,7 +95,7 @@ func Calibrate(ctx context.Context, c CalibrateOptions) (*Calibration, error) {
 	server, err := c.Prober.Discover(ctx, c.Model)
 	switch {
 	case ctx.Err() != nil:
-		return nil, exit.Told(exit.Interrupted, ctx.Err())
+		return nil, exit.Reported(exit.Interrupted, ctx.Err())
 	case err != nil:
 		return nil, exit.Hint(exit.Environment, fmt.Errorf("endpoint %q: %w", c.Endpoint, err),
 			"is it up, and does it speak OpenAI's API?")
@@ -114,7 +114,7 @@ func Calibrate(ctx context.Context, c CalibrateOptions) (*Calibration, error) {
 	}
 	c.Begin(server)
 	err = c.probe(ctx, plan)
-	interrupted := exit.Told(exit.Interrupted, ctx.Err())
+	interrupted := exit.Reported(exit.Interrupted, ctx.Err())
 	if err != nil && interrupted == nil {
 		return nil, exit.With(exit.Environment, err)
 	}

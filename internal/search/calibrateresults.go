@@ -52,7 +52,7 @@ func CalibrateResults(ctx context.Context, c CalibrateResultsOptions) (*Calibrat
 	fit, err := silicon.Calibrate(ctx, rows, &prior, c.Progress)
 	switch {
 	case ctx.Err() != nil:
-		return nil, exit.Told(exit.Interrupted, ctx.Err())
+		return nil, exit.Reported(exit.Interrupted, ctx.Err())
 	case err != nil:
 		return nil, exit.With(exit.Input, err)
 	}

@@ -164,7 +164,7 @@ func (p *Player) Capacity(ctx context.Context, c CapacityOptions) (*Capacity, er
 	if out, err := k.answered(answer+".json", key); out != nil || err != nil {
 		return out, err
 	}
-	stop, err := k.store.Begin()
+	stop, err := k.store.Open()
 	if err != nil {
 		return nil, err
 	}
@@ -177,9 +177,7 @@ func (p *Player) Capacity(ctx context.Context, c CapacityOptions) (*Capacity, er
 	if timed, speedup := s.Timed(); speedup > 0 {
 		k.timed, guess = timed/speedup, timed
 	}
-	if guess == 0 {
-		guess = float64(pool.Servers())
-	}
+	guess = cmp.Or(guess, float64(pool.Servers()))
 	switch c.Find {
 	case FindReplicas:
 		err = k.replicas(out, pool, guess)

@@ -227,14 +227,14 @@ const staleClaim, renewClaim = time.Minute, 5 * time.Second
 // ErrAbsent is the cause of a missing result where nothing is to be played.
 var ErrAbsent = errors.New("it was not played")
 
-// Store returns the division's directory, which Begin opens.
+// Store returns the division's directory, which Open opens.
 func (d *Division) Store() *Store {
 	return &Store{Division: *d, stale: staleClaim, beat: renewClaim, held: map[string]bool{}, seen: map[string]claim{}}
 }
 
-// Begin drops the claims that an earlier process with this share has left, and renews the claims of this one until
+// Open drops the claims that an earlier process with this share has left, and renews the claims of this one until
 // stop.
-func (s *Store) Begin() (stop func(), err error) {
+func (s *Store) Open() (stop func(), err error) {
 	if s.Results == "" || s.Collect {
 		return func() {}, nil
 	}
@@ -359,7 +359,7 @@ func (s *Store) Each(ctx context.Context, n int, do func(i int) (done bool, err 
 		}
 		select {
 		case <-ctx.Done():
-			return exit.Told(exit.Interrupted, ctx.Err())
+			return exit.Reported(exit.Interrupted, ctx.Err())
 		case <-time.After(wait):
 		}
 		var err error

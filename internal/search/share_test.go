@@ -247,7 +247,7 @@ func TestClaims(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range []*Store{other, killed} {
-		stop, err := s.Begin()
+		stop, err := s.Open()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -210,7 +210,7 @@ func (p *Player) Record(ctx context.Context, s *scenario.Scenario, to record.Rec
 		c.SetIndexes(indexes)
 	}
 	if ctx.Err() != nil {
-		return exit.Told(exit.Interrupted, ctx.Err())
+		return exit.Reported(exit.Interrupted, ctx.Err())
 	}
 	return exit.With(exit.Input, err)
 }

@@ -88,7 +88,7 @@ func Tune(ctx context.Context, p *search.Player, o Options) (*Tuned, error) {
 	if out, err := t.answered(); out != nil || err != nil {
 		return out, err
 	}
-	stop, err := t.store.Begin()
+	stop, err := t.store.Open()
 	if err != nil {
 		return nil, err
 	}

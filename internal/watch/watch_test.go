@@ -12,9 +12,9 @@ import (
 )
 
 // A log that sends its lines to a channel.
-type told chan string
+type written chan string
 
-func (c told) Write(line []byte) (int, error) { c <- string(line); return len(line), nil }
+func (c written) Write(line []byte) (int, error) { c <- string(line); return len(line), nil }
 
 // A file is read at once and after each replacement of any kind, but not after changes of other files. Errors are
 // logged.
@@ -33,7 +33,7 @@ func TestFile(t *testing.T) {
 		}
 		return err
 	}
-	lines := make(told, 100)
+	lines := make(written, 100)
 	log := slog.New(slog.NewTextHandler(lines, nil))
 	if w, err := watch.File("it", path, log, load); err == nil || w != nil {
 		t.Errorf("no file: %v", err)

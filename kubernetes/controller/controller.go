@@ -72,15 +72,13 @@ type Controller struct {
 	from    mirror.Options
 	stores  map[schema.GroupVersionResource]cache.Store
 	changed chan struct{}
-	client  http.Client // of the pods' metrics
-	began   time.Time
-	watches map[string]*gateway.PoolWatch
+	pools   up.PoolWatches
 }
 
 // New returns a Controller that begins with Run.
 func New(o Options) *Controller {
-	return &Controller{o: o, changed: make(chan struct{}, 1), client: http.Client{Timeout: 2 * time.Second},
-		began: time.Now(), watches: map[string]*gateway.PoolWatch{},
+	return &Controller{o: o, changed: make(chan struct{}, 1),
+		pools:  up.PoolWatches{Client: &http.Client{Timeout: 2 * time.Second}, Log: o.Log, Origin: time.Now()},
 		stores: map[schema.GroupVersionResource]cache.Store{},
 		from:   mirror.Options{Client: o.Client, Namespace: o.Namespace, Metrics: o.Metrics, Log: o.Log}}
 }
@@ -326,13 +324,4 @@ func contains(have, want any) bool {
 		return true
 	}
 	return reflect.DeepEqual(have, want)
-}
-
-// ask returns a pod's answer for the status of its pool.
-func (c *Controller) ask(ctx context.Context, endpoint string) gateway.PodSays {
-	says, err := up.AskPod(ctx, &c.client, endpoint)
-	if err != nil {
-		c.o.Log.Debug("controller: a pod does not answer", slog.String("endpoint", endpoint), slog.Any("error", err))
-	}
-	return says
 }

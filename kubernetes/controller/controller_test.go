@@ -62,7 +62,7 @@ func start(t *testing.T, with ...*unstructured.Unstructured) *world {
 	}))
 	c := New(Options{Client: w, Images: Images{Own: ours}, Period: 50 * time.Millisecond,
 		Log: slog.New(slog.DiscardHandler)})
-	c.client.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	c.pools.Client.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", pages.Listener.Addr().String())
 	}}
 	for _, x := range with {
@@ -84,7 +84,7 @@ func start(t *testing.T, with ...*unstructured.Unstructured) *world {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		c.client.CloseIdleConnections()
+		c.pools.Client.CloseIdleConnections()
 		pages.Close()
 	})
 	eventually.Is(t, "all watches", func() bool { // the fake server loses what changes before

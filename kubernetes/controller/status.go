@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,12 +16,8 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
 	"github.com/windtunnel/windtunnel/core/gateway"
-	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/live/up"
 )
-
-// askAtOnce limits the concurrent requests to pods.
-const askAtOnce = 16
 
 // status writes the status of a pool or model. wrong is the mistake for which it has no effect, or nil.
 func (c *Controller) status(ctx context.Context, x *unstructured.Unstructured, m *made, s *space, wrong error) error {
@@ -30,9 +26,7 @@ func (c *Controller) status(ctx context.Context, x *unstructured.Unstructured, m
 	switch p := m.set.Pool(x.GetNamespace(), x.GetName()); {
 	case wrong != nil: // what was counted before stays
 		status = dict{}
-		for k, v := range before {
-			status[k] = v
-		}
+		maps.Copy(status, before)
 		status["conditions"] = c.dated(before, gateway.Condition{Type: "Ready", Status: "False", Reason: "Invalid",
 			Message: wrong.Error()})
 	case x.GetKind() == kindPool && p != nil:
@@ -66,35 +60,22 @@ func (c *Controller) dated(before dict, x gateway.Condition) []any {
 
 // pool returns the counts of a pool's pods, and the metrics that they report.
 func (c *Controller) pool(ctx context.Context, p *objects.Pool, all []*unstructured.Unstructured, before dict) dict {
-	var selected []*unstructured.Unstructured
+	var endpoints []string
 	for _, x := range all {
-		if p.Selector.Matches(x.GetLabels()) && x.GetDeletionTimestamp() == nil {
-			selected = append(selected, x)
+		if !p.Selector.Matches(x.GetLabels()) || x.GetDeletionTimestamp() != nil {
+			continue
 		}
-	}
-	says := make([]gateway.PodSays, len(selected))
-	limit := make(chan struct{}, askAtOnce)
-	var asking sync.WaitGroup
-	for i, x := range selected {
+		at := ""
 		if ip, _, _ := unstructured.NestedString(x.Object, "status", "podIP"); ip != "" && ready(x) {
-			asking.Go(func() {
-				limit <- struct{}{}
-				says[i] = c.ask(ctx, fmt.Sprintf("%s:%d", ip, p.Ports[0]))
-				<-limit
-			})
+			at = fmt.Sprintf("%s:%d", ip, p.Ports[0])
 		}
+		endpoints = append(endpoints, at)
 	}
-	asking.Wait()
-	key := p.Namespace + "/" + p.Name
-	if c.watches[key] == nil {
-		c.watches[key] = &gateway.PoolWatch{}
-	}
-	found := c.watches[key].Asked(machine.FromDuration(time.Since(c.began)), says)
-	status := dict{"totalPods": int64(found.Total), "availablePods": int64(found.Available),
-		"unhealthyPods": int64(found.Total - found.Available), "conditions": c.dated(before, found.Ready)}
-	if found.Metrics != nil {
+	status, is := c.pools.Status(ctx, p, endpoints, nil)
+	status["conditions"] = c.dated(before, is)
+	if found := status["metrics"]; found != nil {
 		var metrics dict
-		text, _ := json.Marshal(found.Metrics) // four numbers
+		text, _ := json.Marshal(found) // four numbers
 		_ = json.Unmarshal(text, &metrics)
 		status["metrics"] = metrics
 	}

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -60,15 +61,9 @@ func (f *Flags) check(shares int) error {
 		return exit.Errorf(exit.Usage, "--image: this build (%s) is no release, so no image has its version; expected "+
 			"the image of the same build", version.Text())
 	}
-	if f.Image == "" {
-		f.Image = "ghcr.io/windtunnel/windtunnel:" + version.Text()
-	}
-	if f.Indexes == 0 {
-		f.Indexes = min(shares, most)
-	}
-	if f.Parallel == 0 {
-		f.Parallel = f.Indexes
-	}
+	f.Image = cmp.Or(f.Image, "ghcr.io/windtunnel/windtunnel:"+version.Text())
+	f.Indexes = cmp.Or(f.Indexes, min(shares, most))
+	f.Parallel = cmp.Or(f.Parallel, f.Indexes)
 	for flag, name := range map[string]string{"--namespace": f.Namespace, "--name": f.Name, "--claim": f.Claim} {
 		if bad := validation.IsDNS1123Label(name); name != "" && (len(bad) > 0 || len(name) > maxName) {
 			return exit.Errorf(exit.Usage, "%s: found %q; expected lower-case letters, digits and -, at most %d, with "+

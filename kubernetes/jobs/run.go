@@ -51,7 +51,7 @@ func (r *run) play(ctx context.Context) (file string, err error) {
 	if ctx.Err() != nil {
 		r.note("Job %s/%s continues: the same command follows it again, and kubectl delete job -n %s %s ends it",
 			j.Namespace, j.Name, j.Namespace, j.Name)
-		return "", exit.Told(exit.Interrupted, ctx.Err())
+		return "", exit.Reported(exit.Interrupted, ctx.Err())
 	}
 	var failed *failedError
 	if err != nil && !errors.As(err, &failed) {
@@ -370,7 +370,7 @@ func (r *run) judged(ctx context.Context, namespace, pod string) (verdict, err e
 			case t.ExitCode == 0:
 				return nil, nil
 			default:
-				return exit.Told(exit.Code(t.ExitCode), fmt.Errorf("pod %s/%s ended with exit code %d", namespace, pod,
+				return exit.Reported(exit.Code(t.ExitCode), fmt.Errorf("pod %s/%s ended with exit code %d", namespace, pod,
 					t.ExitCode)), nil
 			}
 		}

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -74,9 +75,7 @@ func GatewayObject(name string, text []byte) error { return new(gateway.Set).Add
 
 // namespaceOf returns the first of a flag's value, a variable's and default.
 func namespaceOf(o *console.Console, flag string) string {
-	if flag == "" {
-		flag = o.Getenv("NAMESPACE")
-	}
+	flag = cmp.Or(flag, o.Getenv("NAMESPACE"))
 	if flag == "" {
 		return "default"
 	}

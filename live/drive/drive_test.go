@@ -239,10 +239,10 @@ func TestPanic(t *testing.T) {
 func TestPanicked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r *rig
-		var told []string
+		var events []string
 		r = newRig(func(o *Options[strike, *strikes]) {
 			o.Panicked = func(now machine.Time, v any, rang bool) {
-				told = append(told, fmt.Sprintf("%v at %v, rang %v", v, now, rang))
+				events = append(events, fmt.Sprintf("%v at %v, rang %v", v, now, rang))
 				r.c.Input(now, strike{now}, o.Effects)
 				if v == "again" {
 					r.on = nil // the timer may fire at once
@@ -256,15 +256,15 @@ func TestPanicked(t *testing.T) {
 		r.Input(strike{second})
 		time.Sleep(time.Hour)
 		func() {
-			defer func() { told = append(told, fmt.Sprint("caught ", recover())) }()
+			defer func() { events = append(events, fmt.Sprint("caught ", recover())) }()
 			r.With(func(machine.Time, *strikes) { panic("again") })
 		}()
 		r.Input(strike{0})
 		synctest.Wait()
 		r.want(t, "0s at 0s", "1s at 1s", "3600s at 3600s", "0s at 3600s")
 		if want := []string{"0s at 0s, rang false", "1s at 1s, rang true", "again at 3600s, rang false",
-			"caught again"}; !slices.Equal(told, want) {
-			t.Errorf("told %q, want %q", told, want)
+			"caught again"}; !slices.Equal(events, want) {
+			t.Errorf("told %q, want %q", events, want)
 		}
 	})
 }

@@ -148,12 +148,12 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	pause.For(r.Context(), s.o.RoundTrip/2)
-	told, err := core.ParseProgress(r.Header.Get(plugins.HeaderProgress))
+	progress, err := core.ParseProgress(r.Header.Get(plugins.HeaderProgress))
 	if err != nil {
 		fail(w, http.StatusBadRequest, "%s: %v", plugins.HeaderProgress, err)
 		return
 	}
-	for _, x := range told {
+	for _, x := range progress {
 		s.driver.Input(x)
 	}
 	tokens, err := s.o.Tokens(r.URL.Path, r.Header, body)
@@ -187,8 +187,10 @@ func (s *Server) Route(id string, tokens []uint32) (worker, prefill string) {
 	return s.ask(id, tokens).Names()
 }
 
-// Tell records the progress of a request that such a frontend routed (disagg.FrontendRouter).
-func (s *Server) Tell(id string, over bool) { s.driver.Input(core.Progress{ID: id, Over: over}) }
+// ReportProgress records the progress of a request that such a frontend routed (disagg.FrontendRouter).
+func (s *Server) ReportProgress(id string, over bool) {
+	s.driver.Input(core.Progress{ID: id, Over: over})
+}
 
 // announce handles workers' announcements.
 func (s *Server) announce(w http.ResponseWriter, r *http.Request) {

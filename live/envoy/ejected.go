@@ -14,7 +14,7 @@ import (
 // change, until ctx ends. It asks Envoy only while ejects returns true. Envoy sends requests to such endpoints anyway
 // if a picker names them, so pickers must not name them.
 func (p *Process) FollowEjected(ctx context.Context, log *slog.Logger, ejects func() bool,
-	tell func(byCluster map[string][]string)) {
+	changed func(byCluster map[string][]string)) {
 	var last map[string][]string
 	for pause.For(ctx, upstream.Look) {
 		if !ejects() {
@@ -28,7 +28,7 @@ func (p *Process) FollowEjected(ctx context.Context, log *slog.Logger, ejects fu
 		case !maps.EqualFunc(now, last, slices.Equal):
 			log.Info("endpoints are ejected", "by cluster", now)
 			last = now
-			tell(now)
+			changed(now)
 		}
 	}
 }

@@ -43,8 +43,8 @@ type FindOptions struct {
 	NoInstall bool
 	// Log logs an install, which takes seconds. Nil is silent.
 	Log *slog.Logger
-	// Tell is called before an install, because it takes a while; may be nil.
-	Tell func(what string)
+	// Report is called before an install, because it takes a while; may be nil.
+	Report func(what string)
 }
 
 // Attempt is one searched place, and the result.
@@ -67,8 +67,8 @@ func search(ctx context.Context, o FindOptions) (Binary, []Attempt, error) {
 		o.Getenv = os.Getenv
 	}
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	if o.Tell == nil {
-		o.Tell = func(string) {}
+	if o.Report == nil {
+		o.Report = func(string) {}
 	}
 	for _, named := range []struct {
 		source Source

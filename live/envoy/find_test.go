@@ -130,13 +130,13 @@ func TestInstallFailures(t *testing.T) {
 			bin, cache := t.TempDir(), t.TempDir()
 			fakebin.Write(t, filepath.Join(bin, "uv"), tc.program)
 			// The script needs the system's programs too, but not its pip.
-			told := ""
+			reported := ""
 			_, err := Find(t.Context(),
 				FindOptions{Getenv: env("PATH", bin, "WINDTUNNEL_CACHE", cache),
-					Tell: func(what string) { told += what }})
+					Report: func(what string) { reported += what }})
 			wantKind(t, err, NotFound)
-			if !strings.Contains(told, "installing "+Pinned.String()) || !strings.Contains(told, cache) {
-				t.Errorf("somebody waits and is told %q", told)
+			if !strings.Contains(reported, "installing "+Pinned.String()) || !strings.Contains(reported, cache) {
+				t.Errorf("somebody waits and is told %q", reported)
 			}
 			if !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("the message lacks %q:\n%v", tc.want, err)

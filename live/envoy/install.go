@@ -54,7 +54,7 @@ func install(ctx context.Context, cache string, o FindOptions) error {
 			return err == nil
 		},
 		Begins: func() {
-			o.Tell(fmt.Sprintf("there is no Envoy here that can be used: installing %s (some 35 MB, once) into %s",
+			o.Report(fmt.Sprintf("there is no Envoy here that can be used: installing %s (some 35 MB, once) into %s",
 				Pinned, filepath.Dir(final)))
 			o.Log.Info("installing Envoy", "version", Pinned.String(), "into", filepath.Dir(final))
 		},

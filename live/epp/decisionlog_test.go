@@ -39,7 +39,7 @@ func (h decisionsOnly) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-func told(t *testing.T, change ...func(o *PickingOptions)) (*Picking, *bytes.Buffer) {
+func newLogged(t *testing.T, change ...func(o *PickingOptions)) (*Picking, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
 	k := picking(t, disaggregated, 0, func(o *PickingOptions) {
@@ -60,7 +60,7 @@ func told(t *testing.T, change ...func(o *PickingOptions)) (*Picking, *bytes.Buf
 
 // The keys that document 003 names are on one line at info.
 func TestLogHasTheDocumentsKeys(t *testing.T) {
-	k, log := told(t)
+	k, log := newLogged(t)
 	defer k.testAsk(context.Background(), chat(1), hello).leave()
 	var line map[string]any
 	if err := json.Unmarshal(log.Bytes(), &line); err != nil {
@@ -79,7 +79,7 @@ func TestLogHasTheDocumentsKeys(t *testing.T) {
 
 // The response to a request that asks for the reasons has them in its headers.
 func TestResponseHeadersOnRequest(t *testing.T) {
-	k, _ := told(t)
+	k, _ := newLogged(t)
 	get := func(set header.List) map[string]string {
 		out := map[string]string{}
 		for _, h := range set {
@@ -115,7 +115,7 @@ func TestResponseHeadersOnRequest(t *testing.T) {
 // The request's record, the page and Explain report the same decision.
 func TestOneDecisionIsToldEverywhere(t *testing.T) {
 	var recorded *picker.Explanation
-	k, _ := told(t, func(o *PickingOptions) {
+	k, _ := newLogged(t, func(o *PickingOptions) {
 		o.Stream.Recorder = record.Func(func(e record.Event) {
 			if e.Step == record.EndpointPicked {
 				recorded, _ = e.Details.Get(record.Explanation).(*picker.Explanation)

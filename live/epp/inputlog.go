@@ -95,7 +95,7 @@ func (k *Picking) Record(x *InputLog) {
 		x.mu.Unlock()
 		k.written.Store(&r.log.Options)
 		k.inputs = x
-		r.log.Begin()
+		r.log.Start()
 	})
 }
 

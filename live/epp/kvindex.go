@@ -1,6 +1,7 @@
 package epp
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"strconv"
@@ -127,9 +128,7 @@ func (x *kvEvents) dial(index int, t *core.Target) {
 		if x.o.Publisher != nil {
 			events, replay = x.o.Publisher(e)
 		}
-		if events == "" {
-			events = "tcp://" + net.JoinHostPort(e.Address, strconv.Itoa(s.Sources.SocketPort+e.Rank))
-		}
+		events = cmp.Or(events, "tcp://"+net.JoinHostPort(e.Address, strconv.Itoa(s.Sources.SocketPort+e.Rank)))
 		if replay == "" && s.Sources.ReplayPort > 0 {
 			replay = "tcp://" + net.JoinHostPort(e.Address, strconv.Itoa(s.Sources.ReplayPort+e.Rank))
 		}

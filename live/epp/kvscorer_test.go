@@ -67,7 +67,7 @@ func TestKVCacheManagerDoesNotAnswer(t *testing.T) {
 	t.Cleanup(func() { close(gone) })
 	for name, manager := range map[string]http.HandlerFunc{
 		"slow": func(_ http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body) // only then does the server notice that the asker has left
+			_, _ = io.Copy(io.Discard, r.Body) // only then does the server notice that the caller has left
 			select {
 			case <-r.Context().Done():
 			case <-gone:

@@ -204,14 +204,16 @@ func TestPluginPanicOfAWaitingRequest(t *testing.T) {
 			for i := range 2 {
 				held = append(held, k.testAsk(t.Context(), chat(i), hello))
 			}
-			told := make(chan *asked, 1)
-			go func() { told <- k.testAsk(context.Background(), chat(2), strings.Replace(hello, `"m"`, `"bad"`, 1)) }()
+			answered := make(chan *asked, 1)
+			go func() {
+				answered <- k.testAsk(context.Background(), chat(2), strings.Replace(hello, `"m"`, `"bad"`, 1))
+			}()
 			until(t, "it waits", func() (waits bool) {
 				k.With(func(m *core.Machine, _ machine.Time) { waits = m.InFlight() == 3 })
 				return waits
 			})
 			held[0].leave()
-			if x := <-told; x.answer == nil || x.answer.Status != 500 ||
+			if x := <-answered; x.answer == nil || x.answer.Status != 500 ||
 				!strings.Contains(string(x.answer.Body), "plugin faulty (faulty) panicked: at "+at) {
 				t.Errorf("got %+v", x.answer)
 			}

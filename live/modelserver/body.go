@@ -76,7 +76,7 @@ func newBodyWatches(leaving <-chan struct{}) *bodyWatches {
 	return &bodyWatches{next: make(chan *bodyWatch), leaving: leaving}
 }
 
-func (p *bodyWatches) begin(w http.ResponseWriter, body io.Reader, reader *held.Reader, b *enginedrive.Box) *bodyWatch {
+func (p *bodyWatches) start(w http.ResponseWriter, body io.Reader, reader *held.Reader, b *enginedrive.Box) *bodyWatch {
 	watch := &bodyWatch{w: w, body: body, reader: reader, box: b, done: make(chan struct{})}
 	select {
 	case p.next <- watch:
@@ -112,13 +112,13 @@ func (w *bodyWatch) read() {
 	buf := part2Buffers.Get().(*[part2Buffer]byte)
 	defer part2Buffers.Put(buf)
 	begun := false
-	tell := func() {
+	reportPart2 := func() {
 		if !begun && reader.Part2Begun() {
 			begun = true
 			b.Put(func(p *modelserver.Progress) { p.Part2Begun = true })
 		}
 	}
-	tell()
+	reportPart2()
 	for {
 		n, err := body.Read(buf[:])
 		if n > 0 {
@@ -126,7 +126,7 @@ func (w *bodyWatch) read() {
 				b.Put(func(p *modelserver.Progress) { p.Violation = reasonOf(werr) })
 				return
 			}
-			tell()
+			reportPart2()
 		}
 		switch {
 		case err == io.EOF:

@@ -118,7 +118,7 @@ func (g *inferenceRequest) Carry(i int) {
 		g.take()
 	case modelserver.Submit:
 		if g.held != nil {
-			g.watch = g.s.watches.begin(g.w, g.r.Body, g.held, g.box)
+			g.watch = g.s.watches.start(g.w, g.r.Body, g.held, g.box)
 		}
 		g.submit()
 	case modelserver.Resume:

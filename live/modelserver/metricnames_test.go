@@ -96,7 +96,7 @@ func TestEveryMetricOfVLLM(t *testing.T) {
 						t.Errorf("%v, of %v", m, of)
 					}
 				} else if strings.HasPrefix(name, "vllm:") {
-					got = append(got, told(m))
+					got = append(got, described(m))
 					if m.GetType() != dto.MetricType_GAUGE &&
 						page[strings.TrimSuffix(name, "_total")+"_created"] == nil {
 						t.Errorf("when %s began to count is not told", name)
@@ -113,7 +113,7 @@ func TestEveryMetricOfVLLM(t *testing.T) {
 }
 
 // A family in the form of a line of vllmMetrics.
-func told(m *dto.MetricFamily) string {
+func described(m *dto.MetricFamily) string {
 	var labels, bounds []string
 	for _, l := range m.Metric[0].Label {
 		labels = append(labels, l.GetName())

@@ -21,7 +21,7 @@ func (s *Server) look() (x stats.Look, ok bool) {
 		l := s.engine.Core
 		stats := l.Stats() // counts a long run of steps up to now
 		if stats.Hardware() != nil && l.Engine().Computing() {
-			s.engine.Tell(now, enginecore.Look{})
+			s.engine.InputLocked(now, enginecore.Look{})
 		}
 		x = stats.At(now, &s.exposed, l.Engine())
 		x.Stats, x.Unix = stats.Snapshot(), unixSeconds(time.Now())

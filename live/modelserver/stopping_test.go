@@ -86,12 +86,12 @@ func TestStopsOnEveryWay(t *testing.T) {
 			if err != nil || len(ends) != 1 {
 				t.Fatal(ends, err)
 			}
-			var told []uint32
+			var ids []uint32
 			for _, ch := range chunks {
-				told = append(told, ch.TokenIds...)
+				ids = append(ids, ch.TokenIds...)
 			}
 			if !stream {
-				told = ends[0].OutputIds
+				ids = ends[0].OutputIds
 			}
 			stop := "null"
 			switch m := ends[0].MatchedStop.(type) {
@@ -100,8 +100,8 @@ func TestStopsOnEveryWay(t *testing.T) {
 			case *vllmgrpc.GenerateComplete_MatchedStopStr:
 				stop = fmt.Sprintf("%q", m.MatchedStopStr)
 			}
-			if !slices.Equal(told, c.IDs) || ends[0].FinishReason != c.Reason || stop != string(c.Stop) {
-				t.Errorf("%s: gRPC (stream %v) %v %s %s; HTTP %+v", x.more, stream, told, ends[0].FinishReason, stop, c)
+			if !slices.Equal(ids, c.IDs) || ends[0].FinishReason != c.Reason || stop != string(c.Stop) {
+				t.Errorf("%s: gRPC (stream %v) %v %s %s; HTTP %+v", x.more, stream, ids, ends[0].FinishReason, stop, c)
 			}
 		}
 	}

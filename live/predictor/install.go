@@ -35,8 +35,8 @@ type FindOptions struct {
 	Getenv func(string) string
 	// NoInstall makes Find return an error instead of installing.
 	NoInstall bool
-	// Tell, if not nil, gets a message before an installation, which takes a while.
-	Tell func(what string)
+	// Report, if not nil, gets a message before an installation, which takes a while.
+	Report func(what string)
 }
 
 // Find returns a Python that can fit trees: python3 with its own XGBoost 3.2.0, or with the one in windtunnel's
@@ -45,8 +45,8 @@ func Find(ctx context.Context, o FindOptions) (Library, error) {
 	if o.Getenv == nil {
 		o.Getenv = os.Getenv
 	}
-	if o.Tell == nil {
-		o.Tell = func(string) {}
+	if o.Report == nil {
+		o.Report = func(string) {}
 	}
 	fail := func(err error) (Library, error) {
 		return Library{}, exit.Hint(exit.Environment, fmt.Errorf("cannot fit trees: %w", err),
@@ -129,8 +129,8 @@ func install(ctx context.Context, python, root, site string, o FindOptions) erro
 			return err == nil
 		},
 		Begins: func() {
-			o.Tell(fmt.Sprintf("installing XGBoost %s (some 60 MB to download, 235 MB on disk, once) into %s", Version,
-				site))
+			o.Report(fmt.Sprintf("installing XGBoost %s (some 60 MB to download, 235 MB on disk, once) into %s",
+				Version, site))
 		},
 		Installers: func(dir, list string) []cachedir.Installer {
 			common := []string{"--quiet", "--target", dir, "--no-deps", "--only-binary", ":all:", "--require-hashes",

@@ -132,8 +132,8 @@ func (d *Driver) scaling() *scaler {
 
 func (d *Driver) now() machine.Time { return machine.FromDuration(time.Since(d.began)) }
 
-// Tell sends the Deployment a message.
-func (d *Driver) Tell(m deployment.Message) { d.pod.Input(m) }
+// Input sends the Deployment a message.
+func (d *Driver) Input(m deployment.Message) { d.pod.Input(m) }
 
 // Add makes n more servers join.
 func (d *Driver) Add(n int) {

@@ -3,6 +3,7 @@ package serve
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -43,4 +44,16 @@ func Fetch(ctx context.Context, client *http.Client, method, url string, body []
 		return nil, fmt.Errorf("%s: %w: %.200s", url, Status(resp), text)
 	}
 	return text, nil
+}
+
+// FetchJSON is Fetch for an answer of JSON, which it stores in into.
+func FetchJSON(ctx context.Context, client *http.Client, method, url string, body []byte, most int64, into any) error {
+	text, err := Fetch(ctx, client, method, url, body, most)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return fmt.Errorf("%s: %w", url, err)
+	}
+	return nil
 }

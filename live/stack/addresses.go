@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"cmp"
 	"net"
 	"strconv"
 )
@@ -87,9 +88,7 @@ func (s *Stack) Addresses() *Addresses {
 		}
 		if p.kv != nil && p.kv.manager != nil {
 			at := p.kv.manager.HTTPAddress()
-			if a.KVManager == "" {
-				a.KVManager = "http://" + at
-			}
+			a.KVManager = cmp.Or(a.KVManager, "http://"+at)
 			scrape("kv-manager", p.pool.Name, "kv-manager", at, "/metrics")
 		}
 	}

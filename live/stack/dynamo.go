@@ -102,8 +102,8 @@ func (r router) Route(id string, tokens []uint32) (worker, prefill string) {
 	return "", ""
 }
 
-func (r router) Tell(id string, over bool) {
+func (r router) ReportProgress(id string, over bool) {
 	if f := r.now(); f != nil {
-		f.Tell(id, over)
+		f.ReportProgress(id, over)
 	}
 }

@@ -167,7 +167,7 @@ func (s *Pool) awaitPicker(ctx context.Context) error {
 			answered = time.Time{}
 		}
 		if what != said && ctx.Err() == nil {
-			s.o.Tell(what + "\n  the endpoints are in " + s.EndpointsFile())
+			s.o.Report(what + "\n  the endpoints are in " + s.EndpointsFile())
 		}
 		if ctx.Err() == nil {
 			said = what

@@ -204,7 +204,7 @@ func (v victim) AddServers(index, n int)             { v.s.replicaSets[index].ru
 
 func (v victim) Drain(index, pod int, grace machine.Time) {
 	run := v.s.replicaSets[index].run.Load()
-	run.Tell(deployment.Evict{Pod: pod, Grace: grace, Replace: run.Scales()})
+	run.Input(deployment.Evict{Pod: pod, Grace: grace, Replace: run.Scales()})
 }
 
 func (v victim) LoseIndexes() {

@@ -15,6 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/live/cluster"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -26,9 +27,13 @@ const pickerVar = "WINDTUNNEL_TEST_PICKER"
 
 // servePicker is that process: it prints its address and serves until it dies.
 func servePicker(servers []string) {
-	endpoints, err := picker.EndpointsAt(servers)
-	if err != nil {
-		panic(err)
+	var endpoints []*picker.Endpoint
+	for _, at := range servers {
+		e, err := cluster.NewEndpoint("default", at, at, nil)
+		if err != nil {
+			panic(err)
+		}
+		endpoints = append(endpoints, e)
 	}
 	s, err := epp.StartStandalone(
 		epp.StandaloneOptions{

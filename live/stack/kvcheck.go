@@ -75,7 +75,7 @@ func (s *Pool) checkKV() []report.IndexSummary {
 			x := &states[n][i]
 			kept := kvindex.Kept{MaxBlocks: x.MaxBlocks, Displaced: x.Displaced, Replays: x.Replays,
 				Lost: x.Lost || !s.kv.first.IsZero() && x.Began.After(s.kv.first)}
-			add(report.IndexName(x.Plugin, k.plan.Told), x.Hasher, kept,
+			add(report.IndexName(x.Plugin, k.plan.RecordName), x.Hasher, kept,
 				func(i int) []kv.Key { return x.Blocks[s.Endpoints[i]] })
 		}
 	}

@@ -99,9 +99,5 @@ func (s *Pool) askAbout(ctx context.Context, pod string, blocks []string) (missi
 // askFor asks the KV-Cache Manager.
 func askFor(ctx context.Context, method, url string, body []byte, into any) error {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	text, err := serve.Fetch(ctx, &client, method, url, body, 64<<20)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(text, into)
+	return serve.FetchJSON(ctx, &client, method, url, body, 64<<20, into)
 }

@@ -80,11 +80,11 @@ func (k *Picker) start(extProc, health, metrics string) error {
 		Fill: s.fill}
 	o.Serving.Wrap = k.line.Listener
 	s.Picker(&o)
-	if o.Picking.Made.Replica = k.plan.Told; len(s.plan.Pools) > 1 {
+	if o.Picking.Made.Replica = k.plan.RecordName; len(s.plan.Pools) > 1 {
 		o.Picking.Made.Pool = s.pool.Name
 	}
 	if s.kv != nil {
-		o.Picking.KV.OnIndex, o.Picking.KV.OnMessage = s.kv.understand, s.kv.indexed(k.plan.Told)
+		o.Picking.KV.OnIndex, o.Picking.KV.OnMessage = s.kv.understand, s.kv.indexed(k.plan.RecordName)
 	}
 	server, err := epp.StartStandalone(o)
 	if err != nil {

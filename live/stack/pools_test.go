@@ -49,7 +49,7 @@ workload:
     - {name: code, share: 20%, model: coder}
     - {name: latest, share: 10%, model: coder-latest}
 `)
-	told := func(events []record.Event) (pools map[string]string, pickers map[string]int) {
+	choices := func(events []record.Event) (pools map[string]string, pickers map[string]int) {
 		pools, pickers = map[string]string{}, map[string]int{}
 		for _, e := range events {
 			if e.Hop == record.EPP && e.Step == record.RequestReceived {
@@ -59,8 +59,8 @@ workload:
 		}
 		return pools, pickers
 	}
-	a, asked := told(live)
-	b, turns := told(played)
+	a, asked := choices(live)
+	b, turns := choices(played)
 	n := map[string]int{}
 	for id := range a {
 		if n[a[id]]++; a[id] != b[id] {

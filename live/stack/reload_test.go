@@ -72,13 +72,13 @@ func TestConfigurationIsEditedInARun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			told := make(chan error, 16)
+			reloaded := make(chan error, 16)
 			r := start(t, s, func(o *Options) {
 				o.Reloaded = func(file string, err error) {
 					if file != edited {
 						t.Errorf("told of %s", file)
 					}
-					told <- err
+					reloaded <- err
 				}
 			})
 			ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
@@ -97,14 +97,14 @@ func TestConfigurationIsEditedInARun(t *testing.T) {
 			r.until("decisions by the first", func() bool { return by("one") > 10 })
 
 			write(edited, strings.Replace(first, "type: queue-scorer", "type: no-such-scorer", 1))
-			if err := <-told; err == nil || !strings.Contains(err.Error(), "no-such-scorer") {
+			if err := <-reloaded; err == nil || !strings.Contains(err.Error(), "no-such-scorer") {
 				t.Errorf("a bad configuration: told %v", err)
 			}
 			before := by("one")
 			r.until("decisions by the first still", func() bool { return by("one") > before+10 })
 
 			write(edited, strings.Replace(first, "name: one", "name: two", 1))
-			if err := <-told; err != nil {
+			if err := <-reloaded; err != nil {
 				t.Errorf("a good configuration is refused: %v", err)
 			}
 			r.until("decisions by the second", func() bool { return by("two") > 10 })

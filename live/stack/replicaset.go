@@ -212,7 +212,7 @@ func (r *replicaSet) stop(pod int) {
 		}
 		x.cut <- s.Fleet.Servers()[i].Leave(killed)
 		if killed.Err() == nil {
-			run.Tell(deployment.Idle{Pod: pod})
+			run.Input(deployment.Idle{Pod: pod})
 		}
 	})
 }

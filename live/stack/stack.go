@@ -88,8 +88,8 @@ type Options struct {
 	Gaps engine.Gaps
 	// Scraped receives the time in which the picker fetched and read a page of metrics; may be nil.
 	Scraped func(took time.Duration)
-	// Tell receives what the start waits for, in words for people; may be nil.
-	Tell func(what string)
+	// Report receives what the start waits for, in words for people; may be nil.
+	Report func(what string)
 	// Log is for a person who debugs; nil is silent.
 	Log *slog.Logger
 
@@ -183,8 +183,8 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.Tell == nil {
-		o.Tell = func(string) {}
+	if o.Report == nil {
+		o.Report = func(string) {}
 	}
 	if o.Origin.IsZero() {
 		o.Origin = time.Now()
@@ -204,7 +204,7 @@ func Start(ctx context.Context, o Options) (s *Stack, err error) {
 			err = started.ownDir.End(err)
 		}
 	}()
-	if s.Binary, err = envoy.Find(ctx, envoy.FindOptions{Path: o.EnvoyPath, Log: o.Log, Tell: o.Tell}); err != nil {
+	if s.Binary, err = envoy.Find(ctx, envoy.FindOptions{Path: o.EnvoyPath, Log: o.Log, Report: o.Report}); err != nil {
 		return nil, err
 	}
 	if err = checkDescriptors(what); err != nil {

@@ -104,7 +104,7 @@ func TestClientsCountAsServers(t *testing.T) {
 				if a.status != 200 {
 					t.Fatalf("%+v", a)
 				}
-				text, told := "", usage{}
+				text, counted := "", usage{}
 				for lines := bufio.NewScanner(strings.NewReader(a.body)); lines.Scan(); {
 					var c chunk
 					data, ok := strings.CutPrefix(lines.Text(), "data: ")
@@ -116,20 +116,20 @@ func TestClientsCountAsServers(t *testing.T) {
 						chunks++
 					}
 					if c.Usage != nil {
-						told = *c.Usage
+						counted = *c.Usage
 					}
 				}
-				if n := tokens.Count(tokenizer, text); n != told.Completion || n != 5+3*i {
-					t.Errorf("%q has %d tokens, the server counts %d", text, n, told.Completion)
+				if n := tokens.Count(tokenizer, text); n != counted.Completion || n != 5+3*i {
+					t.Errorf("%q has %d tokens, the server counts %d", text, n, counted.Completion)
 				}
 				prompt, err := template.Render(conversationOf(content), nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if n := tokens.Count(tokenizer, prompt); n != told.Prompt {
-					t.Errorf("the prompt has %d tokens, the server counts %d", n, told.Prompt)
+				if n := tokens.Count(tokenizer, prompt); n != counted.Prompt {
+					t.Errorf("the prompt has %d tokens, the server counts %d", n, counted.Prompt)
 				}
-				prompts, answers, requests = prompts+told.Prompt, answers+told.Completion, requests+1
+				prompts, answers, requests = prompts+counted.Prompt, answers+counted.Completion, requests+1
 			}
 			decoded := s.Pools[0].Disaggregation.PrefillReplicas > 0
 			sum := func(name string) (total float64) {

@@ -389,7 +389,7 @@ workload:
   conversations: {turns: 2..5, thinkTime: 1ms..10ms}
   loraAdapters: [{name: sql, share: 30%}, {name: chat, share: 30%}]
 `)
-	told := func(events []record.Event) map[string]string {
+	choices := func(events []record.Event) map[string]string {
 		out := map[string]string{}
 		for _, e := range events {
 			switch {
@@ -403,7 +403,7 @@ workload:
 		}
 		return out
 	}
-	a, b := told(live), told(played)
+	a, b := choices(live), choices(played)
 	adapters, cached := 0, 0
 	for id := range a {
 		if a[id] != b[id] {

@@ -145,13 +145,13 @@ func open(t *testing.T, paths ...string) (*Manifests, *gateway.Set) {
 func (r *rig) follow(m *Manifests) (last func() string, stop func()) {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	var mu sync.Mutex
-	var told string
+	var refusal string
 	var following sync.WaitGroup
 	following.Go(func() {
 		r.Follow(ctx, m, func(_ string, err error) {
 			mu.Lock()
 			defer mu.Unlock()
-			told = fmt.Sprint(err)
+			refusal = fmt.Sprint(err)
 		})
 	})
 	stop = func() { cancel(); following.Wait() }
@@ -159,7 +159,7 @@ func (r *rig) follow(m *Manifests) (last func() string, stop func()) {
 	return func() string {
 		mu.Lock()
 		defer mu.Unlock()
-		return told
+		return refusal
 	}, stop
 }
 
@@ -180,14 +180,14 @@ func TestEditedFiles(t *testing.T) {
 		t.Fatalf("/a: %d", got)
 	}
 	write(t, file, state("/meanwhile"))
-	told, _ := r.follow(m)
+	refusal, _ := r.follow(m)
 	eventually.Is(t, "what was edited during the start", func() bool { return r.status("/meanwhile") == http.StatusOK })
 	write(t, file, state("/b"))
 	eventually.Is(t, "the new route",
 		func() bool { return r.status("/b") == http.StatusOK && r.status("/meanwhile") == http.StatusNotFound })
 	write(t, file, state("c"))
 	eventually.Is(t, "the mistake to be told",
-		func() bool { return strings.Contains(told(), "expected a path that begins with /") })
+		func() bool { return strings.Contains(refusal(), "expected a path that begins with /") })
 	if got := r.status("/b"); got != http.StatusOK {
 		t.Errorf("after a mistake /b: %d", got)
 	}
@@ -302,7 +302,7 @@ func TestUndone(t *testing.T) {
 	if err := r.Envoy.Set(t.Context(), c.configuration(c.both())); err != nil {
 		t.Fatal(err)
 	}
-	c.tellPickers()
+	c.applyToPickers()
 	if fmt.Sprint(endpoints()) == pickers || file() == files {
 		t.Fatal("the change is not in force")
 	}
@@ -343,7 +343,7 @@ func TestStopDuringEdit(t *testing.T) {
 	if r.Up, err = Start(t.Context(), Options{Objects: s, Dir: t.TempDir(), OwnAddresses: true}); err != nil {
 		t.Fatal(err)
 	}
-	told, stop := r.follow(m)
+	refusal, stop := r.follow(m)
 	r.freeze()
 	write(t, file, oneGateway()+backends("one", "two")+leadTo("/b", ref))
 	eventually.Is(t, "the edit to begin", func() bool { return len(r.services.Load().pods) == 2 })
@@ -351,7 +351,7 @@ func TestStopDuringEdit(t *testing.T) {
 	if err := r.Stop(context.Background()); err == nil || !strings.Contains(err.Error(), "deadline") {
 		t.Errorf("the end of an Envoy that does not answer: %v", err)
 	}
-	if text := told(); text != "" { // it was not Envoy's time that was over
+	if text := refusal(); text != "" { // it was not Envoy's time that was over
 		t.Errorf("told %s", text)
 	}
 }

@@ -226,7 +226,7 @@ func (c *change) undo(ctx context.Context) error {
 		old := u.inForce()
 		old.serve()
 		errs = append(errs, old.writeEndpoints())
-		old.tellPickers()
+		old.applyToPickers()
 		if c.wide {
 			errs = append(errs, u.Envoy.Back(ctx, old.configuration(old.list())))
 		}
@@ -250,23 +250,23 @@ func sorted(pods map[string]*pod) (out []*pod) {
 	return out
 }
 
-// tellPickers gives every picker the endpoints that it may choose.
-func (c *change) tellPickers() {
+// applyToPickers gives every picker the endpoints that it may choose.
+func (c *change) applyToPickers() {
 	for _, x := range c.pickers {
-		c.tell(x, c.list())
+		c.applyEndpoints(x, c.list())
 	}
 }
 
-// tellNewPickers gives new pickers the endpoints that Envoy already knows, because Envoy may ask them before it knows
-// the others.
-func (c *change) tellNewPickers() {
+// applyToNewPickers gives new pickers the endpoints that Envoy already knows, because Envoy may ask them before it
+// knows the others.
+func (c *change) applyToNewPickers() {
 	stay := slices.DeleteFunc(c.list(), func(p *pod) bool { return slices.Contains(c.started.pods, p) })
 	for _, x := range c.started.pickers {
-		c.tell(x, stay)
+		c.applyEndpoints(x, stay)
 	}
 }
 
-func (c *change) tell(x *poolPicker, pods []*pod) {
+func (c *change) applyEndpoints(x *poolPicker, pods []*pod) {
 	s := c.u.endpointsOf(c.to.Objects, x.Backend.Pool, pods)
 	s.Endpoints = upstream.Usable(s.Endpoints, c.u.ejected[x.Backend.Key], (*picker.Endpoint).HostPort)
 	x.may.Store(&s)

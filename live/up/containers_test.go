@@ -63,9 +63,9 @@ spec:
 	if !strings.Contains(string(models.body), `"max_model_len":12288`) {
 		t.Errorf("%s", models.body)
 	}
-	const told = "given-a.yaml:36: Pod default/alone: container vllm: flags without effect: --hash-salt"
-	if n := len(slices.DeleteFunc(slices.Clone(r.notes), func(s string) bool { return s != told })); n != 1 {
-		t.Errorf("%d notes are %q:\n%s", n, told, strings.Join(r.notes, "\n"))
+	const note = "given-a.yaml:36: Pod default/alone: container vllm: flags without effect: --hash-salt"
+	if n := len(slices.DeleteFunc(slices.Clone(r.notes), func(s string) bool { return s != note })); n != 1 {
+		t.Errorf("%d notes are %q:\n%s", n, note, strings.Join(r.notes, "\n"))
 	}
 }
 

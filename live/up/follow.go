@@ -104,7 +104,7 @@ func (m *Manifests) Digest() uint64 { return m.source.Digest }
 
 // Follow applies the manifests whenever they change, one edit after another, until ctx ends. It calls the callback for
 // each edit, with the error if the edit was refused. After a refused edit, the last good state stays in force.
-func (u *Up) Follow(ctx context.Context, m *Manifests, told func(at string, err error)) {
+func (u *Up) Follow(ctx context.Context, m *Manifests, outcome func(at string, err error)) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -124,7 +124,7 @@ func (u *Up) Follow(ctx context.Context, m *Manifests, told func(at string, err 
 		}
 		at := strings.Join(edited, ", ")
 		u.edited(at, err)
-		told(at, err)
+		outcome(at, err)
 	}
 }
 

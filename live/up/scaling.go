@@ -98,9 +98,9 @@ func (u *Up) unscale() {
 	u.unscaled.Wait()
 }
 
-func (x *scaled) tell(format string, args ...any) {
+func (x *scaled) report(format string, args ...any) {
 	w := x.rule.Workload
-	x.u.o.Tell(fmt.Sprintf("%s %s/%s: ", w.Kind, w.Namespace, w.Name) + fmt.Sprintf(format, args...))
+	x.u.o.Report(fmt.Sprintf("%s %s/%s: ", w.Kind, w.Namespace, w.Name) + fmt.Sprintf(format, args...))
 }
 
 // decided records and reports a new number of replicas.
@@ -112,7 +112,7 @@ func (x *scaled) decided(e autoscaler.Effect) {
 	}
 	x.last = time.Now()
 	x.u.Happens(record.Event{Hop: record.Server, Step: record.Scaled, Details: e.Details(x.rule.Workload.Name)})
-	x.tell("%s %s scales it from %d to %d replicas: %s", x.rule.Kind, x.rule.Name, e.From, e.To, e.Why)
+	x.report("%s %s scales it from %d to %d replicas: %s", x.rule.Kind, x.rule.Name, e.From, e.To, e.Why)
 }
 
 // happens adds or removes a pod in the same way as an edit of replicas.
@@ -133,14 +133,14 @@ func (x *scaled) happens(e deployment.Effect) {
 		return
 	}
 	if err := u.apply(u.life, u.applied.Objects); err != nil {
-		x.tell("ready replicas: %d, which are not in force until the next change: %v", len(x.there), err)
+		x.report("ready replicas: %d, which are not in force until the next change: %v", len(x.there), err)
 		return
 	}
-	x.tell("ready replicas: %d", len(x.there))
+	x.report("ready replicas: %d", len(x.there))
 }
 
 // gone reports that a pod has finished its requests.
-func (x *scaled) gone(p *pod) { x.run.Tell(deployment.Idle{Pod: p.Replica}) }
+func (x *scaled) gone(p *pod) { x.run.Input(deployment.Idle{Pod: p.Replica}) }
 
 // pools returns the backends that have the workload's pods as endpoints.
 func (x *scaled) pools() (out []*gateway.Backend) {

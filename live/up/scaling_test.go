@@ -98,7 +98,7 @@ func TestScaledObject(t *testing.T) {
 	var said []string
 	file := filepath.Join(t.TempDir(), "status.yaml")
 	r := bringWith(t, Options{Objects: objectsOf(t, manifests(1, scaler("a", "1", "3"))), Scaling: quick,
-		Tell: func(text string) {
+		Report: func(text string) {
 			mu.Lock()
 			defer mu.Unlock()
 			said = append(said, text)
@@ -186,9 +186,9 @@ func TestPoolScalesItsModel(t *testing.T) {
 		list[0].By != "InferencePool p" || list[0].Max != 3 {
 		t.Errorf("scaled: %+v", list)
 	}
-	if told := strings.Join(r.notes, "\n"); !strings.Contains(told, "nothing here reports Happiness") ||
-		strings.Contains(told, "autoscaling") && !strings.Contains(told, "targetMetrics") {
-		t.Errorf("notes:\n%s", told)
+	if notes := strings.Join(r.notes, "\n"); !strings.Contains(notes, "nothing here reports Happiness") ||
+		strings.Contains(notes, "autoscaling") && !strings.Contains(notes, "targetMetrics") {
+		t.Errorf("notes:\n%s", notes)
 	}
 }
 

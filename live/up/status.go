@@ -35,13 +35,11 @@ const (
 
 // statusWriter keeps the status of all objects in a file.
 type statusWriter struct {
-	u      *Up
-	path   string
-	client *http.Client
+	u    *Up
+	path string
 	// since holds the time of each condition's last transition.
-	since map[string]transition
-	// pools are document 003's pools, by namespace and name.
-	pools   map[string]*gateway.PoolWatch
+	since   map[string]transition
+	pools   PoolWatches
 	written []byte
 }
 
@@ -56,9 +54,9 @@ type transition struct {
 func (u *Up) WriteStatus(ctx context.Context, path string) error {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	w := &statusWriter{u: u, path: path,
-		client: &http.Client{Transport: transport, Timeout: statusPatience, CheckRedirect: serve.Stay},
-		since:  map[string]transition{}, pools: map[string]*gateway.PoolWatch{}}
+	w := &statusWriter{u: u, path: path, since: map[string]transition{}, pools: PoolWatches{Log: u.Log,
+		Origin: u.Origin,
+		Client: &http.Client{Transport: transport, Timeout: statusPatience, CheckRedirect: serve.Stay}}}
 	for {
 		if err := w.write(ctx); err != nil || !pause.For(ctx, statusPeriod) {
 			return err
@@ -245,57 +243,85 @@ func (w *statusWriter) dated(of string, list []gateway.Condition) (out []any) {
 	return out
 }
 
-// pool returns the counts that document 003's controller makes for a pool. out are endpoints that Envoy has ejected.
+// pool returns the status of one of document 003's pools. out are endpoints that Envoy has ejected.
 func (w *statusWriter) pool(ctx context.Context, s *gateway.Set, p *objects.Pool, pods []*pod,
 	out []string) map[string]any {
-	endpoints := w.u.endpointsOf(s, p, pods).Endpoints
-	says := make([]gateway.PodSays, len(endpoints))
+	var endpoints []string
+	for _, e := range w.u.endpointsOf(s, p, pods).Endpoints {
+		endpoints = append(endpoints, e.HostPort())
+	}
+	status, ready := w.pools.Status(ctx, p, endpoints, out)
+	status["conditions"] = w.dated("InferencePool "+p.Namespace+"/"+p.Name, []gateway.Condition{ready})
+	return status
+}
+
+// PoolWatches computes the status of document 003's pools from the metrics of their pods.
+type PoolWatches struct {
+	Client *http.Client
+	Log    *slog.Logger
+	// Origin is any time before the first call of Status.
+	Origin time.Time
+
+	watches map[string]*gateway.PoolWatch // by namespace and name
+}
+
+// Status asks a pool's pods for their metrics, and returns the pool's status without conditions, and the condition
+// Ready. An endpoint is host:port, or "" for a pod that cannot be asked. out are the endpoints that the gateway has
+// ejected.
+func (x *PoolWatches) Status(ctx context.Context, p *objects.Pool, endpoints, out []string) (status map[string]any,
+	ready gateway.Condition) {
+	answers := make([]gateway.PodAnswer, len(endpoints))
 	var asking sync.WaitGroup
 	limit := make(chan struct{}, statusAtOnce)
-	for i, e := range endpoints {
+	for i, at := range endpoints {
+		if at == "" {
+			continue
+		}
 		asking.Go(func() {
 			limit <- struct{}{}
 			var err error
-			if says[i], err = AskPod(ctx, w.client, e.HostPort()); err != nil {
-				w.u.Log.Debug("a pod does not say how it is", slog.String("endpoint", e.HostPort()),
-					slog.Any("error", err))
+			if answers[i], err = x.ask(ctx, at); err != nil {
+				x.Log.Debug("a pod does not answer", slog.String("endpoint", at), slog.Any("error", err))
 			}
-			says[i].Out = slices.Contains(out, e.HostPort())
+			answers[i].Out = slices.Contains(out, at)
 			<-limit
 		})
 	}
 	asking.Wait()
 	key := p.Namespace + "/" + p.Name
-	if w.pools[key] == nil {
-		w.pools[key] = &gateway.PoolWatch{}
+	if x.watches[key] == nil {
+		if x.watches == nil {
+			x.watches = map[string]*gateway.PoolWatch{}
+		}
+		x.watches[key] = &gateway.PoolWatch{}
 	}
-	x := w.pools[key].Asked(machine.FromDuration(time.Since(w.u.Origin)), says)
-	status := map[string]any{"totalPods": x.Total, "availablePods": x.Available, "unhealthyPods": x.Total - x.Available,
-		"conditions": w.dated("InferencePool "+key, []gateway.Condition{x.Ready})}
-	if x.Metrics != nil {
-		status["metrics"] = x.Metrics
+	found := x.watches[key].Asked(machine.FromDuration(time.Since(x.Origin)), answers)
+	status = map[string]any{"totalPods": int64(found.Total), "availablePods": int64(found.Available),
+		"unhealthyPods": int64(found.Total - found.Available)}
+	if found.Metrics != nil {
+		status["metrics"] = found.Metrics
 	}
-	return status
+	return status, found.Ready
 }
 
-// AskPod scrapes the metrics of an endpoint, host:port, for the status of its pool.
-func AskPod(ctx context.Context, client *http.Client, endpoint string) (says gateway.PodSays, err error) {
+// ask scrapes the metrics of an endpoint.
+func (x *PoolWatches) ask(ctx context.Context, endpoint string) (answer gateway.PodAnswer, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+endpoint+"/metrics", nil)
 	if err != nil {
-		return says, err
+		return answer, err
 	}
-	resp, err := client.Do(req)
+	resp, err := x.Client.Do(req)
 	if err != nil {
-		return says, err
+		return answer, err
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, metrics.MaxPageBytes))
 	if err != nil {
-		return says, err
+		return answer, err
 	}
-	says.Code = resp.StatusCode
+	answer.Code = resp.StatusCode
 	if page, err := metrics.Parse(text, gateway.StatusMetric); err == nil { // otherwise it serves no metrics
-		says.Page = page
+		answer.Page = page
 	}
-	return says, nil
+	return answer, nil
 }

@@ -78,9 +78,9 @@ type Options struct {
 	Note func(text string)
 	// Scaling sets how fast autoscalers add and remove replicas.
 	Scaling Scaling
-	// Tell is called with the role of each container, with the events that the start waits for, and with the
+	// Report is called with the role of each container, with the events that the start waits for, and with the
 	// autoscalers' decisions. It may be nil. Calls may be concurrent.
-	Tell func(what string)
+	Report func(what string)
 	// Log is for debugging; nil is silent.
 	Log *slog.Logger
 	// Logs, if not nil, returns the log of one container of a pod, which gets its lines instead of Log.
@@ -150,8 +150,8 @@ func Start(ctx context.Context, o Options) (u *Up, err error) {
 	if !u.o.Host.IsValid() {
 		u.o.Host = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
-	if u.o.Tell == nil {
-		u.o.Tell = func(string) {}
+	if u.o.Report == nil {
+		u.o.Report = func(string) {}
 	}
 	started := u
 	defer func() {
@@ -159,7 +159,8 @@ func Start(ctx context.Context, o Options) (u *Up, err error) {
 			_ = started.Stop(context.Background()) // the caller returns the first error
 		}
 	}()
-	if u.Binary, err = envoy.Find(ctx, envoy.FindOptions{Path: o.EnvoyPath, Log: u.Log, Tell: u.o.Tell}); err != nil {
+	if u.Binary, err = envoy.Find(ctx,
+		envoy.FindOptions{Path: o.EnvoyPath, Log: u.Log, Report: u.o.Report}); err != nil {
 		return nil, err
 	}
 	began := time.Now()
@@ -215,7 +216,7 @@ func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 	}
 	for _, text := range to.Taken() {
 		if !u.noted[text] {
-			u.o.Tell(text)
+			u.o.Report(text)
 		}
 		u.noted[text] = true
 	}
@@ -238,13 +239,13 @@ func (u *Up) apply(ctx context.Context, s *gateway.Set) (err error) {
 	if err := u.open(to.Program); err != nil {
 		return err
 	}
-	next.tellNewPickers()
+	next.applyToNewPickers()
 	wide := next.configuration(next.both())
 	if err := u.Envoy.Set(ctx, wide); err != nil {
 		return err
 	}
 	next.wide = true
-	next.tellPickers()
+	next.applyToPickers()
 	if err := u.Envoy.Set(ctx, next.configuration(next.list())); err != nil {
 		return err
 	}
@@ -279,7 +280,7 @@ func (u *Up) followEjections(ctx context.Context) {
 		u.applying.Lock()
 		defer u.applying.Unlock()
 		u.ejected = now
-		u.inForce().tellPickers()
+		u.inForce().applyToPickers()
 	})
 }
 

@@ -88,7 +88,7 @@ var counters = []struct{ text, query string }{
 
 // Cluster asks for the facts of a cluster in a window.
 func Cluster(ctx context.Context, s Source, w Window) (*diagnose.Facts, error) {
-	a := &asker{s: s, ctx: ctx, w: w}
+	a := &querier{s: s, ctx: ctx, w: w}
 	f := &a.Facts
 	for _, x := range a.ask("sum(increase(llm_d_epp_request_total[$w])) or " +
 		"sum(increase(vllm:request_success_total[$w]))") {
@@ -112,8 +112,8 @@ func Cluster(ctx context.Context, s Source, w Window) (*diagnose.Facts, error) {
 	return f, a.err
 }
 
-// asker asks one question after another, until one fails.
-type asker struct {
+// querier sends one query after another, until one fails.
+type querier struct {
 	collector
 	s   Source
 	ctx context.Context
@@ -121,21 +121,21 @@ type asker struct {
 	err error
 }
 
-func (a *asker) add(n diagnose.Name, v float64, where, when string) {
+func (a *querier) add(n diagnose.Name, v float64, where, when string) {
 	a.collector.add(n, v, where, cmp.Or(when, a.when()))
 }
 
 // when returns the window in words.
-func (a *asker) when() string {
+func (a *querier) when() string {
 	return fmt.Sprintf("in the %s to %s", a.w.For, a.w.To.UTC().Format(time.RFC3339))
 }
 
 // windowed returns a query with the window in place of $w.
-func (a *asker) windowed(query string) string {
+func (a *querier) windowed(query string) string {
 	return strings.ReplaceAll(query, "$w", strconv.Itoa(int(a.w.For.Seconds()))+"s")
 }
 
-func (a *asker) ask(query string) (list []Series) {
+func (a *querier) ask(query string) (list []Series) {
 	if a.err == nil {
 		list, a.err = a.s.Instant(a.ctx, a.windowed(query), a.w.To)
 	}
@@ -146,7 +146,7 @@ func (a *asker) ask(query string) (list []Series) {
 const steps = 120
 
 // queue adds the longest queue with its moment, and the shortest average one.
-func (a *asker) queue() {
+func (a *querier) queue() {
 	if a.err != nil {
 		return
 	}
@@ -177,7 +177,7 @@ func (a *asker) queue() {
 }
 
 // balance adds how much more often the most chosen endpoint was picked than the average one.
-func (a *asker) balance() {
+func (a *querier) balance() {
 	list := a.ask(`sum by (endpoint_name) (increase(llm_d_epp_scheduler_attempts_total{status="success"}[$w]))`)
 	total := 0.0
 	for _, x := range list {
@@ -190,7 +190,7 @@ func (a *asker) balance() {
 }
 
 // latencies adds the figures of histograms.
-func (a *asker) latencies() {
+func (a *querier) latencies() {
 	// Document 003's picker has a summary in place of the histogram.
 	pick := a.histogram("llm_d_epp_scheduler_e2e_duration_seconds")
 	if pick != nil {
@@ -232,7 +232,7 @@ func (a *asker) latencies() {
 
 // objectives adds the shares of requests within the objectives. Histograms count each objective alone, so all of them
 // together are kept by at most the smallest share.
-func (a *asker) objectives(first histogram) {
+func (a *querier) objectives(first histogram) {
 	kept := 1.0
 	for _, x := range []struct {
 		bound  time.Duration
@@ -264,7 +264,7 @@ func (a *asker) objectives(first histogram) {
 // where nothing was counted.
 type histogram [][2]float64
 
-func (a *asker) histogram(name string) (h histogram) {
+func (a *querier) histogram(name string) (h histogram) {
 	for _, x := range a.ask("sum by (le) (increase(" + name + "_bucket[$w]))") {
 		if le, err := strconv.ParseFloat(x.Labels["le"], 64); err == nil {
 			h = append(h, [2]float64{le, x.Values[0]})

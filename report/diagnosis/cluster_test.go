@@ -149,7 +149,7 @@ func TestHistogram(t *testing.T) {
 		"cut_bucket": buckets(counts{"1": 10, "2": 30}),
 		"all_bucket": buckets(counts{"1": 0, "+Inf": 5}),
 	}}
-	a := &asker{s: c, ctx: t.Context(), w: window}
+	a := &querier{s: c, ctx: t.Context(), w: window}
 	h := a.histogram("x")
 	for q, expected := range map[float64]float64{0.25: 1, 0.5: 1.5, 0.75: 2, 1: 4} {
 		if v := h.quantile(q); v != expected {

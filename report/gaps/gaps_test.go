@@ -18,13 +18,13 @@ import (
 func TestGapsAreKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g, backwards, all := New(), New(), []float64{}
-		type told struct {
+		type schedule struct {
 			s               engine.Schedule
 			from, steps, of int
 		}
-		var list []told
+		var list []schedule
 		for range rapid.IntRange(1, 30).Draw(t, "runs") {
-			x := told{s: engine.Schedule{Start: machine.Time(rapid.Int64Range(0, 1e12).Draw(t, "start")),
+			x := schedule{s: engine.Schedule{Start: machine.Time(rapid.Int64Range(0, 1e12).Draw(t, "start")),
 				Base: engine.Fixed(rapid.Int64Range(1<<16, 1<<44).Draw(t, "base"))},
 				from: rapid.IntRange(0, 3).Draw(t, "from"), steps: rapid.IntRange(1, 200).Draw(t, "steps"),
 				of: rapid.IntRange(1, 5).Draw(t, "requests")}

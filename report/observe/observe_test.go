@@ -169,22 +169,22 @@ func TestDocument003Relabels(t *testing.T) {
 
 // The outputs of a run and of up become targets with the labels of the dashboards.
 func TestReadTargets(t *testing.T) {
-	for name, c := range map[string]struct{ told, want, err string }{
-		"a run": {told: `{"envoyAdmin":"http://a:1","pickers":[{"name":"p-epp-0","pool":"p","metrics":"a:2"},{"name":"x","pool":"p"}],"kvManager":"http://a:7",
+	for name, c := range map[string]struct{ text, want, err string }{
+		"a run": {text: `{"envoyAdmin":"http://a:1","pickers":[{"name":"p-epp-0","pool":"p","metrics":"a:2"},{"name":"x","pool":"p"}],"kvManager":"http://a:7",
 			"servers":[{"name":"p-h100-0","pool":"p","address":"a:3","sidecar":"a:4"},{"name":"p-prefill-0","pool":"p","address":"a:5","prefill":true}]}`,
 			want: "llm-d-sidecar a:4 p-h100-0-decode default p\nllm-d-epp a:2 p-epp-0 default p\nvllm-workers a:3 " +
 				"p-h100-0-decode default p\nvllm-workers a:5 p-prefill-0 default p\nenvoy a:1 envoy default " +
 				"\nkv-cache-manager a:7 kv-cache-manager default \n"},
-		"up": {told: `{"envoyAdmin":"http://a:1","pickers":[{"name":"e","pool":"n/p","metrics":"a:2"}],` +
+		"up": {text: `{"envoyAdmin":"http://a:1","pickers":[{"name":"e","pool":"n/p","metrics":"a:2"}],` +
 			`"pods":[{"name":"d-0","namespace":"n","model":"m","sidecar":"a:4","ports":{"8000":"a:4","8001":"a:3"}},` +
 			`{"name":"echo","namespace":"n","ports":{"80":"a:9"}}]}`,
 			want: "llm-d-sidecar a:4 d-0 n \nllm-d-epp a:2 e n p\nvllm-workers a:3 d-0 n \nenvoy a:1 envoy default \n"},
-		"no JSON":        {told: `x`, err: "expected the output of run --addresses-file"},
-		"something else": {told: `{}`, err: "envoyAdmin is missing"},
-		"no address":     {told: `{"envoyAdmin":"a"}`, err: `envoyAdmin: found "a"; expected an address`},
+		"no JSON":        {text: `x`, err: "expected the output of run --addresses-file"},
+		"something else": {text: `{}`, err: "envoyAdmin is missing"},
+		"no address":     {text: `{"envoyAdmin":"a"}`, err: `envoyAdmin: found "a"; expected an address`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			of, err := ReadTargets([]byte(c.told))
+			of, err := ReadTargets([]byte(c.text))
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), c.err) {
 					t.Fatalf("%v; want %s", err, c.err)

@@ -68,10 +68,10 @@ func TestThereAndBack(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				told := strings.Join(lost, "\n")
-				if x.lost != "" && format == imports.InferencePerf && !strings.Contains(told, x.lost) || x.lost == "" &&
+				note := strings.Join(lost, "\n")
+				if x.lost != "" && format == imports.InferencePerf && !strings.Contains(note, x.lost) || x.lost == "" &&
 					len(lost) > 2 {
-					t.Errorf("told %s", told)
+					t.Errorf("told %s", note)
 				}
 				made, err := imports.Read(format, text, 0)
 				if err != nil {
@@ -175,11 +175,11 @@ func TestAsTheToolsAsk(t *testing.T) {
 	want(out, "data.shared_prefix.system_prompt_len", 0.0)
 	want(out, "data.shared_prefix.num_prompts_per_group", 240.0)
 	// Nor does conversation_replay.
-	out, told := write(imports.InferencePerf,
+	out, note := write(imports.InferencePerf,
 		`{api: chat, concurrency: 4, requests: 60, conversations: {turns: 3}, prompt: {tokens: 64}, outputTokens: 8}`)
 	want(out, "api.type", "completion")
-	if !strings.Contains(told, "conversation_replay has no chat") {
-		t.Errorf("told %s", told)
+	if !strings.Contains(note, "conversation_replay has no chat") {
+		t.Errorf("told %s", note)
 	}
 	// Shares have a sum of 1, rounded once.
 	for _, shares := range [][]string{{"10%", "20%"}, {"33.333333333%", "33.333333333%", "33.333333334%"},
@@ -237,7 +237,7 @@ func TestAsTheToolsAsk(t *testing.T) {
 func TestLost(t *testing.T) {
 	for _, x := range []struct {
 		format, workload string
-		told             []string
+		note             []string
 	}{
 		{imports.InferencePerf, `{rate: 3, requests: 10, arrivals: constant, prompt: {tokens: "empirical(100*3, ` +
 			`800)"}, outputTokens: 8}`,
@@ -257,7 +257,7 @@ func TestLost(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		for _, w := range x.told {
+		for _, w := range x.note {
 			if !strings.Contains(strings.Join(lost, "\n"), w) {
 				t.Errorf("%q is not told: %q", w, lost)
 			}

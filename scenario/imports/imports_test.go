@@ -12,7 +12,7 @@ import (
 
 var configurations = []struct {
 	name, format, text string
-	want, told         []string // in the scenario, in the notes
+	want, notes        []string // in the scenario, in the notes
 }{
 	{"shared prefix in stages", InferencePerf, `
 load: {type: constant, interval: 15, stages: [{rate: 2, duration: 50}, {rate: 20, duration: 30}]}
@@ -121,12 +121,12 @@ func TestRead(t *testing.T) {
 				}
 			}
 			notes := strings.Join(s.Notes, "\n")
-			for _, w := range x.told {
+			for _, w := range x.notes {
 				if !strings.Contains(notes, w) {
 					t.Errorf("no note: %q:\n%s", w, notes)
 				}
 			}
-			if x.told == nil && notes != "" {
+			if x.notes == nil && notes != "" {
 				t.Errorf("told %s", notes)
 			}
 		})

@@ -53,14 +53,14 @@ func newCluster(t *testing.T) *cluster {
 		Create: func(ctx context.Context, w client.WithWatch, x client.Object, o ...client.CreateOption) error {
 			x.SetGeneration(1)
 			x.SetCreationTimestamp(metav1.NewTime(time.Now()))
-			return c.told(w.Create(ctx, x, o...))
+			return c.after(w.Create(ctx, x, o...))
 		},
 		Update: func(ctx context.Context, w client.WithWatch, x client.Object, o ...client.UpdateOption) error {
 			old := x.DeepCopyObject().(client.Object)
 			if err := w.Get(ctx, client.ObjectKeyFromObject(x), old); err != nil {
 				return err
 			}
-			return c.told(w.Update(ctx, bumped(old, x), o...))
+			return c.after(w.Update(ctx, bumped(old, x), o...))
 		},
 		Patch: func(ctx context.Context, w client.WithWatch, x client.Object, p client.Patch,
 			o ...client.PatchOption) error {
@@ -71,16 +71,16 @@ func newCluster(t *testing.T) *cluster {
 			if err := w.Patch(ctx, x, p, o...); err != nil {
 				return err
 			}
-			return c.told(w.Update(ctx, bumped(old, x)))
+			return c.after(w.Update(ctx, bumped(old, x)))
 		},
 		Delete: func(ctx context.Context, w client.WithWatch, x client.Object, o ...client.DeleteOption) error {
-			return c.told(w.Delete(ctx, x, o...))
+			return c.after(w.Delete(ctx, x, o...))
 		},
 	})
 	return c
 }
 
-func (c *cluster) told(err error) error {
+func (c *cluster) after(err error) error {
 	select {
 	case c.changed <- struct{}{}:
 	default:

@@ -56,7 +56,7 @@ type controller struct {
 
 // run applies the cluster's changes until the context ends, and then stops everything.
 func (c *controller) run(ctx context.Context) {
-	c.told(nil)
+	c.after(nil)
 	for {
 		select {
 		case <-ctx.Done():
@@ -112,7 +112,7 @@ func (c *controller) once(ctx context.Context) error {
 			err = c.write(ctx, s, x, func() { route(x, s, generation) })
 		}
 		if err != nil {
-			c.told(nil) // it was changed meanwhile
+			c.after(nil) // it was changed meanwhile
 			c.say(fmt.Sprintf("%s %s/%s: %v", s.Kind, s.Namespace, s.Name, err))
 		}
 	}

@@ -206,18 +206,18 @@ function Waterfall({ events, begin, choose }) {
 /** @param {{request: string, close: () => void}} props */
 export function Detail({ request, close }) {
   const s = S.useStore(500);
-  const [told, setTold] = useState(/** @type {Awaited<ReturnType<typeof S.steps>> | null} */ (null));
+  const [result, setResult] = useState(/** @type {Awaited<ReturnType<typeof S.steps>> | null} */ (null));
   const [error, setError] = useState("");
   const [at, choose] = useState(-1);
   const [tab, setTab] = useState("way");
   const r = S.find(request), state = r ? r.slice(S.SENT, S.FLAGS).join() : "";
   useEffect(() => {
     let good = true;
-    S.steps(request).then((x) => { if (good) { setTold(x); setError(""); } }, (e) => good && setError(e.message));
+    S.steps(request).then((x) => { if (good) { setResult(x); setError(""); } }, (e) => good && setError(e.message));
     return () => { good = false; };
   }, [request, state]);
   const [title, dismiss] = useDismiss(close, () => document.querySelector(".grid") || document.querySelector("nav a[aria-current]"));
-  const events = told ? [...told.events].sort((a, b) => a.time - b.time) : [];
+  const events = result ? [...result.events].sort((a, b) => a.time - b.time) : [];
   const explained = events.map((e) => e.details && e.details.explanation).filter(Boolean).pop();
   const added = (explained && explained.headers_added) || {};
   /** @param {number} i */
@@ -237,10 +237,10 @@ export function Detail({ request, close }) {
     <div class="title"><h2 tabindex="-1" ref=${title}>Request ${label(request)}</h2>${r && html`<span class=${"outcome" + (S.bad(r) ? " bad" : "")}>${spaced(S.outcome(r))}</span>`}<button class="close" onClick=${dismiss} aria-label="Close">✕</button></div>
     ${label(request) !== request && html`<p class="id"><code>${request}</code></p>`}
     ${error && html`<p class="note">${error}</p>`}
-    ${told && told.missing && html`<p class="note">${s.shared ? "The steps of this request are not in the file, which has those of a part of the requests." : "Steps of this request are no longer kept: a page keeps 256 MiB of them. --record FILE keeps all."}</p>`}
+    ${result && result.missing && html`<p class="note">${s.shared ? "The steps of this request are not in the file, which has those of a part of the requests." : "Steps of this request are no longer kept: a page keeps 256 MiB of them. --record FILE keeps all."}</p>`}
     ${r && html`<dl class="facts">${[["TTFT", span(r[S.TTFT])], ["total", span(r[S.TOTAL])], ["prompt", r[S.PROMPT] + " tokens"], ["cached", r[S.CACHED] + " tokens"], ...(r[S.FETCHED] ? [["transferred", bytes(r[S.FETCHED])]] : []), ["answer", r[S.TOKENS] + " tokens"], ["attempts", r[S.ATTEMPTS] || 1]].map(([k, v]) => html`<div><dt>${k}</dt><dd>${v}</dd></div>`)}</dl>`}
-    ${events.length > 0 && html`<div class="tabs" role="tablist" aria-label="Views of this request" onKeyDown=${turn}>${[["way", "Waterfall"], ["why", "Why"]].map(([id, words]) => html`<button role="tab" id=${"tab-" + id} aria-selected=${tab === id} tabindex=${tab === id ? 0 : -1} aria-controls="told" onClick=${() => setTab(id)}>${words}</button>`)}</div>
-    <div id="told" role="tabpanel" aria-labelledby=${"tab-" + tab}>${tab === "way" ? html`<${Waterfall} events=${events} begin=${events[0].time} choose=${pick}/>
+    ${events.length > 0 && html`<div class="tabs" role="tablist" aria-label="Views of this request" onKeyDown=${turn}>${[["way", "Waterfall"], ["why", "Why"]].map(([id, words]) => html`<button role="tab" id=${"tab-" + id} aria-selected=${tab === id} tabindex=${tab === id ? 0 : -1} aria-controls="views" onClick=${() => setTab(id)}>${words}</button>`)}</div>
+    <div id="views" role="tabpanel" aria-labelledby=${"tab-" + tab}>${tab === "way" ? html`<${Waterfall} events=${events} begin=${events[0].time} choose=${pick}/>
     <${Steps} events=${events} begin=${events[0].time} added=${added} at=${at} choose=${choose}/>` : explained ? html`<${Why} request=${request} explained=${explained}/>` : html`<p class="note">The record has no explanation: the picker is not windtunnel's own, or has nothing to weigh.</p>`}</div>`}
   </section>`;
 }

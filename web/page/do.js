@@ -8,14 +8,14 @@ import { clock, spaced } from "./format.js";
 /** @param {{action: Run.Action, pools: Run.Pool[]}} props */
 function Act({ action, pools }) {
   const [pool, setPool] = useState(0), [server, setServer] = useState(0), [time, setTime] = useState(""), [number, setNumber] = useState(""), [to, setTo] = useState(""), [group, setGroup] = useState("");
-  const [told, setTold] = useState(""), [busy, setBusy] = useState(false);
+  const [result, setResult] = useState(""), [busy, setBusy] = useState(false);
   const of = pools[pool]?.groups || [], servers = of.flatMap((g) => g.endpoints || []), groups = of.map((g) => g.name).filter(Boolean);
   const there = /** @type {[string, number][]} */ (servers.map((x, i) => [x, i])).filter(([x]) => S.there(x, S.store.now, pools[pool].lives));
   /** @param {Event} e */
   const go = (e) => {
     e.preventDefault();
     setBusy(true);
-    S.post("/data/do", { name: action.name, pool, server, for: Number(time) || 0, number: Number(number) || 0, to: Number(to) || 0, group: action.groups ? group || groups[0] || "" : "" }).then((x) => setTold(x.told || "Done."), (x) => setTold(x.message)).finally(() => setBusy(false));
+    S.post("/data/do", { name: action.name, pool, server, for: Number(time) || 0, number: Number(number) || 0, to: Number(to) || 0, group: action.groups ? group || groups[0] || "" : "" }).then((x) => setResult(x.result || "Done."), (x) => setResult(x.message)).finally(() => setBusy(false));
   };
   return html`<form class="act" data-act=${action.name} onSubmit=${go}><h3>${action.name.replaceAll("-", " ")}</h3><p class="quiet">${action.what}</p>
     ${pools.length > 1 && html`<label>pool <select value=${pool} onChange=${(e) => { setPool(Number(e.currentTarget.value)); setServer(0); }}>${pools.map((p, i) => html`<option value=${i}>${p.name}</option>`)}</select></label>`}
@@ -24,14 +24,14 @@ function Act({ action, pools }) {
     ${action.number && html`<label>${action.number} <input type="number" step="any" min="0" required value=${number} onInput=${(e) => setNumber(e.currentTarget.value)}/></label>`}
     ${action.to && html`<label>${action.to} <input type="number" step="any" min="0" required value=${to} onInput=${(e) => setTo(e.currentTarget.value)}/></label>`}
     ${action.for && html`<label>for seconds <input type="number" step="any" min="0" placeholder=${action.breaks ? "until the end" : "10"} value=${time} onInput=${(e) => setTime(e.currentTarget.value)}/></label>`}
-    <button class=${action.breaks ? "plain danger" : "main"} disabled=${busy}>Do it</button><p role="status" class="quiet">${told}</p></form>`;
+    <button class=${action.breaks ? "plain danger" : "main"} disabled=${busy}>Do it</button><p role="status" class="quiet">${result}</p></form>`;
 }
 
 /** @param {{pools: Run.Pool[]}} props */
 function Send({ pools }) {
   const model = (S.store.rows.length && S.name((S.store.rows[S.store.rows.length - 1] || [])[S.MODEL])) || "";
   const [prompt, setPrompt] = useState("Why is the sky blue?"), [stream, setStream] = useState(true), [tokens, setTokens] = useState(32), [headers, setHeaders] = useState(""), [name, setName] = useState("");
-  const [told, setTold] = useState(""), [answer, setAnswer] = useState(""), [busy, setBusy] = useState(false);
+  const [result, setResult] = useState(""), [answer, setAnswer] = useState(""), [busy, setBusy] = useState(false);
   /** @param {Event} e */
   const go = (e) => {
     e.preventDefault();
@@ -44,7 +44,7 @@ function Send({ pools }) {
     setBusy(true);
     setAnswer("");
     S.post("/data/do", { name: "send", path: "/v1/chat/completions", headers: extra, body: JSON.stringify({ model: name || model, stream, max_tokens: tokens, messages: [{ role: "user", content: prompt }] }) })
-      .then((x) => { setTold("Answered:"); setAnswer(x.told); }, (x) => setTold(x.message)).finally(() => setBusy(false));
+      .then((x) => { setResult("Answered:"); setAnswer(x.result); }, (x) => setResult(x.message)).finally(() => setBusy(false));
   };
   return html`<form class="act send" onSubmit=${go}><h3>Send a request</h3><p class="quiet">Through the gateway, as any client would. It is counted apart, as sent by hand.</p>
     <label class="long">prompt <textarea rows="3" value=${prompt} onInput=${(e) => setPrompt(e.currentTarget.value)}></textarea></label>
@@ -52,7 +52,7 @@ function Send({ pools }) {
     <label>at most tokens <input type="number" min="1" max="100000" value=${tokens} onInput=${(e) => setTokens(Number(e.currentTarget.value))}/></label>
     <label class="check"><input type="checkbox" checked=${stream} onChange=${(e) => setStream(e.currentTarget.checked)}/> stream</label>
     <label class="long">headers, one in a line <textarea rows="2" placeholder="x-llm-d-inference-objective: urgent" value=${headers} onInput=${(e) => setHeaders(e.currentTarget.value)}></textarea></label>
-    <button class="main" disabled=${busy}>${busy ? "Sent, waiting…" : "Send"}</button><p role="status" class="quiet">${told}</p>${answer && html`<pre tabindex="0" aria-label="Answer">${answer}</pre>`}</form>`;
+    <button class="main" disabled=${busy}>${busy ? "Sent, waiting…" : "Send"}</button><p role="status" class="quiet">${result}</p>${answer && html`<pre tabindex="0" aria-label="Answer">${answer}</pre>`}</form>`;
 }
 
 export function Do() {

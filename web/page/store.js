@@ -269,18 +269,18 @@ export async function steps(id) {
 // part returns the state that a part of the run reports.
 /** @param {string} id @returns {Promise<Run.Part>} */
 export async function part(id) {
-  const answer = await fetch("/data/part?id=" + encodeURIComponent(id)), told = await answer.json();
-  if (!answer.ok) throw new Error(told.error);
-  return told;
+  const answer = await fetch("/data/part?id=" + encodeURIComponent(id)), result = await answer.json();
+  if (!answer.ok) throw new Error(result.error);
+  return result;
 }
 
 // post sends an action or a question to the run.
 /** @param {string} path @param {Partial<Run.Act> | Partial<Run.Question>} body */
 export async function post(path, body) {
   const answer = await fetch(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
-  const told = await answer.json().catch(() => ({ error: "no answer: " + answer.status }));
-  if (!answer.ok) throw new Error(told.error || String(answer.status));
-  return told;
+  const result = await answer.json().catch(() => ({ error: "no answer: " + answer.status }));
+  if (!answer.ok) throw new Error(result.error || String(answer.status));
+  return result;
 }
 
 // playhead returns the moment that the page shows. In a live run it is slightly behind, so that the data of the

@@ -110,8 +110,8 @@ function Plot({ plot, metrics, other, U }) {
     /** @type {any} */ (p).setCursor({ left, top: p.bbox.height / devicePixelRatio / 2 }, true, true); // the third argument is not declared
     if (!other) look(n);
   };
-  const told = here ? seconds(here.from + metrics.width) + ": " + plot.lines.map(([label, , of]) => { const x = of(here, metrics.width); return label + " " + (x == null ? "none" : plot.unit(x)); }).join(", ") : "no moment chosen";
-  return html`<figure class="plot"><figcaption>${plot.title}</figcaption><div ref=${box} role="slider" tabindex="0" aria-label=${plot.title + " over time"} aria-valuemin="0" aria-valuemax=${Math.max(0, windows.length - 1)} aria-valuenow=${Math.max(0, at)} aria-valuetext=${told} onKeyDown=${key}></div></figure>`;
+  const result = here ? seconds(here.from + metrics.width) + ": " + plot.lines.map(([label, , of]) => { const x = of(here, metrics.width); return label + " " + (x == null ? "none" : plot.unit(x)); }).join(", ") : "no moment chosen";
+  return html`<figure class="plot"><figcaption>${plot.title}</figcaption><div ref=${box} role="slider" tabindex="0" aria-label=${plot.title + " over time"} aria-valuemin="0" aria-valuemax=${Math.max(0, windows.length - 1)} aria-valuenow=${Math.max(0, at)} aria-valuetext=${result} onKeyDown=${key}></div></figure>`;
 }
 
 // summaryOf reads the second run: a file shared from a page.
@@ -182,7 +182,7 @@ function Told({ sum }) {
   if (sum.transfers) lines.push(["KV moved", plural(sum.transfers.count, "transfer") + ", each in p50 " + seconds(sum.transfers.p50) + ", p90 " + seconds(sum.transfers.p90) + ", p99 " + seconds(sum.transfers.p99)]);
   if (sum.cost) lines.push(["cost", [sum.cost.gpuHours.toPrecision(3) + " GPU-hours", sum.cost.usd != null && sum.cost.usd.toPrecision(4) + " USD", sum.cost.usdPerMillionOutputTokens != null && sum.cost.usdPerMillionOutputTokens.toPrecision(4) + " USD per 1M output tokens"].filter(Boolean).join(", ")]);
   for (const x of sum.expectations || []) lines.push([x.ok ? "expected" : "missed", x.what + " " + x.expected + ", found " + x.found]);
-  return html`<dl class="told">${lines.map(([what, text]) => html`<div class=${what === "missed" ? "bad" : ""}><dt>${what}</dt><dd>${text}</dd></div>`)}</dl>`;
+  return html`<dl class="sums">${lines.map(([what, text]) => html`<div class=${what === "missed" ? "bad" : ""}><dt>${what}</dt><dd>${text}</dd></div>`)}</dl>`;
 }
 
 export function Time() {

@@ -22,8 +22,8 @@ export function pods(t) {
       }
     }
   }
-  const told = [...S.store.lives.keys()].map((id) => [id, false]), used = [...S.store.servers].map(([n, prefill]) => [S.name(n), prefill]);
-  const more = [...new Map(/** @type {[string, boolean][]} */ ([...told, ...used]))].map(([id, prefill]) => ({ id, prefill })).filter((p) => !known.has(p.id) && S.there(p.id, t, false));
+  const result = [...S.store.lives.keys()].map((id) => [id, false]), used = [...S.store.servers].map(([n, prefill]) => [S.name(n), prefill]);
+  const more = [...new Map(/** @type {[string, boolean][]} */ ([...result, ...used]))].map(([id, prefill]) => ({ id, prefill })).filter((p) => !known.has(p.id) && S.there(p.id, t, false));
   out.push(...more.sort((a, b) => a.id.localeCompare(b.id, "en", { numeric: true })));
   return out;
 }

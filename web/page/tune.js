@@ -8,13 +8,13 @@ import * as S from "./store.js";
 /** @typedef {{ [K in keyof Run.SearchPoint]-?: NonNullable<Run.SearchPoint[K]> }} Point */
 
 export function Tune() {
-  const s = S.useStore(1000), x = s.meta.search, [over, setOver] = useState(-1), [told, setTold] = useState("");
+  const s = S.useStore(1000), x = s.meta.search, [over, setOver] = useState(-1), [result, setResult] = useState("");
   if (!x) return null;
   const points = /** @type {Point[]} */ (x.points || []), objectives = x.objectives || [], knobs = x.knobs || [];
   const play = (/** @type {number} */ i) => {
     if (s.shared) return;
-    setTold("The run is being played…");
-    S.post("/data/do", { name: "play", number: i }).then((a) => { location.href = a.told; }, (e) => setTold(e.message));
+    setResult("The run is being played…");
+    S.post("/data/do", { name: "play", number: i }).then((a) => { location.href = a.result; }, (e) => setResult(e.message));
   };
   const scales = objectives.map((_, k) => {
     const all = [...points].sort((a, b) => a.results[k] - b.results[k]), low = all[0], high = all[all.length - 1], span = high.results[k] - low.results[k];
@@ -38,7 +38,7 @@ export function Tune() {
     <h3>All configurations</h3>
     ${chart("Parallel coordinates of what varies and of the objectives", html`${axes.map((_, n) => html`<path class="rule" d=${"M" + 100 * n / (axes.length - 1) + " 0V100"}/>`)}${points.map((p, i) => mark(i, across(p), "across"))}`)}
     <ol class="axes quiet">${axes.map((a) => html`<li>${a.name}: ${a.range}</li>`)}</ol>
-    <p role="status" class="quiet">${told || (s.shared ? "A shared file cannot play runs." : "A click on a point or a line, or on a name in the table, plays this configuration and shows its run. The views beside this one show the run of the best.")}</p>
+    <p role="status" class="quiet">${result || (s.shared ? "A shared file cannot play runs." : "A click on a point or a line, or on a name in the table, plays this configuration and shows its run. The views beside this one show the run of the best.")}</p>
     <div class="scroll" tabindex="0" role="region" aria-label="Configurations"><table><thead><tr><th scope="col">configuration</th>${objectives.map((o) => html`<th scope="col" class="number">${o.name}</th>`)}<th scope="col">limits</th>${knobs.map((k) => html`<th scope="col" class="number">${k.name}</th>`)}</tr></thead>
       <tbody>${rows.map(({ p, i }) => html`<tr key=${i} class=${i === over ? "picked" : ""} onMouseEnter=${() => setOver(i)} onMouseLeave=${() => setOver(-1)}><th scope="row"><button class="plain" disabled=${!!s.shared} onFocus=${() => setOver(i)} onClick=${() => play(i)}>${name(p, i)}</button></th>${p.texts.map((v) => html`<td class="number">${v}</td>`)}<td class=${p.kept ? "" : "bad"}>${p.kept ? "kept" : "missed"}</td>${p.values.map((v) => html`<td class="number">${v || "as it is"}</td>`)}</tr>`)}</tbody></table></div>
   </section>`;

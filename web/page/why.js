@@ -34,14 +34,14 @@ export function Table({ e, was }) {
 // useWhatIf sends a what-if question after the user has stopped changing it.
 /** @param {Partial<Run.Question> | null} question */
 function useWhatIf(question) {
-  const [told, setTold] = useState(/** @type {Run.Answer | null} */ (null)), [error, setError] = useState(""), [busy, setBusy] = useState(false);
+  const [result, setResult] = useState(/** @type {Run.Answer | null} */ (null)), [error, setError] = useState(""), [busy, setBusy] = useState(false);
   const text = JSON.stringify(question);
   useEffect(() => {
-    if (!question) { setTold(null); setError(""); return; }
+    if (!question) { setResult(null); setError(""); return; }
     let good = true;
     const ask = () => {
       setBusy(true);
-      S.post("/data/whatif", question).then((a) => { if (good) { setTold(a); setError(""); setBusy(false); } }, (e) => {
+      S.post("/data/whatif", question).then((a) => { if (good) { setResult(a); setError(""); setBusy(false); } }, (e) => {
         if (!good) return;
         if (e.message.startsWith("another question")) return void setTimeout(() => good && ask(), 200);
         setError(e.message); setBusy(false);
@@ -50,7 +50,7 @@ function useWhatIf(question) {
     const wait = setTimeout(ask, 180);
     return () => { good = false; clearTimeout(wait); };
   }, [text]);
-  return { told, error, busy };
+  return { result, error, busy };
 }
 
 /** @typedef {{weights: Record<string, number>, off: string[], states: Record<string, Run.Known>}} Turned */
@@ -73,15 +73,15 @@ function Knobs({ scorers, weights, off, turn }) {
 /** @param {Run.Explanation | null} e */
 const scorersOf = (e) => (e && e.profiles ? e.profiles.flatMap((p) => (p.scorers || []).map((s) => ({ ...s, profile: p.name }))) : []);
 
-/** @param {{told: Run.Answer}} props */
-function Moved({ told }) {
-  const share = told.decisions ? told.moved / told.decisions : 0;
-  return html`<div class="moved"><p class="big" role="status"><b>${thousands(told.moved)}</b> of ${plural(told.decisions, "request")} (${percent(share)}) would, each alone, have gone elsewhere${told.refused ? "; " + thousands(told.refused) + " would have been refused" : ""}${told.prefillMoved ? "; " + thousands(told.prefillMoved) + " prefilled elsewhere" : ""}.</p>
-    ${told.reasons?.length && html`<ul class="plain">${told.reasons.slice(0, 6).map((r) => html`<li><b>${thousands(r.requests)}</b> ${S.addressed(r.reason)}</li>`)}</ul>`}
+/** @param {{result: Run.Answer}} props */
+function Moved({ result }) {
+  const share = result.decisions ? result.moved / result.decisions : 0;
+  return html`<div class="moved"><p class="big" role="status"><b>${thousands(result.moved)}</b> of ${plural(result.decisions, "request")} (${percent(share)}) would, each alone, have gone elsewhere${result.refused ? "; " + thousands(result.refused) + " would have been refused" : ""}${result.prefillMoved ? "; " + thousands(result.prefillMoved) + " prefilled elsewhere" : ""}.</p>
+    ${result.reasons?.length && html`<ul class="plain">${result.reasons.slice(0, 6).map((r) => html`<li><b>${thousands(r.requests)}</b> ${S.addressed(r.reason)}</li>`)}</ul>`}
     <div class="scroll" tabindex="0" role="region" aria-label="Endpoints"><table><thead><tr><th scope="col">endpoint</th><th scope="col" class="number">recorded</th><th scope="col" class="number">what if</th><th scope="col" class="number">moved away</th></tr></thead>
-      <tbody>${(told.endpoints || []).map((x) => html`<tr><th scope="row">${S.addressed(x.endpoint)}</th><td class="number">${thousands(x.recorded)}</td><td class="number">${thousands(x.other)}</td><td class="number">${thousands(x.moved)}</td></tr>`)}</tbody></table></div>
-    ${(told.notes || []).map((n) => html`<p class="quiet">${n}</p>`)}
-    ${told.requests?.length && html`<h3>The latest of these requests</h3><ul class="plain chips">${told.requests.slice(-60).reverse().map((r) => html`<li><a href=${"#request/" + encodeURIComponent(r.request)}>${label(r.request)}</a> <small title=${S.addressed(r.why)}>${S.addressed(r.prefillTo || r.prefillFrom ? "prefill " + (r.prefillFrom || "none") + " → " + (r.prefillTo || "none") : (r.from || "refused") + " → " + (r.to || "refused"))}</small></li>`)}</ul>`}
+      <tbody>${(result.endpoints || []).map((x) => html`<tr><th scope="row">${S.addressed(x.endpoint)}</th><td class="number">${thousands(x.recorded)}</td><td class="number">${thousands(x.other)}</td><td class="number">${thousands(x.moved)}</td></tr>`)}</tbody></table></div>
+    ${(result.notes || []).map((n) => html`<p class="quiet">${n}</p>`)}
+    ${result.requests?.length && html`<h3>The latest of these requests</h3><ul class="plain chips">${result.requests.slice(-60).reverse().map((r) => html`<li><a href=${"#request/" + encodeURIComponent(r.request)}>${label(r.request)}</a> <small title=${S.addressed(r.why)}>${S.addressed(r.prefillTo || r.prefillFrom ? "prefill " + (r.prefillFrom || "none") + " → " + (r.prefillTo || "none") : (r.from || "refused") + " → " + (r.to || "refused"))}</small></li>`)}</ul>`}
   </div>`;
 }
 
@@ -94,8 +94,8 @@ export function Why({ request, explained }) {
   const turn = (x) => set({ ...knobs, ...x });
   const turned = Object.keys(knobs.weights).length + knobs.off.length + Object.keys(knobs.states).length > 0;
   const able = s.meta.whatIf && !s.shared;
-  const { told, error, busy } = useWhatIf(able && turned ? { request, weights: knobs.weights, off: knobs.off, states: knobs.states, pool: explained.pool || "" } : null);
-  const now = told && told.now, endpoints = (explained.profiles || []).flatMap((p) => p.endpoints || []).filter((x, i, all) => all.findIndex((y) => y.host_port === x.host_port) === i).slice(0, 12);
+  const { result, error, busy } = useWhatIf(able && turned ? { request, weights: knobs.weights, off: knobs.off, states: knobs.states, pool: explained.pool || "" } : null);
+  const now = result && result.now, endpoints = (explained.profiles || []).flatMap((p) => p.endpoints || []).filter((x, i, all) => all.findIndex((y) => y.host_port === x.host_port) === i).slice(0, 12);
   /** @type {(at: string, key: keyof Run.Known, value: number | undefined) => void} */
   const state = (at, key, value) => turn({ states: { ...knobs.states, [at]: { ...knobs.states[at], [key]: value } } });
   /** @param {Run.Explanation | undefined} e */
@@ -110,9 +110,9 @@ export function Why({ request, explained }) {
         <label>KV % <input type="number" min="0" max="100" onInput=${(e) => state(x.host_port, "kv", e.currentTarget.value === "" ? undefined : Number(e.currentTarget.value) / 100)}/></label></fieldset>`)}</div></details>
       ${turned && html`<p><button class="plain" onClick=${() => set(untouched)}>Reset</button> ${busy ? html`<span class="quiet">asking…</span>` : ""}</p>`}
       ${error && html`<p class="note bad" role="alert">${error}</p>`}
-      ${now && html`<p class="big" role="status">${winner(now) === winner(told.was) ? html`It would have gone to <b>${winner(now)}</b> all the same.` : html`It would have gone to <b>${winner(now)}</b> instead of ${winner(told.was)}.`}</p><${Table} e=${now} was=${told.was}/>`}
-      ${told && !now && html`<p class="note">The log of inputs no longer has this request.</p>`}
-      ${told && html`<h3>The other requests</h3><${Moved} told=${told}/>`}` : !able && html`<p class="quiet">${unable()}</p>`}
+      ${now && html`<p class="big" role="status">${winner(now) === winner(result.was) ? html`It would have gone to <b>${winner(now)}</b> all the same.` : html`It would have gone to <b>${winner(now)}</b> instead of ${winner(result.was)}.`}</p><${Table} e=${now} was=${result.was}/>`}
+      ${result && !now && html`<p class="note">The log of inputs no longer has this request.</p>`}
+      ${result && html`<h3>The other requests</h3><${Moved} result=${result}/>`}` : !able && html`<p class="quiet">${unable()}</p>`}
   </div>`;
 }
 
@@ -137,15 +137,15 @@ export function WhatIf() {
     return () => { good = false; };
   }, [s.rows.length > 0, explained, own]);
   const able = s.meta.whatIf && !s.shared;
-  const { told, error, busy } = useWhatIf(able && s.rows.length ? { weights: knobs.weights, off: knobs.off, config, pool } : null);
+  const { result, error, busy } = useWhatIf(able && s.rows.length ? { weights: knobs.weights, off: knobs.off, config, pool } : null);
   if (!able) return html`<section class="page"><p class="note">${unable()}</p></section>`;
   return html`<section class="page whatif" aria-label="What if">
     <div class="half"><h2>What if the picker were configured differently?</h2><p class="quiet">Each recorded decision is made again by itself, after the recorded decisions before it. Effects on later requests are not included.</p>
       ${pools.length > 1 && html`<label>Pool <select onChange=${(e) => { setPool(e.currentTarget.value); setExplained(null); setText(""); setConfig(""); set(untouched); }}>${pools.map((p) => html`<option value=${p}>${p}</option>`)}</select></label>`}
       ${scorersOf(explained).length > 0 && html`<h3>Weights</h3><${Knobs} scorers=${scorersOf(explained)} weights=${knobs.weights} off=${knobs.off} turn=${(x) => set({ ...knobs, ...x })}/>`}
       <h3><label for="config">EndpointPickerConfig</label></h3>
-      <textarea id="config" rows="18" spellcheck="false" value=${text || (told ? told.config.trimStart() : "")} onInput=${(e) => setText(e.currentTarget.value)}></textarea>
-      <p><button class="main" disabled=${!text} onClick=${() => { set(untouched); setConfig(text); }}>Try this configuration</button> <button class="plain" onClick=${() => { setText(""); setConfig(""); set(untouched); }}>Back to the recorded one</button> ${s.meta.do && !s.ended && told && html`<button class="plain" onClick=${() => S.post("/data/do", { name: "configure", pool: Math.max(0, pools.indexOf(pool)), body: told.config }).then((x) => setDone(x.told), (x) => setDone(x.message))}>Apply it to the run</button>`} <span role="status" class="quiet">${done}</span> ${busy && html`<span class="quiet" role="status">asking…</span>`}</p></div>
-    <div class="half">${error ? html`<p class="note bad" role="alert">${error}</p>` : told ? html`<${Moved} told=${told}/>` : html`<p class="quiet">${s.rows.length ? "Asking the picker…" : "No request has been decided yet."}</p>`}</div>
+      <textarea id="config" rows="18" spellcheck="false" value=${text || (result ? result.config.trimStart() : "")} onInput=${(e) => setText(e.currentTarget.value)}></textarea>
+      <p><button class="main" disabled=${!text} onClick=${() => { set(untouched); setConfig(text); }}>Try this configuration</button> <button class="plain" onClick=${() => { setText(""); setConfig(""); set(untouched); }}>Back to the recorded one</button> ${s.meta.do && !s.ended && result && html`<button class="plain" onClick=${() => S.post("/data/do", { name: "configure", pool: Math.max(0, pools.indexOf(pool)), body: result.config }).then((x) => setDone(x.result), (x) => setDone(x.message))}>Apply it to the run</button>`} <span role="status" class="quiet">${done}</span> ${busy && html`<span class="quiet" role="status">asking…</span>`}</p></div>
+    <div class="half">${error ? html`<p class="note bad" role="alert">${error}</p>` : result ? html`<${Moved} result=${result}/>` : html`<p class="quiet">${s.rows.length ? "Asking the picker…" : "No request has been decided yet."}</p>`}</div>
   </section>`;
 }

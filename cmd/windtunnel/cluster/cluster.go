@@ -60,7 +60,7 @@ func Start(o *console.Console, args []string) error {
 	var ended *exec.ExitError
 	switch err := cmd.Run(); {
 	case errors.As(err, &ended) && ended.ExitCode() > 0:
-		return exit.Told(exit.Code(ended.ExitCode()), err)
+		return exit.Reported(exit.Code(ended.ExitCode()), err)
 	default:
 		return exit.With(exit.Broken, err)
 	}

@@ -111,7 +111,7 @@ func (p *pipe) Write(b []byte) (int, error) {
 	n, err := p.Writer.Write(b)
 	if errors.Is(err, syscall.EPIPE) {
 		p.left()
-		err = exit.Told(exit.Interrupted, err)
+		err = exit.Reported(exit.Interrupted, err)
 	}
 	return n, err
 }

@@ -146,7 +146,7 @@ func (c *checkCmd) Run(o *console.Console) error {
 		return nil
 	})
 	if err == nil && !v.Repaired {
-		err = exit.Told(exit.Failed, errors.New("not repaired"))
+		err = exit.Reported(exit.Failed, errors.New("not repaired"))
 	}
 	return err
 }

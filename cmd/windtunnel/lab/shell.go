@@ -48,11 +48,11 @@ func (c *shellCmd) Run(o *console.Console) error {
 func commandError(err error) error {
 	var ran *exec.ExitError
 	if errors.As(err, &ran) {
-		return exit.Told(exit.Code(ran.ExitCode()), err)
+		return exit.Reported(exit.Code(ran.ExitCode()), err)
 	}
 	var inPod lab.ExitError
 	if errors.As(err, &inPod) {
-		return exit.Told(exit.Code(inPod), err)
+		return exit.Reported(exit.Code(inPod), err)
 	}
 	return exit.ByCause(exit.Input, err)
 }

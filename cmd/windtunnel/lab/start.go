@@ -112,7 +112,7 @@ func (c *startCmd) serve(ctx context.Context, o *console.Console, d lab.Dir, l *
 	options.EnvoyPath, options.Dir, options.Host, options.Origin = c.EnvoyPath, d.Run(), host, s.Since
 	options.Logs = logs.Of
 	options.Note = func(text string) { logs.Event("Warning", "Note", strings.ReplaceAll(text, d.Manifests()+"/", "")) }
-	options.Tell = func(text string) { logs.Event("Normal", "Told", text) }
+	options.Report = func(text string) { logs.Event("Normal", "Reported", text) }
 	options.Admin = freeAt(cmp.Or(c.AdminPort, 19000), c.AdminPort > 0)
 	if err := os.Mkdir(d.Run(), 0o700); err != nil {
 		return exit.With(exit.Environment, err)
@@ -125,7 +125,7 @@ func (c *startCmd) serve(ctx context.Context, o *console.Console, d lab.Dir, l *
 	u, err := up.Start(ctx, options)
 	if err != nil {
 		if ctx.Err() != nil {
-			return exit.Told(exit.Interrupted, err)
+			return exit.Reported(exit.Interrupted, err)
 		}
 		return exit.ByCause(exit.Environment, err)
 	}

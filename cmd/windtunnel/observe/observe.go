@@ -189,7 +189,7 @@ func (c *Cmd) stay(o *console.Console, options observe.Options) (err error) {
 
 func startedError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return exit.Told(exit.Interrupted, err)
+		return exit.Reported(exit.Interrupted, err)
 	}
 	return exit.With(exit.Environment, err)
 }

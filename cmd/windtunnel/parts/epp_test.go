@@ -44,9 +44,8 @@ func TestPodHeaders(t *testing.T) {
 		}
 		opts.Config, opts.ConfigName = []byte("plugins: [{type: round-robin-picker}]"), "round robin"
 		opts.Fill = func(k *epp.Picking) error {
-			list, err := picker.EndpointsAt([]string{"127.0.0.7:8000"})
-			k.SetEndpoints(list)
-			return err
+			k.SetEndpoints([]*picker.Endpoint{picker.NewEndpoint("default", "a", "127.0.0.7", "8000", nil)})
+			return nil
 		}
 		s, err := epp.StartStandalone(opts)
 		if err != nil {

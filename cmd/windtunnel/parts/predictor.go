@@ -270,7 +270,7 @@ func UpTrainer(o *console.Console) func(ctx context.Context) (fit cluster.Fitter
 func Trainer(ctx context.Context, o *console.Console) (*predictor.Trainer, error) {
 	lib, err := predictor.Find(ctx, predictor.FindOptions{
 		Getenv: o.Getenv,
-		Tell:   func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) },
+		Report: func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) },
 	})
 	if err != nil {
 		return nil, err

@@ -320,9 +320,7 @@ func (c *Sidecar) metricsListen() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("MORIIO_METRICS_ADDR %q: %w; expected an address such as :9090", address, err)
 	}
-	if host == "" {
-		host = c.Listen // like the sidecar itself: the loopback unless --listen is given
-	}
+	host = cmp.Or(host, c.Listen) // like the sidecar itself: the loopback unless --listen is given
 	return net.JoinHostPort(host, port), nil
 }
 

@@ -112,7 +112,7 @@ func (c *chaosCmd) live(ctx context.Context, o *outside, base *chaos.Base, seed 
 		Start: startError})
 	switch {
 	case ctx.Err() != nil:
-		err = exit.Told(exit.Interrupted, ctx.Err())
+		err = exit.Reported(exit.Interrupted, ctx.Err())
 	case err != nil:
 		err = exit.ByCause(exit.Broken, err)
 	}

@@ -93,7 +93,7 @@ func execute(args []string, o *outside) (err error) {
 		case nil:
 		case exited:
 			if r != 0 {
-				err = exit.Told(exit.Code(r), errors.New("exit"))
+				err = exit.Reported(exit.Code(r), errors.New("exit"))
 			}
 		default:
 			panic(r)

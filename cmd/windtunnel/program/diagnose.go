@@ -128,7 +128,7 @@ func (c *diagnoseCmd) cluster(ctx context.Context) (*diagnose.Diagnosis, error) 
 	facts, err := diagnosis.Cluster(ctx, s, diagnosis.Window{To: time.Now(), For: c.For, SLO: slo})
 	switch {
 	case ctx.Err() != nil:
-		return nil, exit.Told(exit.Interrupted, ctx.Err())
+		return nil, exit.Reported(exit.Interrupted, ctx.Err())
 	case err != nil:
 		return nil, exit.Errorf(exit.Broken, "--prometheus: %w", err)
 	case len(facts.Figures) == 0:
@@ -166,7 +166,7 @@ func (c *diagnoseCmd) end(o *outside, d *diagnose.Diagnosis) error {
 	err := c.verdict(o, d, sound, func(to io.Writer, columns int) error { return diagnosis.Write(to, d, columns) },
 		"does not help")
 	if err == nil && !sound {
-		err = exit.Told(exit.Failed, fmt.Errorf("%s", diagnosis.Verdict(d)))
+		err = exit.Reported(exit.Failed, fmt.Errorf("%s", diagnosis.Verdict(d)))
 	}
 	return err
 }

@@ -47,7 +47,7 @@ func (c *doctorCmd) Run(o *outside) error {
 		return err
 	}
 	if !facts.OK() {
-		return exit.Told(exit.Environment, errors.New("this machine lacks something"))
+		return exit.Reported(exit.Environment, errors.New("this machine lacks something"))
 	}
 	return nil
 }

@@ -17,11 +17,11 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on 
 
 // doctor fails if it cannot write.
 func TestDoctorCannotWrite(t *testing.T) {
-	var told strings.Builder
-	o := &outside{Stdin: strings.NewReader(""), Stdout: full{}, Stderr: io.Writer(&told),
+	var stderr strings.Builder
+	o := &outside{Stdin: strings.NewReader(""), Stdout: full{}, Stderr: io.Writer(&stderr),
 		Env:     func(string) (string, bool) { return "", false },
 		Context: func() (context.Context, context.CancelFunc) { return context.WithCancel(t.Context()) }}
-	if code := run([]string{"doctor"}, o); code == int(exit.OK) || !strings.Contains(told.String(), "no space left") {
-		t.Errorf("exit code %d, told %q", code, told.String())
+	if code := run([]string{"doctor"}, o); code == int(exit.OK) || !strings.Contains(stderr.String(), "no space left") {
+		t.Errorf("exit code %d, told %q", code, stderr.String())
 	}
 }

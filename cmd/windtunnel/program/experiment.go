@@ -135,7 +135,7 @@ func (c *experimentCmd) play(o *outside, e *experiment.Experiment) error {
 	end()
 	switch {
 	case ctx.Err() != nil:
-		return exit.Told(exit.Interrupted, ctx.Err())
+		return exit.Reported(exit.Interrupted, ctx.Err())
 	case err != nil:
 		return err
 	}
@@ -180,7 +180,7 @@ func (c *experimentCmd) report(o *outside, e *experiment.Experiment, figures []e
 		return err
 	})
 	if err == nil && differ > 0 && len(c.Set) == 0 && c.Write == "" {
-		return exit.Told(exit.Failed, fmt.Errorf("%d figures differ", differ))
+		return exit.Reported(exit.Failed, fmt.Errorf("%d figures differ", differ))
 	}
 	return err
 }

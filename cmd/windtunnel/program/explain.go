@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
 	"net/url"
@@ -21,6 +20,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/whatif"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/live/serve"
 	"github.com/windtunnel/windtunnel/report/recording"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
@@ -254,31 +254,12 @@ func pickerPage(from, page string, into any) error {
 	if !strings.Contains(from, "://") {
 		from = "http://" + from
 	}
-	err := getJSON(ctx, strings.TrimSuffix(from, "/")+page, into)
+	err := serve.FetchJSON(ctx, http.DefaultClient, http.MethodGet, strings.TrimSuffix(from, "/")+page, nil, maxPage,
+		into)
 	var unreachable *url.Error
 	if errors.As(err, &unreachable) {
 		return exit.Hint(exit.Environment, err, "is the endpoint picker running, and is this its metrics address? "+
 			"--from FILE reads a recording")
 	}
 	return exit.Hint(exit.Environment, err, "expected the metrics address of an endpoint picker of windtunnel")
-}
-
-// getJSON reads a page of JSON. An unreachable server is a *url.Error.
-func getJSON(ctx context.Context, address string, into any) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
-	if err != nil {
-		return err
-	}
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: found status %s; expected 200", address, resp.Status)
-	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxPage)).Decode(into); err != nil {
-		return fmt.Errorf("%s: %w", address, err)
-	}
-	return nil
 }

@@ -143,9 +143,9 @@ func TestFormsTellTheSame(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, m := range want.Measures {
-			x, told := got.Results.Profiling.Measures[m.Measure]
+			x, known := got.Results.Profiling.Measures[m.Measure]
 			if y := (report.Measured{Measure: m.Measure, Unit: m.Unit, Value: x.Value, Low: x.Low, High: x.High,
-				Why: x.Why}); !told || !cmp.Equal(m, y) {
+				Why: x.Why}); !known || !cmp.Equal(m, y) {
 				t.Errorf("%+v, expected %+v", y, m)
 			}
 		}

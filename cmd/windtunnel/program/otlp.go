@@ -33,7 +33,7 @@ func (f *otlpFlags) send(o *outside, start time.Time, live bool, shown *report.O
 	}
 	options := otlp.Options{Start: start, Wait: !live, Live: live,
 		Trace: trace.Options{UntracedClient: f.Untraced, Gateway: f.Gateway != "none", Egress: f.Gateway == "egress"}}
-	s, err := f.Begin(o, true, options)
+	s, err := f.Start(o, true, options)
 	if s != nil {
 		shown.Also = record.Tee(shown.Also, s.Exporter)
 	}

@@ -115,7 +115,7 @@ func (f *outputFlags) check(o *outside, s *scenario.Scenario, reads []string, mo
 func verdict(s report.Summary) error {
 	switch {
 	case s.Interrupted:
-		return exit.Told(exit.Interrupted, fmt.Errorf("interrupted"))
+		return exit.Reported(exit.Interrupted, fmt.Errorf("interrupted"))
 	case s.Wrong() > 0:
 		return exit.Errorf(exit.Failed, "%d of %d KV indexes are not the union of the engines' blocks", s.Wrong(),
 			len(s.IndexLag))

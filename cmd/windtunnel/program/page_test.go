@@ -151,15 +151,15 @@ func TestRunPage(t *testing.T) {
 		!strings.Contains(steps, `"explanation"`) {
 		t.Errorf("the steps of a request: %.500s", steps)
 	}
-	if told := post("/data/whatif", `{"request":"7"}`, http.StatusOK); !strings.Contains(told,
-		`"decisions":20,"moved":0`) || !strings.Contains(told, `"was":{`) {
-		t.Errorf("the recorded configuration decides otherwise: %.600s", told)
+	if answer := post("/data/whatif", `{"request":"7"}`, http.StatusOK); !strings.Contains(answer,
+		`"decisions":20,"moved":0`) || !strings.Contains(answer, `"was":{`) {
+		t.Errorf("the recorded configuration decides otherwise: %.600s", answer)
 	}
-	if told := post("/data/do",
+	if answer := post("/data/do",
 		`{"name":"send","path":"/v1/chat/completions","body":"{\"model\":\"llama-3.1-8b\",\"max_tokens\":2,`+
-			`\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}"}`, http.StatusOK); !strings.Contains(told,
+			`\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}"}`, http.StatusOK); !strings.Contains(answer,
 		"200 OK") {
-		t.Errorf("a request by hand: %.300s", told)
+		t.Errorf("a request by hand: %.300s", answer)
 	}
 	post("/data/do", `{"name":"crash","server":99}`, http.StatusUnprocessableEntity)
 	post("/data/do", `{"name":"restart-epp","server":0}`, http.StatusOK)

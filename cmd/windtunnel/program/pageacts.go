@@ -1,6 +1,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,9 +107,7 @@ func act(ctx, asking context.Context, st *stack.Stack, a web.Act) (string, error
 		return sendByHand(asking, st.Gateway.Addr, a)
 	case "load":
 		during := seconds(a.For)
-		if during == 0 {
-			during = loadTime
-		}
+		during = cmp.Or(during, loadTime)
 		failed := make(chan error, 1)
 		go func() { failed <- st.More(ctx, a.Number, during) }()
 		select {

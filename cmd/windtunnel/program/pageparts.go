@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/windtunnel/windtunnel/live/envoy"
+	"github.com/windtunnel/windtunnel/live/serve"
 	"github.com/windtunnel/windtunnel/live/stack"
 	"github.com/windtunnel/windtunnel/live/up"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -261,5 +263,5 @@ func plain(x any) any {
 func partJSON(ctx context.Context, address string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	return getJSON(ctx, address, into)
+	return serve.FetchJSON(ctx, http.DefaultClient, http.MethodGet, address, nil, maxPage, into)
 }

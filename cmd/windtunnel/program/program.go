@@ -35,7 +35,7 @@ func run(args []string, o *outside) int {
 		return int(exit.OK)
 	}
 	printError(o, err)
-	if taken := ports.Taken(err, args); taken != "" && !exit.IsTold(err) {
+	if taken := ports.Taken(err, args); taken != "" && !exit.IsReported(err) {
 		fmt.Fprintf(o.Stderr, "  %s\n", taken)
 	}
 	return int(exit.Of(err))
@@ -43,7 +43,7 @@ func run(args []string, o *outside) int {
 
 // printError prints an error and its hint on stderr.
 func printError(o *outside, err error) {
-	if exit.IsTold(err) {
+	if exit.IsReported(err) {
 		return
 	}
 	var problems scenario.Problems

@@ -140,7 +140,7 @@ func (c *replayCmd) Run(o *outside) error {
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
-		return exit.Told(exit.Interrupted, err)
+		return exit.Reported(exit.Interrupted, err)
 	case err == nil && recorded == nil:
 		fmt.Fprintf(o.Stderr, "windtunnel: %s has no summary at its end: the run that wrote it did not end by itself\n",
 			c.Files[0])

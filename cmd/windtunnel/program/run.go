@@ -129,7 +129,7 @@ func (c *runCmd) Run(o *outside) error {
 		return err
 	}
 	if c.UI { // the page can add servers
-		s.Spare()
+		s.ReservePlaces()
 	}
 	fit, end := fitter(ctx, o, s)
 	defer end()
@@ -163,7 +163,7 @@ func (c *runCmd) Run(o *outside) error {
 			Keep: c.Keep, Stay: c.UI,
 			Ports: stack.Ports{Gateway: port(c.Port), ExtProc: port(c.GRPCPort), Health: port(c.HealthPort),
 				Metrics: port(c.MetricsPort), Admin: port(c.AdminPort)}, EPP: elsewhere,
-			Tell:      func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) },
+			Report:    func(what string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", what) },
 			EnvoyPath: c.EnvoyPath, Log: c.log(o), Reloaded: reloaded(o),
 			Describe: c.Record != "" || c.UI, Explain: shown.Explained(),
 			Scraped: func(took time.Duration) {
@@ -312,7 +312,7 @@ func (c *runCmd) model(ctx context.Context, o *outside, p *scenario.Pool) error 
 	models, err := client.Models(ctx, server)
 	switch {
 	case ctx.Err() != nil:
-		return exit.Told(exit.Interrupted, ctx.Err())
+		return exit.Reported(exit.Interrupted, ctx.Err())
 	case err != nil:
 		return exit.Hint(exit.Environment,
 			fmt.Errorf("endpoint %q does not list its models: %w", server, err),
@@ -357,7 +357,7 @@ func ended(stop func(context.Context) error) error {
 // startError adds an exit code to an error before the first request.
 func startError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return exit.Told(exit.Interrupted, err)
+		return exit.Reported(exit.Interrupted, err)
 	}
 	var config *epp.ConfigError
 	var objects *up.InvalidError

@@ -54,7 +54,7 @@ func (c *scenarioCheckCmd) Run(o *outside) error {
 		fmt.Fprintf(o.Stdout, "%s: fine (%s; %s)\n", file, terminal.Counted(len(s.Pools), "pool"), requests)
 	}
 	if failed != nil {
-		return exit.Told(exit.Input, failed)
+		return exit.Reported(exit.Input, failed)
 	}
 	return nil
 }

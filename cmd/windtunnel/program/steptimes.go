@@ -2,6 +2,7 @@ package program
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -66,9 +67,7 @@ func (c *stepTimesCmd) Run(o *outside) error {
 		var err error
 		if list[i], err = sources.DistanceOf(&all[i]); err != nil {
 			name := c.File
-			if name == "" {
-				name = "a table of windtunnel's"
-			}
+			name = cmp.Or(name, "a table of windtunnel's")
 			return exit.Errorf(exit.Input, "%s: %w", name, err)
 		}
 	}

@@ -72,13 +72,13 @@ func TestTunePage(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		var told struct{ Told, Error string }
-		if err := json.NewDecoder(resp.Body).Decode(&told); err != nil {
+		var done struct{ Result, Error string }
+		if err := json.NewDecoder(resp.Body).Decode(&done); err != nil {
 			t.Fatal(err)
 		}
-		found := told.Error
-		if told.Told != "" {
-			link, err := url.Parse(told.Told)
+		found := done.Error
+		if done.Result != "" {
+			link, err := url.Parse(done.Result)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -88,7 +89,7 @@ func (c *upCmd) Run(o *outside) (err error) {
 		return exit.With(exit.Environment, err)
 	}
 	defer func() {
-		if exit.IsTold(err) { // after an interruption the log is not needed
+		if exit.IsReported(err) { // after an interruption the log is not needed
 			_ = dir.End(nil)
 			return
 		}
@@ -99,7 +100,7 @@ func (c *upCmd) Run(o *outside) (err error) {
 	note := func(text string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", text) }
 	options := read(o)
 	options.Objects, options.EnvoyPath, options.Dir, options.Host = set, c.EnvoyPath, dir.Path, host
-	options.Note, options.Tell, options.Log = note, note, c.log(o)
+	options.Note, options.Report, options.Log = note, note, c.log(o)
 	if c.AdminPort > 0 {
 		options.Admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(c.AdminPort))
 	}
@@ -227,9 +228,7 @@ func plan(o *outside, s *gateway.Set) error {
 			fmt.Fprintf(w, "  %s\n", t.Name)
 			for _, h := range t.Hosts {
 				host := h.Domain
-				if host == "" {
-					host = "any host"
-				}
+				host = cmp.Or(host, "any host")
 				fmt.Fprintf(w, "    %s\n", host)
 				for _, r := range h.Routes {
 					fmt.Fprintf(w, "      %s\n", r)

@@ -82,7 +82,7 @@ func (c *validateCmd) Run(o *outside) error {
 	}
 	err = c.verdict(o, out, !out.Off(), out.Write, " differs")
 	if err == nil && c.Fail && out.Off() {
-		return exit.Told(exit.Failed, errors.New("virtual time is off"))
+		return exit.Reported(exit.Failed, errors.New("virtual time is off"))
 	}
 	return err
 }

@@ -46,7 +46,7 @@ func (s *Sender) Trace() *tracing.IDs {
 // Alone begins to send the spans of a part that runs alone, or of several without a client, whose time begins at start.
 // The flag names the collector, or the environment if traces is true, which the real part's own flag sets.
 func (f *To) Alone(o *console.Console, traces bool, start time.Time) (*Sender, error) {
-	return f.Begin(o, traces, otlp.Options{Start: start, Live: true})
+	return f.Start(o, traces, otlp.Options{Start: start, Live: true})
 }
 
 // environment returns the first of these variables that is set, and its name.
@@ -81,9 +81,9 @@ func ByProtocol(o *console.Console, target string, base bool) (string, error) {
 	return "", exit.Errorf(exit.Usage, "%s: found %q; expected grpc or http/protobuf", name, protocol)
 }
 
-// Begin starts the exporter. The target, the share, the headers and the attributes of options come from flag and
+// Start starts the exporter. The target, the share, the headers and the attributes of options come from flag and
 // environment.
-func (f *To) Begin(o *console.Console, traces bool, options otlp.Options) (*Sender, error) {
+func (f *To) Start(o *console.Console, traces bool, options otlp.Options) (*Sender, error) {
 	target, from := f.OTLP, "--otlp"
 	if kind, _ := environment(o, "OTEL_TRACES_EXPORTER"); target == "" && kind == "otlp" && traces {
 		target, from = environment(o, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")

@@ -135,7 +135,7 @@ func (x *progress) progress() picker.Progress {
 type done struct {
 	Response *response `json:"response"` // if its headers did not enter by themselves
 	Read     *progress `json:"read"`     // nil if there was no response
-	Told     bool      `json:"told"`     // its client got an error
+	ErrSent  bool      `json:"told"`     // its client got an error
 }
 
 // selection holds the Kubernetes objects of a pool.

@@ -99,7 +99,7 @@ func newWorld(t interface{ Fatal(...any) }, bodies bool) *world {
 	w.log = inputlog.New(w.m,
 		inputlog.Header{Picker: 1, Config: &text, Name: "test", AllowExperimental: true, Detail: true, Bodies: bodies},
 		func(lines []byte) { w.text.Write(lines) })
-	w.log.Begin()
+	w.log.Start()
 	return w
 }
 
@@ -220,10 +220,10 @@ func (w *world) draw(t *rapid.T) {
 		w.now += machine.Time(rapid.IntRange(0, 40).Draw(t, "ms")) * machine.Millisecond
 		w.step(t, number.Draw(t, "what"), number.Draw(t, "a"), number.Draw(t, "b"), number.Draw(t, "c"))
 		if rapid.IntRange(0, 4).Draw(t, "saved") == 0 {
-			w.log.Begin()
+			w.log.Start()
 		}
 	}
-	w.log.Begin()
+	w.log.Start()
 }
 
 // Whatever enters a picker: played again it has the same effects, also from any
@@ -263,7 +263,7 @@ func FuzzPlayer(f *testing.F) {
 		w.now += 7 * machine.Millisecond
 		w.step(f, i*7%12, i%5, i%3, i%4)
 		if i%20 == 19 {
-			w.log.Begin()
+			w.log.Start()
 		}
 	}
 	f.Add(w.text.Bytes())
@@ -280,7 +280,7 @@ func FuzzPlayer(f *testing.F) {
 			inputlog.Player{Registry: plugins.Builtin()}
 		var q inputlog.Requests
 		for line := range bytes.Lines(text) {
-			told := q.Line(line)
+			unread := q.Line(line)
 			q.Event(line)
 			err, same := p.Line(bytes.TrimSpace(line)), again.Line(bytes.TrimSpace(line))
 			if (err == nil) != (same == nil) {
@@ -289,8 +289,8 @@ func FuzzPlayer(f *testing.F) {
 			if err != nil {
 				return
 			}
-			if told != nil && json.Valid(line) {
-				t.Fatalf("%q is played, and cannot be read for its requests: %v", line, told)
+			if unread != nil && json.Valid(line) {
+				t.Fatalf("%q is played, and cannot be read for its requests: %v", line, unread)
 			}
 		}
 	})

@@ -47,8 +47,8 @@ func New(m *epp.Machine, h Header, out func(lines []byte)) *Log {
 	return l
 }
 
-// Begin writes the picker's header and its state: from here on the log can be played.
-func (l *Log) Begin() { l.out(l.Snapshot()(l.buf[:0])) }
+// Start writes the picker's header and its state: from here on the log can be played.
+func (l *Log) Start() { l.out(l.Snapshot()(l.buf[:0])) }
 
 // Snapshot copies the state with which the log begins, or restarts. The function that it returns appends the lines with
 // that state, which must precede all that Out takes from now on. It reads nothing that changes, and may take long.

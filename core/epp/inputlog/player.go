@@ -425,7 +425,7 @@ func (k *played) about(x *input) (epp.Message, error) {
 	case x.Piece != nil:
 		return epp.Piece{Request: r}, k.progress(r, x.Piece)
 	case x.Done != nil:
-		r.ErrSent = x.Done.Told
+		r.ErrSent = x.Done.ErrSent
 		if x.Done.Read == nil {
 			return epp.Done{Request: r}, nil
 		}

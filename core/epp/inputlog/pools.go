@@ -62,7 +62,7 @@ func (p *Pools) Line(text []byte) error {
 	case x.Log != nil && x.Log.Format != Format:
 		return &FormatError{x.Log.Format, x.Log.Version}
 	case x.Log != nil:
-		p.begin(x.Log)
+		p.addHeader(x.Log)
 	case x.Snapshot != nil:
 		pool := p.pool(x.Snapshot.Picker)
 		var list []picker.SavedAddress
@@ -84,8 +84,8 @@ func (p *Pools) Line(text []byte) error {
 	return nil
 }
 
-// begin takes the header of a picker. Replicas of a picker have one pool, and its latest configuration counts.
-func (p *Pools) begin(h *Header) {
+// addHeader takes the header of a picker. Replicas of a picker have one pool, and its latest configuration counts.
+func (p *Pools) addHeader(h *Header) {
 	at := -1
 	for i := range p.List {
 		if p.List[i].Name == h.Pool {

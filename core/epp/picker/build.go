@@ -98,7 +98,7 @@ var errReported = errors.New("the plug-in could not be made")
 // note records an error about the value at a place.
 func (b *Builder) note(at strictyaml.Value, err error) {
 	if !errors.Is(err, errReported) {
-		b.problems = append(b.problems, at.Told(err)...)
+		b.problems = append(b.problems, at.ProblemsOf(err)...)
 	}
 }
 

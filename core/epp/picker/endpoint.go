@@ -1,7 +1,6 @@
 package picker
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -28,19 +27,6 @@ type Endpoint struct {
 func NewEndpoint(namespace, name, address, port string, labels map[string]string) *Endpoint {
 	return &Endpoint{Namespace: namespace, Name: name, Address: address, Port: port, Labels: labels,
 		hostPort: JoinHostPort(address, port), id: namespace + "/" + name, slot: -1}
-}
-
-// EndpointsAt returns endpoints at addresses (host:port), named after them.
-func EndpointsAt(addresses []string) ([]*Endpoint, error) {
-	var out []*Endpoint
-	for _, a := range addresses {
-		colon := strings.LastIndexByte(a, ':')
-		if colon < 1 || colon == len(a)-1 {
-			return nil, fmt.Errorf("endpoint %q: expected HOST:PORT", a)
-		}
-		out = append(out, NewEndpoint("default", a, strings.Trim(a[:colon], "[]"), a[colon+1:], nil))
-	}
-	return out, nil
 }
 
 // ID returns "namespace/name", the key of all state about an endpoint.

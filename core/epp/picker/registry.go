@@ -122,7 +122,7 @@ func (p Params) Plugin(b *Builder, name string) (Plugin, error) {
 	if err == nil || errors.Is(err, errReported) {
 		return pl, err
 	}
-	return nil, p.at.Told(err)
+	return nil, p.at.ProblemsOf(err)
 }
 
 // Expected returns an error with the found value and the expected one.

@@ -1,6 +1,7 @@
 package picker
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -212,9 +213,7 @@ func (r *Response) Read(now machine.Time, chunk []byte, end bool) []byte {
 	r.chunk, r.End = chunk, end
 	r.Bytes += int64(len(chunk))
 	if len(chunk) > 0 {
-		if r.FirstAt == 0 {
-			r.FirstAt = now
-		}
+		r.FirstAt = cmp.Or(r.FirstAt, now)
 		r.LastAt = now
 	}
 	out := chunk
@@ -239,9 +238,7 @@ func (r *Response) ReadPiece(now machine.Time, piece *described.Piece, end bool)
 	r.First = r.Chunks == 0
 	r.Chunks++
 	r.chunk, r.described, r.End, r.ended = nil, true, end, end
-	if r.FirstAt == 0 {
-		r.FirstAt = now
-	}
+	r.FirstAt = cmp.Or(r.FirstAt, now)
 	r.LastAt = now
 	r.Events = piece.Usage.CompletionTokens
 	if piece.Has && (end || r.Streaming) {

@@ -198,7 +198,7 @@ func (p *Picker) LoadDecision(s *SavedDecision, r *Request, other bool) (*Decisi
 
 // SavedResponse holds the headers and metadata that hooks have set on a response.
 type SavedResponse struct {
-	Told     bool                      `json:"told,omitempty"`
+	Reported bool                      `json:"told,omitempty"`
 	Set      header.List               `json:"set,omitempty"`
 	Metadata map[string]map[string]any `json:"metadata,omitempty"`
 	Err      *apierror.Error           `json:"error,omitempty"`
@@ -206,7 +206,7 @@ type SavedResponse struct {
 
 // Save copies the hooks' part of the response, in the picker's turn.
 func (r *Response) Save() *SavedResponse {
-	s := &SavedResponse{Told: r.reported, Set: r.set, Err: r.Err}
+	s := &SavedResponse{Reported: r.reported, Set: r.set, Err: r.Err}
 	for name, values := range r.metadata {
 		if s.Metadata == nil {
 			s.Metadata = map[string]map[string]any{}
@@ -218,7 +218,7 @@ func (r *Response) Save() *SavedResponse {
 
 // Load restores it.
 func (r *Response) Load(s *SavedResponse) {
-	r.reported, r.set, r.Err = s.Told, slices.Clone(s.Set), s.Err
+	r.reported, r.set, r.Err = s.Reported, slices.Clone(s.Set), s.Err
 	for namespace, values := range s.Metadata {
 		for key, value := range values {
 			r.SetMetadata(namespace, key, value)

@@ -16,9 +16,7 @@ import (
 // without the plug-ins of off in their profiles. Scorers are named by the name of their plug-in or as PROFILE/NAME,
 // plug-ins that are off as PROFILE/NAME. Errors name the file, if name is not empty.
 func Change(name, text string, weights map[string]float64, off []string) (string, error) {
-	if text == "" {
-		text = config.DefaultText
-	}
+	text = cmp.Or(text, config.DefaultText)
 	if len(weights)+len(off) == 0 {
 		return text, nil
 	}

@@ -230,7 +230,7 @@ func (x *Cluster) Input(now machine.Time, m Message, fx *machine.Effects[Effect]
 	x.fx = fx
 	switch m := m.(type) {
 	case Begin:
-		x.begin(&m)
+		x.startExchange(&m)
 	case Whole:
 		if e := x.exchanges[m.Request]; e != nil && !e.sent {
 			x.sent(e)
@@ -323,11 +323,11 @@ func (x *Cluster) follow(list []string) {
 			x.join(e, false)
 		}
 	}
-	x.tell()
+	x.reportOut()
 }
 
 // The cluster reports the endpoints that are out each time they change.
-func (x *Cluster) tell() {
+func (x *Cluster) reportOut() {
 	var out []string
 	for _, h := range x.hosts {
 		if h.ejected || h.failing {

@@ -34,7 +34,7 @@ type exchange struct {
 // (host_selection_retry_max_attempts).
 const Reselections = 5
 
-func (x *Cluster) begin(m *Begin) {
+func (x *Cluster) startExchange(m *Begin) {
 	if x.exchanges[m.Request] != nil {
 		return
 	}

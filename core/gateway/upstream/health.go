@@ -38,6 +38,6 @@ func (x *Cluster) probed(h *host, well, answered bool) {
 	}
 	if h.row >= needs || h.probe == 1 || !well && answered {
 		h.failing, h.row = !well, 0
-		x.tell()
+		x.reportOut()
 	}
 }

@@ -152,7 +152,7 @@ func (x *Cluster) eject(h *host, percent int) {
 	if x.ejected++; time.Duration(h.times)*o.base < o.longest+o.base {
 		h.times++
 	}
-	x.tell()
+	x.reportOut()
 }
 
 // judge ends an interval. It returns endpoints whose ejection time is over, and ejects those with worse results than
@@ -176,7 +176,7 @@ func (x *Cluster) judge() {
 			*of(h) = rate{}
 		}
 	}
-	x.tell()
+	x.reportOut()
 }
 
 // compare ejects the endpoints whose success rate is far below the mean, or that fail too often.

@@ -43,11 +43,11 @@ func TestCopiesAreTheEnginesBusiness(t *testing.T) {
 			} else if len(e.Hashes) == 0 {
 				continue
 			}
-			told, any := copies.Last(e)
+			last, any := copies.Last(e)
 			if !any {
 				continue
 			}
-			text, err := AppendJSON(nil, kv.Batch{Events: []kv.Event{told}}, "pod")
+			text, err := AppendJSON(nil, kv.Batch{Events: []kv.Event{last}}, "pod")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -264,7 +264,7 @@ func (n *Network) Input(now machine.Time, m Message, fx *Effects) {
 	n.Advance(now, fx)
 	switch m := m.(type) {
 	case Start:
-		n.begin(m, fx)
+		n.startTransfer(m, fx)
 	case Cancel:
 		if f, ok := n.byID[m.ID]; ok {
 			n.end(f, Cancelled, fx)

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// begin starts a transfer, or rejects it with a reason.
-func (n *Network) begin(s Start, fx *Effects) {
+// startTransfer starts a transfer, or rejects it with a reason.
+func (n *Network) startTransfer(s Start, fx *Effects) {
 	if reason := n.refuse(&s); reason != "" {
 		fx.Add(Effect{Kind: Rejected, ID: s.ID, At: n.now, Reason: reason})
 		return

@@ -57,20 +57,20 @@ func TestDescribedIsWritten(t *testing.T) {
 				return lengths[key]
 			}
 		}
-		told := written
-		told.Describe()
-		if told.fields == nil {
+		short := written
+		short.Describe()
+		if short.fields == nil {
 			t.Fatal("is not described")
 		}
 		template := rapid.SampledFrom([]tokens.Template{{}, tokens.ChatML, tokens.Llama3, tokens.Harmony}).Draw(t,
 			"template")
 		rule := described.Rule{Namer: fnv{}, Seed: 3, Unit: rapid.IntRange(1, 300).Draw(t, "unit"), Template: template,
 			Answer: rapid.Bool().Draw(t, "answer")}
-		v, d := written.Conversation(0, 0), told.Conversation(0, 0)
+		v, d := written.Conversation(0, 0), short.Conversation(0, 0)
 		for {
 			want, got := v.Request(), d.Request()
 			if !got.IsDescribed() {
-				if !bytes.Equal(got.Body, want.Body) || told.API != Completions || v.user != "" {
+				if !bytes.Equal(got.Body, want.Body) || short.API != Completions || v.user != "" {
 					t.Fatalf("expected a description of %s, got %s", want.Body, got.Body)
 				}
 				return

@@ -32,8 +32,8 @@ func (c counted) Gaps(s *Schedule, from, steps, requests int) {
 func TestGapsAreThoseBetweenTokens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawStory(t)
-		told, watching := counted{}, counted{}
-		s.cfg.Gaps = told
+		reported, watching := counted{}, counted{}
+		s.cfg.Gaps = reported
 		sending := rapid.Bool().Draw(t, "sending")
 		for i := range s.messages {
 			if m, ok := s.messages[i].m.(*Submit); ok {
@@ -65,7 +65,7 @@ func TestGapsAreThoseBetweenTokens(t *testing.T) {
 			}
 			last[id] = at
 		}
-		if d := gocmp.Diff(watching, told); d != "" {
+		if d := gocmp.Diff(watching, reported); d != "" {
 			t.Fatalf("%+v\ngaps between tokens (-) and those that were told (+):\n%s\n%s", s.cfg, d,
 				strings.Join(rows, "\n"))
 		}
@@ -74,8 +74,8 @@ func TestGapsAreThoseBetweenTokens(t *testing.T) {
 
 // Each request by itself: a pause lengthens the gap after it.
 func TestGapsOfIndependentRequests(t *testing.T) {
-	told := counted{}
-	e, err := New(Config{Batching: BatchingIndependent, Prefill: Span{10, 10}, TokenTime: Span{4, 4}, Gaps: told})
+	reported := counted{}
+	e, err := New(Config{Batching: BatchingIndependent, Prefill: Span{10, 10}, TokenTime: Span{4, 4}, Gaps: reported})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,8 +84,8 @@ func TestGapsOfIndependentRequests(t *testing.T) {
 	e.Input(0, &Submit{ID: 2, PromptTokens: 3, MaxTokens: 3, HoldAfterFirst: true}, &fx) // 10, then 25+4, 33
 	e.Input(25, Resume{2}, &fx)
 	e.Advance(100, &fx)
-	if want := (counted{4: 3 + 1, 19: 1}); !maps.Equal(want, told) {
-		t.Errorf("found %v, expected %v", told, want)
+	if want := (counted{4: 3 + 1, 19: 1}); !maps.Equal(want, reported) {
+		t.Errorf("found %v, expected %v", reported, want)
 	}
 }
 

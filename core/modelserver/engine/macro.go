@@ -19,8 +19,8 @@ type run struct {
 	prompts  machine.Time // time that they take, in a single step
 }
 
-// begin starts a run of the composed step. begun is the number of steps whose blocks are allocated already.
-func (e *Engine) begin(decoding int, preempted bool, begun int) {
+// startRun starts a run of the composed step. begun is the number of steps whose blocks are allocated already.
+func (e *Engine) startRun(decoding int, preempted bool, begun int) {
 	b, st := &e.batch, &e.step
 	*st = Step{Index: e.stats.Steps, DecodeSeqs: decoding + e.padding}
 	st.DecodeContext = b.kv + int64(decoding)
@@ -171,7 +171,7 @@ func (e *Engine) carryOn() {
 	}
 	e.fills, e.starved = e.fills[:0], e.starved[:0]
 	e.pending, e.blocked, e.loading = false, false, 0
-	e.begin(b.decoding, false, 0)
+	e.startRun(b.decoding, false, 0)
 }
 
 // play counts n more steps of the run.

@@ -39,7 +39,7 @@ func (e *Engine) try(fx *Effects) (again bool) {
 	}
 	decoding := e.batch.decoding - len(e.starved)
 	if decoding > 0 || len(e.fills) > 0 {
-		e.begin(decoding, preempted, 1)
+		e.startRun(decoding, preempted, 1)
 		return false
 	}
 	for _, s := range e.starved {

@@ -264,7 +264,7 @@ func (s *Core) nearby(c *call, tokens int, writer string) {
 		c.writer = writer
 		c.seq.fetch(tokens)
 	}
-	s.begin(c.seq)
+	s.enterAPI(c.seq)
 }
 
 // failed reports to the engine that a cache will not arrive.

@@ -9,7 +9,7 @@ import (
 // after their request, have no tokens. The Core reports no event about other blocks with unknown tokens.
 func (s *Core) event(number int32, q *Sequence) {
 	f := &s.fx.Engine.List[number]
-	told := Effect{At: f.At, Engine: number, Sequence: q}
+	effect := Effect{At: f.At, Engine: number, Sequence: q}
 	if s.c.Publish {
 		e := kv.Event{Medium: f.Tier.String(), Group: kv.NoGroup}
 		hashes := s.fx.Engine.BlockHashes(f)
@@ -32,8 +32,8 @@ func (s *Core) event(number int32, q *Sequence) {
 			e.LoRAID, e.LoRAName = int64(q.Submit.Adapter), q.Counted.Adapter
 		}
 		if e.Kind != 0 {
-			told.Do = Event{e}
+			effect.Do = Event{e}
 		}
 	}
-	s.fx.List = append(s.fx.List, told)
+	s.fx.List = append(s.fx.List, effect)
 }

@@ -110,7 +110,7 @@ func (s *Core) lookAround(q *Sequence) {
 		s.ask(s.call(finding, q, q.Source), Question{Op: OpFind, Hashes: prefix})
 		return
 	}
-	s.begin(q)
+	s.enterAPI(q)
 }
 
 // prefix returns the hashes of a prompt's full blocks, as far as they are known.
@@ -122,8 +122,8 @@ func (s *Core) prefix(q *Sequence) []uint64 {
 	return list[:min(blocks, len(list))]
 }
 
-// begin gives a completion to the engine, after the API server.
-func (s *Core) begin(q *Sequence) {
+// enterAPI gives a completion to the engine, after the API server.
+func (s *Core) enterAPI(q *Sequence) {
 	q.Counted.Arrived = s.now
 	if s.api.Free() {
 		s.enter(q)

@@ -38,10 +38,10 @@ func (Document003) DecodeLine(int, int64) (engine.Line, bool) {
 
 // doubt returns the reason not to trust these figures on a hardware, the document's own example first.
 func (d Document003) doubt(h *hardware.Hardware) string {
-	told := fmt.Sprintf("step times are document 003's: %s for a prompt of %d tokens and %s for each token, which "+
+	doubt := fmt.Sprintf("step times are document 003's: %s for a prompt of %d tokens and %s for each token, which "+
 		"nobody measured", documentPrefill.Duration(), documentPrompt, documentToken.Duration())
 	if h == nil {
-		return told
+		return doubt
 	}
 	own := func(what string, s *engine.Step) error {
 		return h.RefuseFaster(what, s, int64(d.StepTime(s).Time()))
@@ -50,8 +50,8 @@ func (d Document003) doubt(h *hardware.Hardware) string {
 		own("a token of one answer", hardware.DecodeStep(1, documentPrompt)), checkAgainst(d, h, "they"))
 	var fast *hardware.TooFastError
 	if errors.As(err, &fast) {
-		told += fmt.Sprintf("; %s takes %s, faster than the hardware: %s", strings.TrimPrefix(fast.What, "they: "),
+		doubt += fmt.Sprintf("; %s takes %s, faster than the hardware: %s", strings.TrimPrefix(fast.What, "they: "),
 			hardware.Round(fast.Claimed), fast.Bound.Why)
 	}
-	return told
+	return doubt
 }

@@ -169,13 +169,13 @@ func (t *Table) fitPrefill(prefill map[int64]int64) error {
 func (t *Table) fitMixed(points []Point) error {
 	var product, square float64
 	// If the prompt alone takes as long, it hides the decoding, and the point does not determine the share.
-	told := slices.DeleteFunc(slices.Clone(points), func(p Point) bool {
+	decisive := slices.DeleteFunc(slices.Clone(points), func(p Point) bool {
 		return p.Nanoseconds <= int64(t.StepTime(hardware.PrefillStep(p.Prompt)).Time())*201/200
 	})
-	if len(told) == 0 {
-		told = points
+	if len(decisive) == 0 {
+		decisive = points
 	}
-	for _, p := range told {
+	for _, p := range decisive {
 		s := p.Step()
 		decode, prompt := t.parts(s)
 		product += float64(prompt) * float64(p.Nanoseconds<<engine.FixedShift-int64(decode))

@@ -56,7 +56,7 @@ type Exchange struct {
 func (h *HTTP) Observe(e *Exchange) {
 	x := h.groups[group{e.Handler, e.Method, e.Status / 100}]
 	if x == nil {
-		if x = h.begin(e); x == nil {
+		if x = h.countsOf(e); x == nil {
 			return
 		}
 	}
@@ -68,9 +68,9 @@ func (h *HTTP) Observe(e *Exchange) {
 	h.version++
 }
 
-// begin returns the counts for the first request of a group, or for one that is counted under another name; nil if the
-// request is not counted.
-func (h *HTTP) begin(e *Exchange) *counts {
+// countsOf returns the counts for the first request of a group, or for one that is counted under another name. It
+// returns nil if the request is not counted.
+func (h *HTTP) countsOf(e *Exchange) *counts {
 	if slices.Contains(unmeasured, e.Handler) {
 		return nil
 	}

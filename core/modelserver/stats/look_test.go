@@ -105,12 +105,12 @@ func TestSamplesAsText(t *testing.T) {
 		x := randomLook(t, timer)
 		var text metrics.Text
 		x.Write(&text)
-		var told []string
+		var names []string
 		for _, m := range typeLine.FindAllSubmatch(text.Page, -1) {
-			told = append(told, string(m[1]))
+			names = append(names, string(m[1]))
 			seen[string(m[1])] = true
 		}
-		wanted := rapid.SliceOfDistinct(rapid.SampledFrom(told), rapid.ID[string]).Draw(t, "wanted")
+		wanted := rapid.SliceOfDistinct(rapid.SampledFrom(names), rapid.ID[string]).Draw(t, "wanted")
 		for _, want := range []func(string) bool{func(string) bool { return true },
 			func(name string) bool { return slices.Contains(wanted, name) }} {
 			c := metrics.NewCollector(want)

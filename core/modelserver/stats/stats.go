@@ -204,7 +204,7 @@ func (s *Stats) FetchFailed(n int) { s.failedTransfers += uint64(n) }
 func (s *Stats) firstToken(q *Sequence, f *engine.Effect) {
 	s.ttft.observe((f.At - q.Arrived).Seconds()) // from arrival, with the time in the queue
 	if !q.EveryToken {
-		s.steps.begin(q)
+		s.steps.addFirst(q)
 	}
 	s.rates.add(f.At, uint64(1), uint64(q.PromptTokens-q.cached))
 }

@@ -43,9 +43,9 @@ func (t *stepTimes) add(f *engine.Effect) {
 	}
 }
 
-// begin notes that a request's first token came with the step whose end is counted next; end notes the same of its last
-// token.
-func (t *stepTimes) begin(q *Sequence) { t.begun = append(t.begun, q) }
+// addFirst notes that a request's first token came with the step whose end is counted next. The method end notes the
+// same of its last token.
+func (t *stepTimes) addFirst(q *Sequence) { t.begun = append(t.begun, q) }
 
 func (t *stepTimes) end(q *Sequence, at machine.Time, intervals int) {
 	t.ended = append(t.ended, endedSequence{q, at, intervals})

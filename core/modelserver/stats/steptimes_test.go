@@ -62,18 +62,18 @@ func (b *bench) run() {
 func TestIntervalsAreTheSameUntold(t *testing.T) {
 	t.Parallel()
 	var got [2]histogram
-	for told := range got {
+	for every := range got {
 		b := newBench(t, engine.Config{ReportSteps: true, NumGPUBlocks: 1000,
 			Timer: latency.PerToken{Step: engine.ToFixed(15 * machine.Millisecond),
 				PrefillToken: engine.ToFixed(machine.Millisecond)}})
-		b.submit(0, &engine.Submit{ID: 1, PromptTokens: 10, MaxTokens: 20}, &Sequence{EveryToken: told == 1})
+		b.submit(0, &engine.Submit{ID: 1, PromptTokens: 10, MaxTokens: 20}, &Sequence{EveryToken: every == 1})
 		b.eng.Advance(100*machine.Millisecond, &b.fx)
 		b.deliver()
 		// computes its prompt beside the first
 		b.submit(100*machine.Millisecond, &engine.Submit{ID: 2, PromptTokens: 300, MaxTokens: 8},
-			&Sequence{EveryToken: told == 1})
+			&Sequence{EveryToken: every == 1})
 		b.run()
-		got[told] = b.itl
+		got[every] = b.itl
 	}
 	if got[0].n != 19+7 || !slices.Equal(got[0].counts, got[1].counts) || math.Abs(got[0].sum-got[1].sum) > 1e-9 {
 		t.Errorf("untold %d intervals %v, %v s; told %d %v, %v s", got[0].n, got[0].counts, got[0].sum, got[1].n,

@@ -14,10 +14,10 @@ type style struct {
 	never string // a text that no string contains
 	// open returns the text before a member of this name, or before an element of an array, up to the part that depends
 	// on the value. shut returns the text after it.
-	open  func(name string, member bool) string
-	shut  func(name string, member bool) string
-	tell  func(option *value) string
-	given func(v *value) string // a value of enum or const
+	open     func(name string, member bool) string
+	shut     func(name string, member bool) string
+	describe func(option *value) string
+	given    func(v *value) string // a value of enum or const
 	// only named members, no bounds on strings, no values of unknown type
 	fixed bool
 	// objects and arrays within members are between tags too
@@ -42,7 +42,7 @@ func flat(name, before, middle, behind string) *style {
 	return &style{name: name, never: behind, given: plainly,
 		open: func(name string, _ bool) string { return before + name },
 		shut: func(string, bool) string { return behind },
-		tell: func(v *value) string {
+		describe: func(v *value) string {
 			kind := cmp.Or(v.typeName(), "string")
 			if kind == "integer" {
 				kind = "number"
@@ -74,7 +74,7 @@ var styles = func() map[string]*style {
 		return "<cofl:value"
 	}
 	cohere.shut = func(string, bool) string { return cohere.never }
-	cohere.tell = func(option *value) string {
+	cohere.describe = func(option *value) string {
 		kind := "json"
 		switch only := option.get("const"); {
 		case only.is('"'), only == nil && (option.typeName() == "string" || option.typeName() == ""):
@@ -107,7 +107,7 @@ var styles = func() map[string]*style {
 		}
 		return m3.never + "</" + name + ">"
 	}
-	m3.tell = func(*value) string { return "" }
+	m3.describe = func(*value) string { return "" }
 	m3.given = func(v *value) string {
 		switch {
 		case v.is('"') && strings.Contains(v.text, m3.never):
@@ -154,12 +154,12 @@ func (c *styleCompiler) value(v *value, depth int) *node {
 }
 
 // options makes n write one of the values that a schema allows, with its type if the tag contains it.
-func (c *styleCompiler) options(n *node, v *value, tell bool, depth int) {
+func (c *styleCompiler) options(n *node, v *value, describe bool, depth int) {
 	n.kind = either
 	for _, option := range c.choices(v, depth) {
 		body := c.body(option, depth+1)
-		if tell {
-			body = c.sequence(c.literal(c.tell(option)), body)
+		if describe {
+			body = c.sequence(c.literal(c.describe(option)), body)
 		}
 		n.kids = append(n.kids, body)
 	}

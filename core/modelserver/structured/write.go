@@ -243,9 +243,7 @@ func (w *writer) str(n *node) {
 			size++
 		}
 		word := w.word()
-		if word == "" {
-			word = "x" // a vocabulary may have empty words
-		}
+		word = cmp.Or(word, "x") // a vocabulary may have empty words
 		w.Spend(stepWork * len(word))
 		for _, r := range word {
 			if size == n.most {

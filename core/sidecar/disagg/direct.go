@@ -38,25 +38,25 @@ func (c *Config) Course(path string, d *described.Body, prefiller *Target) (cour
 		r.Prefillers = []Target{*prefiller}
 	}
 	x, fx := New(&own, r), new(Effects)
-	// says returns the only effect of a message.
-	says := func(m Message) Action {
+	// play returns the only effect of a message.
+	play := func(m Message) Action {
 		fx.Reset()
 		if x.Input(0, m, fx); len(fx.List) != 1 || x.prefill.retryAt > 0 {
 			return nil
 		}
 		return fx.List[0].Do
 	}
-	call, called := says(Start{Described: d}).(Call)
+	call, called := play(Start{Described: d}).(Call)
 	if called && call.Leg.Kind == Prefill && prefiller != nil {
 		if !call.Leg.plain(prefiller.String()) {
 			return course, false
 		}
 		course.Prefill = call.Leg.Described.Fields
-		if collect, collects := says(Head{Leg: 1, Status: 200, ContentType: "application/json"}).(Collect); !collects ||
+		if collect, collects := play(Head{Leg: 1, Status: 200, ContentType: "application/json"}).(Collect); !collects ||
 			collect.Leg != 1 {
 			return course, false
 		}
-		call, called = says(Whole{Leg: 1, Body: []byte(`{"usage":{"prompt_tokens":1},"kv_transfer_params":{}}`)}).(Call)
+		call, called = play(Whole{Leg: 1, Body: []byte(`{"usage":{"prompt_tokens":1},"kv_transfer_params":{}}`)}).(Call)
 	} else if prefiller != nil {
 		return course, false
 	}
@@ -64,7 +64,7 @@ func (c *Config) Course(path string, d *described.Body, prefiller *Target) (cour
 		return course, false
 	}
 	course.Decode = call.Leg.Described.Fields
-	deliver, delivers := says(
+	deliver, delivers := play(
 		Head{Leg: call.Leg.ID, Status: 200, ContentType: "text/event-stream", Fetched: machine.Millisecond}).(Deliver)
 	return course, delivers && len(deliver.Before) == 0 && x.PassesAnswer(call.Leg.ID)
 }

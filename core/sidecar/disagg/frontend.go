@@ -32,8 +32,8 @@ type FrontendRouter interface {
 	// Route books a request and returns its worker, and the worker that computes the prompt if that is another one; ""
 	// is none.
 	Route(id string, tokens []uint32) (worker, prefill string)
-	// Tell reports that the first piece of the request's answer has arrived, or that the request is over.
-	Tell(id string, over bool)
+	// ReportProgress reports that the first piece of the request's answer has arrived, or that the request is over.
+	ReportProgress(id string, over bool)
 }
 
 // The headers by which a request names its worker, in the canonical form of net/http.
@@ -199,9 +199,9 @@ func (x *ClientRequest) reportToRouter(first, over bool) {
 		return
 	}
 	if x.first && !first {
-		x.c.Frontend.Router.Tell(x.name(), false)
+		x.c.Frontend.Router.ReportProgress(x.name(), false)
 	}
 	if x.over && !over {
-		x.c.Frontend.Router.Tell(x.name(), true)
+		x.c.Frontend.Router.ReportProgress(x.name(), true)
 	}
 }

@@ -17,9 +17,9 @@ func TestLoad(t *testing.T) {
 	}
 	hello := &Conversation{Messages: []Message{{Role: "user", Content: "hello"}}}
 	for name, c := range map[string]struct {
-		files        map[string]string
-		template     string
-		prompt, told string
+		files         map[string]string
+		template      string
+		prompt, wrong string
 	}{
 		"a tokenizer alone": {},
 		"a template in the configuration": {
@@ -40,17 +40,17 @@ func TestLoad(t *testing.T) {
 		"a template that was asked for": {
 			files:    map[string]string{"m/chat_template.jinja": "j", "mine.jinja": "{{ messages[0].role }}"},
 			template: "mine.jinja", prompt: "user"},
-		"one that is not there": {template: "none.jinja", told: "none.jinja"},
+		"one that is not there": {template: "none.jinja", wrong: "none.jinja"},
 		"no default": {
 			files: map[string]string{"m/tokenizer_config.json": `{"chat_template":[{"name":"x","template":"t"}]}`},
-			told:  "m/tokenizer_config.json: chat_template: none of the 1 templates is called default"},
+			wrong: "m/tokenizer_config.json: chat_template: none of the 1 templates is called default"},
 		"another type": {files: map[string]string{"m/tokenizer_config.json": `{"chat_template":1}`},
-			told: "m/tokenizer_config.json: chat_template: expected a text"},
+			wrong: "m/tokenizer_config.json: chat_template: expected a text"},
 		"no JSON": {files: map[string]string{"m/tokenizer_config.json": `{`},
-			told: "m/tokenizer_config.json"},
+			wrong: "m/tokenizer_config.json"},
 		"a tag that is not read": {files: map[string]string{"m/chat_template.jinja": "a\n{% extends 'x' %}"},
-			told: `m/chat_template.jinja: line 2: the tag "extends"`},
-		"no tokenizer": {files: map[string]string{"m/tokenizer.json": ""}, told: "m/tokenizer.json"},
+			wrong: `m/chat_template.jinja: line 2: the tag "extends"`},
+		"no tokenizer": {files: map[string]string{"m/tokenizer.json": ""}, wrong: "m/tokenizer.json"},
 	} {
 		read := func(file string, most int64) ([]byte, error) {
 			if text, ok := c.files[file]; ok {
@@ -63,9 +63,9 @@ func TestLoad(t *testing.T) {
 		}
 		m, err := Load("m", c.template, read)
 		switch {
-		case c.told != "":
-			if err == nil || !strings.Contains(err.Error(), c.told) {
-				t.Errorf("%s: %v, expected %q", name, err, c.told)
+		case c.wrong != "":
+			if err == nil || !strings.Contains(err.Error(), c.wrong) {
+				t.Errorf("%s: %v, expected %q", name, err, c.wrong)
 			}
 			continue
 		case err != nil:

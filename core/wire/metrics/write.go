@@ -68,11 +68,11 @@ func createdName(family string) string { return strings.TrimSuffix(family, "_tot
 // Sample implements Writer.
 func (t *Text) Sample(value float64, labels ...Label) {
 	t.Page = t.sample(t.Page, t.name, "", value, labels)
-	t.tellCreated(labels)
+	t.writeCreated(labels)
 }
 
-// tellCreated adds the line that says when a series of the family began.
-func (t *Text) tellCreated(labels []Label) {
+// writeCreated adds the line that says when a series of the family began.
+func (t *Text) writeCreated(labels []Label) {
 	if t.counts {
 		t.created = t.sample(t.created, createdName(t.name), "", t.Created, labels)
 	}
@@ -120,7 +120,7 @@ func (t *Text) Histogram(bounds []float64, counts []uint64, sum float64) {
 func (t *Text) Summary(count uint64, sum float64) {
 	t.Page = t.sample(t.Page, t.name, "_count", float64(count), nil)
 	t.Page = t.sample(t.Page, t.name, "_sum", sum, nil)
-	t.tellCreated(nil)
+	t.writeCreated(nil)
 }
 
 func appendLabels(b []byte, labels []Label) []byte {
@@ -246,7 +246,7 @@ func (c *Collector) Labels(labels ...Label) {
 func (c *Collector) Family(name, kind, _ string) bool {
 	typed := kind != "histogram" && kind != "summary"
 	if !c.series || typed {
-		c.family = c.begin(name, typed)
+		c.family = c.emptyFamily(name, typed)
 		return c.family != nil
 	}
 	parts := c.suffixed[name]
@@ -260,13 +260,13 @@ func (c *Collector) Family(name, kind, _ string) bool {
 		c.suffixed[name] = parts
 	}
 	for i, part := range parts {
-		c.parts[i] = c.begin(part, true)
+		c.parts[i] = c.emptyFamily(part, true)
 	}
 	return c.parts != [3]*Family{}
 }
 
-// begin returns the empty family of a name, or nil where it is not wanted.
-func (c *Collector) begin(name string, typed bool) *Family {
+// emptyFamily returns the empty family of a name, or nil where it is not wanted.
+func (c *Collector) emptyFamily(name string, typed bool) *Family {
 	if !c.wants(name) {
 		return nil
 	}

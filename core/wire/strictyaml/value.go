@@ -98,7 +98,7 @@ const maxPath = 200
 // Fail notes a mistake at this position.
 func (v Value) Fail(found, expected, hint string) { v.doc.fail(v.Problem(found, expected, hint)) }
 
-// Note adds the result of Decode or Told to the document's mistakes.
+// Note adds the result of Decode or ProblemsOf to the document's mistakes.
 func (v Value) Note(list Problems) {
 	for _, p := range list {
 		v.doc.fail(p)
@@ -108,9 +108,9 @@ func (v Value) Note(list Problems) {
 // Warn notes a warning at this position.
 func (v Value) Warn(found, expected, hint string) { v.doc.warn(v.Problem(found, expected, hint)) }
 
-// Told returns an error as problems: its own where it is Problems or a Problem, otherwise one with the error's text. A
-// problem without a position gets this one.
-func (v Value) Told(err error) Problems {
+// ProblemsOf returns an error as problems: its own where it is Problems or a Problem, otherwise one with the error's
+// text. A problem without a position gets this one.
+func (v Value) ProblemsOf(err error) Problems {
 	var list Problems
 	var one Problem
 	switch {

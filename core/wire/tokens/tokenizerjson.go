@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -235,9 +236,7 @@ func (t *BPE) readPreTokenizer(c *component, depth int) (bool, error) {
 
 func newSplitter(c *component) (splitter, error) {
 	expression := c.Pattern.Regex
-	if expression == "" {
-		expression = regexp.QuoteMeta(c.Pattern.String)
-	}
+	expression = cmp.Or(expression, regexp.QuoteMeta(c.Pattern.String))
 	if c.Behavior != "Isolated" || c.Invert || expression == "" {
 		return nil, fmt.Errorf("pre_tokenizer: Split with behavior %q, invert %v and pattern %q; expected a pattern, "+
 			"Isolated and not inverted", c.Behavior, c.Invert, expression)

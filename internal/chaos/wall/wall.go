@@ -4,6 +4,7 @@
 package wall
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -92,9 +93,7 @@ func Play(ctx context.Context, o Options) (*chaos.Report, *Leaks, error) {
 	leaks.Half = <-half
 	broken := ""
 	fail := func(what string) {
-		if broken == "" {
-			broken = what
-		}
+		broken = cmp.Or(broken, what)
 	}
 	if err == nil {
 		fail(idle(ctx, st))

@@ -63,7 +63,7 @@ func run(args []string, o *console.Console) int {
 	if err == nil {
 		return int(exit.OK)
 	}
-	if !exit.IsTold(err) {
+	if !exit.IsReported(err) {
 		fmt.Fprintln(o.Stderr, "windtunnel-k8s:", err)
 		if hint := exit.HintOf(err); hint != "" {
 			fmt.Fprintln(o.Stderr, " ", hint)

@@ -294,7 +294,7 @@ func (s *Server) forget() {
 	s.sent, s.seen = map[string]map[string]string{}, map[string]answer{}
 }
 
-func (s *Server) tell() {
+func (s *Server) wakeWaiters() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
@@ -305,7 +305,7 @@ func (s *Server) OnDeltaStreamOpen(_ context.Context, id int64, _ string) error 
 	defer s.mu.Unlock()
 	s.stream = id
 	s.forget()
-	s.tell()
+	s.wakeWaiters()
 	return nil
 }
 
@@ -315,7 +315,7 @@ func (s *Server) OnDeltaStreamClosed(id int64, _ *corev3.Node) {
 	defer s.mu.Unlock()
 	if s.stream == id {
 		s.stream = 0
-		s.tell()
+		s.wakeWaiters()
 	}
 }
 
@@ -361,7 +361,7 @@ func (s *Server) OnStreamDeltaRequest(_ int64, r *discoveryv3.DeltaDiscoveryRequ
 		}
 		s.seen[key] = a
 	}
-	s.tell()
+	s.wakeWaiters()
 	return nil
 }
 

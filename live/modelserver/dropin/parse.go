@@ -350,7 +350,7 @@ func (p *parser) yaml(path string, raw []byte) error {
 			if !errors.As(err, new(strictyaml.Problem)) {
 				at = at.Named("") // the error already names the flag
 			}
-			problems = append(problems, at.Told(err)...)
+			problems = append(problems, at.ProblemsOf(err)...)
 			p.simFlags = p.simFlags || inner.simFlags
 		}
 	}

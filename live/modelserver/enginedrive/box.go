@@ -16,7 +16,7 @@ type Box struct {
 
 	// The engine's lock guards the next three fields.
 	filling   bool // the box is in the engine's list filling, and its mu is locked
-	told      bool // the request is to be woken at the end of the delivery
+	wakes     bool // the request is to be woken at the end of the delivery
 	forgotten bool // the engine is finished with the box
 	// free is forgotten for the request's goroutine, which does not hold the engine's lock.
 	free atomic.Bool

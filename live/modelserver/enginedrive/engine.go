@@ -33,11 +33,11 @@ type Engine struct {
 	sleepLevel atomic.Int32
 
 	// The engine's lock guards everything below.
-	fx      enginecore.Effects
-	act     func(*enginecore.Effect)
-	waiting map[*enginecore.Control]chan<- bool // channels for the answers to Controls
-	inHand  int                                 // the number of requests at the last call of Changed
-	filling []*Box                              // the boxes of this delivery, locked
+	fx       enginecore.Effects
+	act      func(*enginecore.Effect)
+	waiting  map[*enginecore.Control]chan<- bool // channels for the answers to Controls
+	inFlight int                                 // the number of requests at the last call of Changed
+	filling  []*Box                              // the boxes of this delivery, locked
 }
 
 // Seq is one completion in the engine, with the box of its request.
@@ -47,7 +47,7 @@ type Seq struct {
 }
 
 // New drives core. act carries out effects that concern no request. It runs with the engine's lock held, so it must not
-// call the engine, except for Tell.
+// call the engine, except for InputLocked.
 func New(core *enginecore.Core, clock func() machine.Time, act func(*enginecore.Effect)) *Engine {
 	e := &Engine{Core: core, act: act, waiting: map[*enginecore.Control]chan<- bool{}, done: make(chan struct{})}
 	e.dead.Store(core.Dead())
@@ -74,8 +74,8 @@ func (e *Engine) With(f func(now machine.Time)) bool {
 // Hold stops the engine until release is called.
 func (e *Engine) Hold() (release func()) { return e.drive.Hold() }
 
-// Tell gives the engine a message. The caller holds the engine's lock.
-func (e *Engine) Tell(now machine.Time, m enginecore.Message) { e.Core.Input(now, m, &e.fx) }
+// InputLocked gives the engine a message. The caller holds the engine's lock.
+func (e *Engine) InputLocked(now machine.Time, m enginecore.Message) { e.Core.Input(now, m, &e.fx) }
 
 // Send gives the engine a message.
 func (e *Engine) Send(m enginecore.Message) { e.drive.Input(m) }
@@ -86,7 +86,7 @@ func (e *Engine) Control(c *enginecore.Control) bool {
 	result := make(chan bool, 1)
 	if !e.With(func(now machine.Time) {
 		e.waiting[c] = result
-		e.Tell(now, c)
+		e.InputLocked(now, c)
 	}) {
 		return false
 	}
@@ -144,7 +144,7 @@ func (e *Engine) Resume(seqs []*Seq) {
 func (e *Engine) all(seqs []*Seq, message func(*enginecore.Sequence) enginecore.Message) {
 	e.With(func(now machine.Time) {
 		for _, s := range seqs {
-			e.Tell(now, message(&s.Sequence.Sequence))
+			e.InputLocked(now, message(&s.Sequence.Sequence))
 		}
 	})
 }
@@ -175,7 +175,7 @@ func (e *Engine) carry(_ machine.Time, fx *enginecore.Effects, i int) {
 	s := x.Sequence.Owner.(*Seq)
 	b := e.hold(s.Box)
 	if b.Heard(s.Sequence, f) && s.Wants(f.Kind) {
-		b.told = true
+		b.wakes = true
 	}
 	switch f.Kind {
 	case engine.FirstToken:
@@ -202,13 +202,13 @@ func (e *Engine) hold(b *Box) *Box {
 // delivered unlocks the boxes, and wakes each request that waits for one of the effects once.
 func (e *Engine) delivered() {
 	for i, b := range e.filling {
-		ready, told := b.Ready, b.told
-		b.filling, b.told = false, false
+		ready, wakes := b.Ready, b.wakes
+		b.filling, b.wakes = false, false
 		b.mu.Unlock()
 		if b.forgotten {
 			b.free.Store(true) // the box may be reused from here on, but its channel stays the same
 		}
-		if told {
+		if wakes {
 			wake(ready)
 		}
 		e.filling[i] = nil
@@ -218,8 +218,8 @@ func (e *Engine) delivered() {
 		return
 	}
 	st := e.Core.Engine().Stats()
-	if n := st.Running + st.Waiting; n != e.inHand {
-		e.inHand = n
+	if n := st.Running + st.Waiting; n != e.inFlight {
+		e.inFlight = n
 		e.Changed()
 	}
 }

@@ -176,10 +176,10 @@ func (c *call) WriteHeader(code int) {
 		}
 		return
 	}
-	c.begin()
+	c.writeHead()
 }
 
-func (c *call) begin() {
+func (c *call) writeHead() {
 	if c.began {
 		return
 	}
@@ -195,7 +195,7 @@ func (c *call) Write(b []byte) (int, error) {
 	if c.failed {
 		return len(b), nil
 	}
-	c.begin()
+	c.writeHead()
 	return c.ResponseWriter.Write(b)
 }
 

@@ -99,7 +99,7 @@ func (c *call) subscribe() {
 	if n == 0 {
 		n = c.s.Feed.last() + 1
 	}
-	c.begin()
+	c.writeHead()
 	c.Flush()
 	for {
 		events, wait, gone := c.s.Feed.from(n)

@@ -17,14 +17,14 @@ import (
 )
 
 // The side channel is where one server asks another for the KV cache of a prompt, like NIXL's handshake: one TCP
-// connection for each cache, one line of JSON for each message. The asker names the engine and the blocks. The holder
-// checks that it holds exactly these blocks, and keeps them until the asker sends release or the holder's own time
+// connection for each cache, one line of JSON for each message. The caller names the engine and the blocks. The holder
+// checks that it holds exactly these blocks, and keeps them until the caller sends release or the holder's own time
 // limit ends. The bytes do not use this connection; they travel over the simulated network.
 
 const (
 	maxSideLine  = 4 << 20
 	maxSideConns = 4096
-	sideTimeout  = 10 * time.Second // for one message from an asker
+	sideTimeout  = 10 * time.Second // for one message from a caller
 )
 
 type sideRequest struct {
@@ -33,7 +33,7 @@ type sideRequest struct {
 	Blocks   []int  `json:"block_ids,omitempty"`
 	Request  string `json:"request_id,omitempty"`
 	Key      string `json:"key,omitempty"` // for await: the cache, which may not be computed yet
-	// Hashes, for find, are a prompt's blocks. The asker wants as many of them as the holder has.
+	// Hashes, for find, are a prompt's blocks. The caller wants as many of them as the holder has.
 	Hashes []uint64 `json:"hashes,omitempty"`
 }
 
@@ -43,7 +43,7 @@ type sideAnswer struct {
 	Tokens int    `json:"tokens,omitempty"`
 	// Waiting means that the cache is not computed yet, and that a further answer follows.
 	Waiting bool `json:"waiting,omitempty"`
-	// EngineID names the holder, because an asker with a key does not know it.
+	// EngineID names the holder, because a caller with a key does not know it.
 	EngineID string `json:"engine_id,omitempty"`
 }
 
@@ -75,7 +75,7 @@ type channel struct {
 	listener net.Listener
 	conns    map[net.Conn]bool
 	closed   bool
-	done     sync.WaitGroup // counts the askers
+	done     sync.WaitGroup // counts the callers
 }
 
 // Address returns the address of the side channel. If the options set no address, the first call opens the side channel
@@ -121,7 +121,7 @@ func (c *channel) listen(address string) error {
 	return nil
 }
 
-// accept serves askers until the channel is closed.
+// accept serves callers until the channel is closed.
 func (c *channel) accept(l net.Listener) error {
 	for {
 		conn, err := l.Accept()
@@ -142,7 +142,7 @@ func (c *channel) accept(l net.Listener) error {
 			continue
 		case len(c.conns) >= maxSideConns:
 			c.mu.Unlock()
-			_ = conn.Close() // the asker sees a failed transfer
+			_ = conn.Close() // the caller sees a failed transfer
 			continue
 		}
 		c.conns[conn] = true
@@ -199,13 +199,13 @@ func (c *channel) serve(conn net.Conn) {
 		if !ok || a.Last {
 			return
 		}
-		// The transfer takes place between get and release, so the asker has as long as the holder keeps the blocks.
+		// The transfer takes place between get and release, so the caller has as long as the holder keeps the blocks.
 		limit = c.e.o.Keeps.Duration()
 	}
 }
 
-// answer sends the core's answers, and waits for a cache that is not computed yet. It returns false if the asker has
-// left. An asker that waits sends nothing.
+// answer sends the core's answers, and waits for a cache that is not computed yet. It returns false if the caller has
+// left. An caller that waits sends nothing.
 func (c *channel) answer(conn net.Conn, r *bufio.Reader, answers <-chan enginecore.Answer) (a enginecore.Answer,
 	ok bool) {
 	var left chan struct{}
@@ -231,7 +231,7 @@ func (c *channel) answer(conn net.Conn, r *bufio.Reader, answers <-chan engineco
 		_ = conn.SetDeadline(time.Time{})
 		left = make(chan struct{})
 		go func() {
-			_, _ = r.Peek(1) // the asker's next message, or the end of the connection
+			_, _ = r.Peek(1) // the caller's next message, or the end of the connection
 			close(left)
 		}()
 	}

@@ -192,7 +192,7 @@ func (e *End) inquire(number *enginecore.Inquiry, q enginecore.Question, answers
 			*number = e.last
 			e.asked[*number] = answers
 		}
-		e.o.Engine.Tell(now, enginecore.Asked{Inquiry: *number, Question: q})
+		e.o.Engine.InputLocked(now, enginecore.Asked{Inquiry: *number, Question: q})
 	})
 }
 
@@ -200,6 +200,6 @@ func (e *End) inquire(number *enginecore.Inquiry, q enginecore.Question, answers
 func (e *End) left(number enginecore.Inquiry) {
 	e.o.Engine.With(func(now machine.Time) {
 		delete(e.asked, number)
-		e.o.Engine.Tell(now, enginecore.Left{Inquiry: number})
+		e.o.Engine.InputLocked(now, enginecore.Left{Inquiry: number})
 	})
 }

@@ -106,11 +106,11 @@ func observed(t *testing.T, requests int) (*stack.Stack, map[string][]observe.Ta
 			t.Error(err)
 		}
 	})
-	told, err := json.Marshal(st.Addresses())
+	addresses, err := json.Marshal(st.Addresses())
 	if err != nil {
 		t.Fatal(err)
 	}
-	targets, err := observe.ReadTargets(told)
+	targets, err := observe.ReadTargets(addresses)
 	if err != nil {
 		t.Fatal(err)
 	}

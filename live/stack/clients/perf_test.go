@@ -196,7 +196,7 @@ storage: {local_storage: {path: %q}}
 	if err != nil {
 		t.Fatalf("%v\n%s%s", err, out, stderr)
 	}
-	var told struct {
+	var result struct {
 		Successes struct {
 			Count   int `json:"count"`
 			Latency struct {
@@ -218,13 +218,13 @@ storage: {local_storage: {path: %q}}
 	if err != nil {
 		t.Fatalf("%v\n%s%s", err, out, stderr)
 	}
-	if err := json.Unmarshal(text, &told); err != nil {
+	if err := json.Unmarshal(text, &result); err != nil {
 		t.Fatal(err)
 	}
-	s := &told.Successes
+	s := &result.Successes
 	n := float64(s.Count)
-	if n < 25 || told.Failures.Count != 0 {
-		t.Fatalf("%v requests succeeded and %d failed\n%s", n, told.Failures.Count, stderr)
+	if n < 25 || result.Failures.Count != 0 {
+		t.Fatalf("%v requests succeeded and %d failed\n%s", n, result.Failures.Count, stderr)
 	}
 	mean := func(name string) float64 {
 		sum, count := counted(t, to.decodes, name)

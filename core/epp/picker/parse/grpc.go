@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/windtunnel/windtunnel/core/wire/protofields"
 )
 
 // VLLMGRPC reads vLLM's gRPC engine API (vllm.grpc.engine.VllmEngine):
@@ -41,39 +43,10 @@ func frame(data []byte) ([]byte, error) {
 	return data[5 : 5+n], nil
 }
 
-// fields calls f for each field of a protobuf message.
-func fields(msg []byte, f func(num protowire.Number, typ protowire.Type, varint uint64, bytes []byte) error) error {
-	for len(msg) > 0 {
-		num, typ, n := protowire.ConsumeTag(msg)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		msg = msg[n:]
-		var v uint64
-		var b []byte
-		switch typ {
-		case protowire.VarintType:
-			v, n = protowire.ConsumeVarint(msg)
-		case protowire.BytesType:
-			b, n = protowire.ConsumeBytes(msg)
-		default:
-			n = protowire.ConsumeFieldValue(num, typ, msg)
-		}
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		if err := f(num, typ, v, b); err != nil {
-			return err
-		}
-		msg = msg[n:]
-	}
-	return nil
-}
-
 // tokenized reads TokenizedInput.input_ids, packed or not.
 func tokenized(msg []byte) ([]uint32, error) {
 	ids := []uint32{}
-	err := fields(msg, func(num protowire.Number, typ protowire.Type, v uint64, b []byte) error {
+	err := protofields.Each(msg, func(num protowire.Number, typ protowire.Type, v uint64, b []byte) error {
 		if num != 2 {
 			return nil
 		}
@@ -106,7 +79,7 @@ func (VLLMGRPC) Parse(path string, raw []byte) (*Body, error) {
 	if err != nil {
 		return nil, errors.New("invalid or unsupported gRPC payload")
 	}
-	err = fields(msg, func(num protowire.Number, typ protowire.Type, v uint64, m []byte) error {
+	err = protofields.Each(msg, func(num protowire.Number, typ protowire.Type, v uint64, m []byte) error {
 		switch {
 		case num == 2 && typ == protowire.BytesType:
 			ids, err := tokenized(m)
@@ -117,7 +90,7 @@ func (VLLMGRPC) Parse(path string, raw []byte) (*Body, error) {
 		case num == 3 && typ == protowire.BytesType && b.Kind == GRPCGenerate:
 			b.Prompts = []Prompt{TextPrompt(m)}
 		case num == 4 && typ == protowire.BytesType:
-			return fields(m, func(num protowire.Number, typ protowire.Type, v uint64, _ []byte) error {
+			return protofields.Each(m, func(num protowire.Number, typ protowire.Type, v uint64, _ []byte) error {
 				if num == 8 && typ == protowire.VarintType {
 					b.MaxOutputTokens = int64(uint32(v))
 				}
@@ -126,7 +99,7 @@ func (VLLMGRPC) Parse(path string, raw []byte) (*Body, error) {
 		case num == 5 && typ == protowire.VarintType:
 			b.Stream = v != 0
 		case num == 7 && typ == protowire.BytesType:
-			return fields(m, func(num protowire.Number, _ protowire.Type, _ uint64, _ []byte) error {
+			return protofields.Each(m, func(num protowire.Number, _ protowire.Type, _ uint64, _ []byte) error {
 				if num == 5 {
 					b.Multimodal++
 				}
@@ -154,7 +127,7 @@ func (VLLMGRPC) Usage(body []byte, _ bool) (u Usage, ok bool) {
 	if err != nil {
 		return u, false
 	}
-	_ = fields(msg, func(num protowire.Number, typ protowire.Type, v uint64, m []byte) error {
+	_ = protofields.Each(msg, func(num protowire.Number, typ protowire.Type, v uint64, m []byte) error {
 		if num == 2 && typ == protowire.VarintType { // EmbedResponse.prompt_tokens
 			u.PromptTokens, ok = int(uint32(v)), true
 		}
@@ -162,7 +135,7 @@ func (VLLMGRPC) Usage(body []byte, _ bool) (u Usage, ok bool) {
 			return nil
 		}
 		first := num + 1 // chunk: prompt 2, completion 3, cached 4; complete: 3, 4, 5
-		return fields(m, func(f protowire.Number, typ protowire.Type, v uint64, _ []byte) error {
+		return protofields.Each(m, func(f protowire.Number, typ protowire.Type, v uint64, _ []byte) error {
 			if typ != protowire.VarintType {
 				return nil
 			}

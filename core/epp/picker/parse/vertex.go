@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/windtunnel/windtunnel/core/wire/protofields"
 )
 
 // VertexAI reads Vertex AI's PredictionService over gRPC: ChatCompletions,
@@ -77,7 +79,7 @@ func (VertexAI) Usage(body []byte, _ bool) (Usage, bool) {
 
 // field returns the last value of a field that holds bytes, nil when it is absent.
 func field(msg []byte, want protowire.Number) (out []byte, err error) {
-	err = fields(msg, func(num protowire.Number, typ protowire.Type, _ uint64, b []byte) error {
+	err = protofields.Each(msg, func(num protowire.Number, typ protowire.Type, _ uint64, b []byte) error {
 		if num == want && typ == protowire.BytesType {
 			if out = b; out == nil {
 				out = []byte{}

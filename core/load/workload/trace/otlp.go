@@ -8,12 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/windtunnel/windtunnel/core/wire/protofields"
 )
 
 // spanBlock is the number of tokens in which OTLP's requests share beginnings.
@@ -317,13 +320,13 @@ func protobufSpans(in io.Reader, lengths bool, add func([]*span) error) error {
 
 // messageSpans reads a TracesData or ExportTraceServiceRequest.
 func messageSpans(data []byte) (out []*span, err error) {
-	err = fields(data, func(n protowire.Number, resource []byte, _ uint64) error {
+	err = protofields.Each(data, func(n protowire.Number, _ protowire.Type, _ uint64, resource []byte) error {
 		if n != 1 {
 			return nil
 		}
 		shared := map[string]string{}
 		var scopes [][]byte
-		err := fields(resource, func(n protowire.Number, v []byte, _ uint64) error {
+		err := protofields.Each(resource, func(n protowire.Number, _ protowire.Type, _ uint64, v []byte) error {
 			switch n {
 			case 1:
 				return protobufAttributes(v, 1, shared)
@@ -332,15 +335,16 @@ func messageSpans(data []byte) (out []*span, err error) {
 			}
 			return nil
 		})
+		readSpan := func(n protowire.Number, _ protowire.Type, _ uint64, v []byte) error {
+			if n != 2 {
+				return nil
+			}
+			s, err := protobufSpan(v, shared)
+			out = append(out, s)
+			return err
+		}
 		for _, scope := range scopes {
-			err = cmp.Or(err, fields(scope, func(n protowire.Number, v []byte, _ uint64) error {
-				if n != 2 {
-					return nil
-				}
-				s, err := protobufSpan(v, shared)
-				out = append(out, s)
-				return err
-			}))
+			err = cmp.Or(err, protofields.Each(scope, readSpan))
 		}
 		return err
 	})
@@ -348,11 +352,8 @@ func messageSpans(data []byte) (out []*span, err error) {
 }
 
 func protobufSpan(data []byte, shared map[string]string) (s *span, err error) {
-	s = &span{attributes: map[string]string{}}
-	for k, v := range shared {
-		s.attributes[k] = v
-	}
-	err = fields(data, func(n protowire.Number, v []byte, x uint64) error {
+	s = &span{attributes: maps.Clone(shared)}
+	err = protofields.Each(data, func(n protowire.Number, _ protowire.Type, x uint64, v []byte) error {
 		switch n {
 		case 1:
 			s.trace = string(v)
@@ -363,7 +364,7 @@ func protobufSpan(data []byte, shared map[string]string) (s *span, err error) {
 		case 7:
 			s.at = float64(x) / 1e9
 		case 15:
-			return fields(v, func(n protowire.Number, _ []byte, x uint64) error {
+			return protofields.Each(v, func(n protowire.Number, _ protowire.Type, x uint64, _ []byte) error {
 				s.failed = s.failed || n == 3 && x == 2
 				return nil
 			})
@@ -375,17 +376,17 @@ func protobufSpan(data []byte, shared map[string]string) (s *span, err error) {
 
 // protobufAttributes reads the KeyValues of a message's field.
 func protobufAttributes(data []byte, field protowire.Number, out map[string]string) error {
-	return fields(data, func(n protowire.Number, v []byte, _ uint64) error {
+	return protofields.Each(data, func(n protowire.Number, _ protowire.Type, _ uint64, v []byte) error {
 		if n != field {
 			return nil
 		}
 		key, value := "", ""
-		err := fields(v, func(n protowire.Number, v []byte, _ uint64) error {
+		err := protofields.Each(v, func(n protowire.Number, _ protowire.Type, _ uint64, v []byte) error {
 			switch n {
 			case 1:
 				key = string(v)
 			case 2:
-				return fields(v, func(n protowire.Number, v []byte, x uint64) error {
+				return protofields.Each(v, func(n protowire.Number, _ protowire.Type, x uint64, v []byte) error {
 					switch n {
 					case 1:
 						value = string(v)
@@ -402,35 +403,4 @@ func protobufAttributes(data []byte, field protowire.Number, out map[string]stri
 		out[key] = value
 		return err
 	})
-}
-
-// fields calls do for each field of a message: with its bytes, or with its number.
-func fields(data []byte, do func(n protowire.Number, text []byte, number uint64) error) error {
-	for len(data) > 0 {
-		n, kind, used := protowire.ConsumeTag(data)
-		if used < 0 {
-			return protowire.ParseError(used)
-		}
-		data = data[used:]
-		var text []byte
-		var number uint64
-		switch kind {
-		case protowire.BytesType:
-			text, used = protowire.ConsumeBytes(data)
-		case protowire.VarintType:
-			number, used = protowire.ConsumeVarint(data)
-		case protowire.Fixed64Type:
-			number, used = protowire.ConsumeFixed64(data)
-		default:
-			used = protowire.ConsumeFieldValue(n, kind, data)
-		}
-		if used < 0 {
-			return protowire.ParseError(used)
-		}
-		data = data[used:]
-		if err := do(n, text, number); err != nil {
-			return err
-		}
-	}
-	return nil
 }

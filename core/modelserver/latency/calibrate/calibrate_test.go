@@ -220,17 +220,17 @@ func TestBatchesThatDoNotFit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		told := 0
+		unmeasured := 0
 		for i, p := range f.Points {
 			if f.Extrapolated[i] {
-				told++
+				unmeasured++
 				if p.Batch*p.Context < 16384 {
 					t.Errorf("%+v fits", p)
 				}
 			}
 		}
-		if told < 3 {
-			t.Errorf("%d points are told not to have been measured", told)
+		if unmeasured < 3 {
+			t.Errorf("%d points are told not to have been measured", unmeasured)
 		}
 		for _, b := range []int64{1, 4, 8, 16} {
 			step := hardware.DecodeStep(b, 1024)

@@ -125,21 +125,21 @@ func (p *Plan) predict(table *latency.Table, x *Probe, sent []machine.Time) (f f
 func (p *Plan) checkTraffic(table *latency.Table) (out []HeldOut, err error) {
 	for i := range p.seen {
 		x := &p.seen[i]
-		says, err := p.predict(table, &x.probe, x.sent)
+		want, err := p.predict(table, &x.probe, x.sent)
 		if err != nil {
 			return nil, err
 		}
 		for _, m := range []struct {
 			name       string
-			took, says []float64
-		}{{"TTFT", x.figures.ttft, says.ttft}, {"ITL", x.figures.itl, says.itl}, {"E2E", x.figures.e2e, says.e2e}} {
+			took, want []float64
+		}{{"TTFT", x.figures.ttft, want.ttft}, {"ITL", x.figures.itl, want.itl}, {"E2E", x.figures.e2e, want.e2e}} {
 			for _, q := range []int{50, 90} {
 				at := func(list []float64) machine.Time {
 					slices.Sort(list)
 					return max(1, machine.Time(list[(len(list)-1)*q/100]))
 				}
 				out = append(out, HeldOut{Name: fmt.Sprintf("%s, %s p%d", x.probe.Name, m.name, q), Of: Traffic,
-					Took: at(slices.Clone(m.took)), Predicted: at(m.says)})
+					Took: at(slices.Clone(m.took)), Predicted: at(m.want)})
 			}
 		}
 	}

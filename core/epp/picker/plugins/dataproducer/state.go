@@ -226,7 +226,7 @@ type savedFlight struct {
 	SLO       machine.Float      `json:"slo,omitempty"`
 	Row       predictor.Features `json:"row"`
 	Decode    predictor.Features `json:"decode"`
-	Told      bool               `json:"told,omitempty"`
+	Answered  bool               `json:"told,omitempty"`
 	Predicted [2]machine.Float   `json:"foretold"`
 	TTFT      machine.Float      `json:"ttft,omitempty"`
 }
@@ -252,7 +252,7 @@ func (s *Predicted) LoadDecision(d *picker.Decision, text []byte) error {
 		return errSlot
 	}
 	f := &flight{d: d, slot: x.Slot, endpoint: r.Picked[0], queued: x.Queued, at: x.At, slo: float64(x.SLO), row: x.Row,
-		decode: x.Decode, answered: x.Told,
+		decode: x.Decode, answered: x.Answered,
 		predicted: Prediction{TTFTMs: float64(x.Predicted[0]), TPOTMs: float64(x.Predicted[1])}, ttft: float64(x.TTFT)}
 	s.contexts[d] = f
 	s.oldest = append(s.oldest, f)
