@@ -18,10 +18,10 @@ type Score struct {
 }
 
 // impossible is the score of values that are no scenario, or whose runs have no value of an objective.
-var impossible = Score{Violation: math.Inf(1)}
+var impossible = Score{Violation: math.MaxFloat64} // which JSON has, unlike infinity
 
 // possible reports whether a candidate is a scenario whose runs have a value of each objective.
-func (s Score) possible() bool { return !math.IsInf(s.Violation, 1) }
+func (s Score) possible() bool { return s.Violation < impossible.Violation }
 
 // compare orders scores, the better first.
 func (s Score) compare(t Score) int {

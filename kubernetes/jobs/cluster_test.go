@@ -3,12 +3,17 @@ package jobs
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -220,4 +225,81 @@ func TestJobs(t *testing.T) {
 			t.Error("the failed Job is gone")
 		}
 	})
+}
+
+// A scenario of a cluster's objects is tuned, and the cluster has no request but lists. A user who may not list is
+// reported.
+func TestTuneFromCluster(t *testing.T) {
+	c := &cluster{Cluster: testcluster.Start(t), bin: built(t)}
+	c.CreateCRDs(t)
+	rendered, err := os.ReadFile("../../test/chart/testdata/default.golden.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ours []string
+	for one := range strings.SplitSeq(string(rendered), "\n---") {
+		if !strings.Contains(one, "\nkind: DestinationRule") { // of Istio
+			ours = append(ours, one)
+		}
+	}
+	c.Create(t, strings.Join(ours, "\n---"))
+	server, verbs := c.watched(t)
+	dir := t.TempDir()
+	run := func(kubeconfig string) (stdout, stderr string, code int) {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(c.bin, "windtunnel"), "tune", "--from-cluster",
+			"--save", dir, "--kubeconfig", kubeconfig, "--rate", "3", "-n", "60", "--runs", "20", "-r", "3")
+		var out, text bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &text
+		_ = cmd.Run() // the code says it
+		return out.String(), text.String(), cmd.ProcessState.ExitCode()
+	}
+	out, text, code := run(server)
+	if code != 0 || !strings.Contains(out, "prefix-cache-scorer") || strings.Contains(text, "managedFields") {
+		t.Errorf("exit code %d:\n%s\n%s", code, out, text)
+	}
+	if got := verbs(); len(got) != 1 || got[http.MethodGet] == 0 {
+		t.Errorf("requests of the API server: %v; expected GET alone", got)
+	}
+	t.Chdir(t.TempDir()) // the scenario finds its objects
+	if again, err := exec.CommandContext(t.Context(), filepath.Join(c.bin, "windtunnel"), "scenario", "check",
+		filepath.Join(dir, "scenario.yaml")).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, again)
+	}
+	if out, text, code := run(c.KubeconfigOf(t, "default", "default")); code != 5 ||
+		!strings.Contains(text, "cannot list resource") || !strings.Contains(text, "may list configmaps in default") {
+		t.Errorf("exit code %d:\n%s\n%s", code, out, text)
+	}
+}
+
+// watched returns a kubeconfig of a proxy before the API server, and a function that counts its requests by method.
+func (c *cluster) watched(t *testing.T) (kubeconfig string, verbs func() map[string]int) {
+	t.Helper()
+	to, err := url.Parse(c.Client.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	seen := map[string]int{}
+	proxy := httputil.NewSingleHostReverseProxy(to)
+	proxy.Transport = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // a test's
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		seen[r.Method]++
+		mu.Unlock()
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	text, err := os.ReadFile(c.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(text), c.Client.URL, server.URL)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path, func() map[string]int {
+		mu.Lock()
+		defer mu.Unlock()
+		return maps.Clone(seen)
+	}
 }

@@ -46,13 +46,28 @@ func (c *Capacity) Run(o *console.Console) error { return c.play(o, &c.Capacity)
 type Tune struct {
 	program.Tune
 	Flags
+	source
 }
 
 // Help returns the description of the command.
-func (c *Tune) Help() string { return help("tune", "--vary weights") }
+func (c *Tune) Help() string {
+	return help("tune", "--vary weights") + `
+  windtunnel-k8s tune --from-cluster --namespace prod --prometheus http://127.0.0.1:9090
+
+With --from-cluster, the search runs here, and not in pods. The command lists a namespace's objects and asks
+Prometheus once, and writes nothing to the cluster. docs/kubernetes.md has more.`
+}
 
 // Run searches.
-func (c *Tune) Run(o *console.Console) error { return c.play(o, &c.Tune) }
+func (c *Tune) Run(o *console.Console) error {
+	switch {
+	case c.FromCluster:
+		return c.source.tune(o, &c.Tune, &c.Flags)
+	case c.Prometheus+c.Save != "":
+		return exit.Errorf(exit.Usage, "--prometheus and --save: found no --from-cluster; expected it beside them")
+	}
+	return c.play(o, &c.Tune)
+}
 
 // Load is windtunnel-k8s load.
 type Load struct {
@@ -107,14 +122,9 @@ func (f *Flags) play(o *console.Console, c program.Divided) error {
 	if f.DryRun {
 		return made.print(o)
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", f.Kubeconfig)
+	a, err := f.client()
 	if err != nil {
-		return exit.Hint(exit.Environment, fmt.Errorf("no API server: %w", err),
-			"name a file with --kubeconfig or KUBECONFIG, or run in a pod")
-	}
-	a, err := apiclient.New(config)
-	if err != nil {
-		return exit.With(exit.Environment, err)
+		return err
 	}
 	ctx, stop := o.Context()
 	defer stop()
@@ -128,6 +138,17 @@ func (f *Flags) play(o *console.Console, c program.Divided) error {
 		err = printed
 	}
 	return err
+}
+
+// client returns a client of the API server.
+func (f *Flags) client() (*apiclient.Client, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", f.Kubeconfig)
+	if err != nil {
+		return nil, exit.Hint(exit.Environment, fmt.Errorf("no API server: %w", err),
+			"name a file with --kubeconfig or KUBECONFIG, or run in a pod")
+	}
+	a, err := apiclient.New(config)
+	return a, exit.With(exit.Environment, err)
 }
 
 // print writes the objects as YAML.

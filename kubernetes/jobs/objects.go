@@ -42,10 +42,11 @@ type Flags struct {
 	together bool // all indexes run at once, and none again; what the collecting pod prints is the result
 }
 
-// owned are the flags of Flags, which a pod does not get; those that are true take no value.
+// owned are the flags of Flags and source, which a pod does not get; those that are true take no value.
 var owned = map[string]bool{"kubeconfig": false, "namespace": false, "name": false, "image": false, "indexes": false,
 	"parallel": false, "retries": false, "cpu": false, "memory": false, "claim": false, "size": false,
-	"storage-class": false, "access-mode": false, "keep-job": true, "dry-run": true}
+	"storage-class": false, "access-mode": false, "keep-job": true, "dry-run": true, "prometheus": false, "for": false,
+	"step": false, "save": false}
 
 // most is the default of --indexes at most.
 const most = 16

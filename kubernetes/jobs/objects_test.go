@@ -30,6 +30,7 @@ func played(t *testing.T, line string) (stdout, stderr string, err error) {
 	var c struct {
 		Sweep    Sweep    `cmd:""`
 		Capacity Capacity `cmd:""`
+		Tune     Tune     `cmd:""`
 	}
 	parser, err := kong.New(&c, kong.Bind(o), kong.Resolvers(o.Flags()))
 	if err != nil {
@@ -87,8 +88,11 @@ func TestRefused(t *testing.T) {
 		"sweep mine.yaml --vary workload.rate=5":     "--image: this build",
 		"capacity mine.yaml --image a":               "--objective is missing",
 		"capacity mine.yaml --image a --duration 1m": "--objective is missing",
-		ok:                   "no API server",
-		"sweep nothere.yaml": "nothere.yaml",
+		"tune mine.yaml --image a --save x":          "found no --from-cluster",
+		"tune mine.yaml --from-cluster":              "found a scenario",
+		"tune --from-cluster":                        "no API server",
+		ok:                                           "no API server",
+		"sweep nothere.yaml":                         "nothere.yaml",
 	} {
 		if _, _, err := played(t, line); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; expected %q", line, err, want)

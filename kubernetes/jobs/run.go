@@ -76,7 +76,12 @@ func (r *run) place(err error) error {
 	if errors.As(err, &status) {
 		return exit.With(exit.Broken, err)
 	}
-	return exit.Hint(exit.Environment, fmt.Errorf("API server %s: %w", r.api.URL, err),
+	return unreached(r.api, err)
+}
+
+// unreached returns the error of an API server that does not answer.
+func unreached(a *apiclient.Client, err error) error {
+	return exit.Hint(exit.Environment, fmt.Errorf("API server %s: %w", a.URL, err),
 		"kubectl cluster-info shows whether it answers")
 }
 

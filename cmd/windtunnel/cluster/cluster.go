@@ -23,6 +23,8 @@ func Args(args []string) []string {
 	}
 	for i, a := range args {
 		switch {
+		case a == "--from-cluster" && args[0] == "tune":
+			return args
 		case a == "--on=kubernetes":
 			return slices.Delete(slices.Clone(args), i, i+1)
 		case a == "--on" && i+1 < len(args) && args[i+1] == "kubernetes":

@@ -20,15 +20,20 @@ import (
 	"github.com/windtunnel/windtunnel/scenario/imports"
 )
 
+// Metrics are the flags of a Prometheus server.
+type Metrics struct {
+	Prometheus string        `placeholder:"URL" help:"Read metrics from this Prometheus, such as http://127.0.0.1:9090."`
+	For        time.Duration `default:"1h" help:"With --prometheus, how much of the time until now counts."`
+	Step       time.Duration `default:"1m" help:"With --prometheus, how long a rate of requests holds."`
+}
+
 // Cmd is the command with its flags.
 type Cmd struct {
 	Format string `placeholder:"FORMAT" enum:",inference-perf,guidellm,vllm-bench,aiperf,priority-mix" default:"" help:"The load generator of a configuration; left out, the files are those of a cluster."`
 	Load   int    `help:"The number of the load to take, of several in a row." placeholder:"N"`
 
-	LogFormat  string        `placeholder:"FILE" help:"The json_format of Envoy's access log, as JSON, where the names of its fields do not say what they are."`
-	Prometheus string        `placeholder:"URL" help:"Read metrics from this Prometheus, such as http://127.0.0.1:9090."`
-	For        time.Duration `default:"1h" help:"With --prometheus, how much of the time until now counts."`
-	Step       time.Duration `default:"1m" help:"With --prometheus, how long a rate of requests holds."`
+	LogFormat string `placeholder:"FILE" help:"The json_format of Envoy's access log, as JSON, where the names of its fields do not say what they are."`
+	Metrics
 
 	Files []string `arg:"" optional:"" name:"file" help:"A configuration of a load generator, or the files of a cluster."`
 }
@@ -161,7 +166,7 @@ func (c *Cmd) cluster(o *console.Console) (*imports.Scenario, error) {
 }
 
 // ask returns the series of a Prometheus server.
-func (c *Cmd) ask(o *console.Console) ([]diagnosis.Series, error) {
+func (c *Metrics) ask(o *console.Console) ([]diagnosis.Series, error) {
 	if c.Step < time.Second || c.For < 2*c.Step || c.For/c.Step > 10_000 {
 		return nil, exit.Errorf(exit.Usage, "--for is %s and --step %s; expected a step of 1s or more, 2 to 10,000 "+
 			"times", c.For, c.Step)

@@ -26,7 +26,8 @@ func TestOnKubernetes(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, &out)
 	}
 	fakebin.Write(t, filepath.Join(dir, cluster.Program), "#!/bin/sh\necho \"$@\"; exit 3\n")
-	for _, on := range [][]string{args, append([]string{"capacity", "--on=kubernetes"}, args[1:3]...)} {
+	for _, on := range [][]string{args, append([]string{"capacity", "--on=kubernetes"}, args[1:3]...),
+		strings.Fields("tune --from-cluster --namespace prod")} {
 		out.Reset()
 		want := on[0] + " " + strings.Join(on[1:], " ") + "\n"
 		want = strings.NewReplacer(" --on kubernetes", "", " --on=kubernetes", "").Replace(want)

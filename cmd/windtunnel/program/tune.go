@@ -33,6 +33,8 @@ type tuneCmd struct {
 	Indifference float64       `default:"1" placeholder:"PERCENT" help:"A gain too small to care about."`
 	Results      string        `aliases:"resume" placeholder:"DIR" help:"Keep the runs in DIR, and continue the search whose runs are there (also --resume)."`
 	divideFlags
+	FromCluster bool `help:"Read the scenario from a cluster, by windtunnel-k8s, which has more flags (docs/kubernetes.md)."`
+
 	Write  string `placeholder:"FILE" help:"Write the best EndpointPickerConfig to FILE (of the only pool whose picker varies)."`
 	Output string `short:"o" enum:"text,json,csv,parquet" default:"text" help:"text for people, json, or the candidates as a table."`
 }
@@ -59,6 +61,7 @@ Examples:
   windtunnel tune monday.yaml tuesday.yaml --combine worst --results runs
   windtunnel tune mine.yaml --objective 'max:classes[chat].attainment' --objective 'USD per 1M output tokens'
   windtunnel tune mine.yaml --objective 'min:ttft_p99 + 20 * tpot_p99' --output csv > candidates.csv
+  windtunnel tune --from-cluster                                               # docs/kubernetes.md
   windtunnel tune --recording epp.ndjson.gz --accelerator H100
   windtunnel tune mine.yaml --on kubernetes
   windtunnel tune mine.yaml --objective ttft.p90 --objective tpot.mean --ui    # the front on a page, each point's run
