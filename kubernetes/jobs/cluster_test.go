@@ -125,11 +125,13 @@ func TestJobs(t *testing.T) {
 		defer server.Close()
 		line := "load ../mine.yaml --rate 100 -n 100 --view summary --target " + strings.TrimPrefix(server.URL, "http://")
 		c := c.in(t, "load", program, 0)
-		got, text, code := c.play(t, line+" --indexes 3")
-		if code != 0 || n.Load() != 100 || !strings.Contains(got, "100 requests") {
-			t.Errorf("exit code %d, %d requests:\n%s\n%s", code, n.Load(), text, got)
+		for _, all := range []int64{100, 200} { // again on the same volume
+			got, text, code := c.play(t, line+" --indexes 3 --claim mine")
+			if code != 0 || n.Load() != all || !strings.Contains(got, "100 requests") {
+				t.Errorf("exit code %d, %d requests:\n%s\n%s", code, n.Load(), text, got)
+			}
+			empty(t, c)
 		}
-		empty(t, c)
 	})
 	t.Run("another command", func(t *testing.T) {
 		c := c.in(t, "another", program, 2)
