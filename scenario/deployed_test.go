@@ -53,7 +53,7 @@ func TestReadinessIsProbed(t *testing.T) {
 		}
 		for _, byHand := range []bool{false, true} {
 			if byHand {
-				s.Spare()
+				s.ReservePlaces()
 			}
 			p, err := s.Plan()
 			if err != nil || p.Pools[0].Picker.Readiness != (want || byHand) {

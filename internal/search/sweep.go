@@ -115,7 +115,7 @@ func (p *Player) Sweep(ctx context.Context, c Sweep) (*Swept, error) {
 	err = errors.Join(err, results.close())
 	all := len(out.points)
 	if ctx.Err() != nil || c.Collect { // print the points that were played
-		out.points = slices.DeleteFunc(out.points, func(p *Point) bool { return p.Measures == nil })
+		out.points = slices.DeleteFunc(out.points, func(p *Point) bool { return p.Requests == 0 })
 	}
 	if n := all - len(out.points); c.Collect && n > 0 {
 		return out, exit.Errorf(exit.Failed, "%d of %s are not in %s; without --collect, windtunnel plays them", n,

@@ -294,6 +294,8 @@ type outcome struct {
 	Score
 	Measures  map[string]float64
 	StepTimes report.StepError
+	// Refused says why the values are no scenario together.
+	Refused string `json:",omitempty"`
 }
 
 // name names a job's run in one of the scenarios.
@@ -359,9 +361,16 @@ func (t *tuner) playAll(jobs []job, what string) (out []outcome, refused []error
 	done := t.player.Counter(what, len(all))
 	err = t.store.Each(t.ctx, len(all), func(i int) (ended bool, err error) {
 		j := &jobs[i/n]
-		ended, err = t.store.Run(t.name(i%n, j), &all[i], func() error { return t.play(i%n, j, &all[i]) })
-		if code := exit.Of(err); err != nil && (code == exit.Input || code == exit.Usage) {
-			all[i], bad[i], ended, err = outcome{Score: impossible}, err, true, nil
+		ended, err = t.store.Run(t.name(i%n, j), &all[i], func() error {
+			err := t.play(i%n, j, &all[i])
+			if code := exit.Of(err); err != nil && (code == exit.Input || code == exit.Usage) {
+				all[i] = outcome{Score: impossible, Refused: err.Error()}
+				return nil
+			}
+			return err
+		})
+		if all[i].Refused != "" {
+			bad[i] = exit.Errorf(exit.Input, "%s", all[i].Refused)
 		}
 		if ended {
 			done()

@@ -131,6 +131,38 @@ func TestResults(t *testing.T) {
 }
 
 // runs returns the number of runs in a directory.
+// Processes that share a search play its runs together, those with values that are no scenario among them, and each has
+// the result of one process, as has the one that collects.
+func TestRefusedInShares(t *testing.T) {
+	o := smallest(picked)
+	o.Vary = []string{"pools[0].modelServer.maxNumSeqs=16,512", "pools[0].modelServer.maxNumBatchedTokens=256,2048"}
+	whole := text(t, found(t, o))
+	o.Results = filepath.Join(t.TempDir(), "shared")
+	o.Share.Of = 3
+	var shares sync.WaitGroup
+	for i := range o.Share.Of {
+		o := o
+		o.Share.Index = i
+		shares.Go(func() {
+			if got := text(t, found(t, o)); got != whole {
+				t.Errorf("share %d: found %s; expected %s", i, got, whole)
+			}
+		})
+	}
+	shares.Wait()
+	list, err := filepath.Glob(filepath.Join(o.Results, "run-*"))
+	if err != nil || !slices.ContainsFunc(list, func(run string) bool {
+		data, err := os.ReadFile(run)
+		return err == nil && bytes.Contains(data, []byte(`"Refused":"`))
+	}) {
+		t.Errorf("none of %d runs is refused, %v; expected small batches of many", len(list), err)
+	}
+	o.Share, o.Collect = search.Share{}, true
+	if got := text(t, found(t, o)); got != whole {
+		t.Errorf("collected %s; expected %s", got, whole)
+	}
+}
+
 func runs(t *testing.T, dir string) int {
 	t.Helper()
 	list, err := filepath.Glob(filepath.Join(dir, "run-*"))

@@ -27,21 +27,6 @@ import (
 	"github.com/windtunnel/windtunnel/kubernetes/testcluster"
 )
 
-// built builds windtunnel and windtunnel-k8s as one release, and returns their directory.
-func built(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	for from, names := range map[string]string{"../..": "windtunnel", "..": "windtunnel-k8s"} {
-		cmd := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "-ldflags",
-			"-X github.com/windtunnel/windtunnel/internal/version.release=v0.0.0-test", "./cmd/"+names)
-		cmd.Dir = from
-		if text, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, text)
-		}
-	}
-	return dir
-}
-
 // cluster is a test's namespace, with the programs and an agent.
 type cluster struct {
 	*testcluster.Cluster
@@ -87,7 +72,7 @@ func (c *cluster) play(t *testing.T, line string) (stdout, stderr string, code i
 // whose pod is killed, or whose program fails, is retried. After a failure of an index, the command prints the others'
 // results and the end of the failed log, and the same command continues.
 func TestJobs(t *testing.T) {
-	c := &cluster{Cluster: testcluster.Start(t), bin: built(t)}
+	c := &cluster{Cluster: testcluster.Start(t), bin: testcluster.Programs(t)}
 	inScenario(t, "sub")
 	local := &cluster{bin: c.bin}
 	program := filepath.Join(c.bin, "windtunnel")
@@ -140,11 +125,13 @@ func TestJobs(t *testing.T) {
 		defer server.Close()
 		line := "load ../mine.yaml --rate 100 -n 100 --view summary --target " + strings.TrimPrefix(server.URL, "http://")
 		c := c.in(t, "load", program, 0)
-		got, text, code := c.play(t, line+" --indexes 3")
-		if code != 0 || n.Load() != 100 || !strings.Contains(got, "100 requests") {
-			t.Errorf("exit code %d, %d requests:\n%s\n%s", code, n.Load(), text, got)
+		for _, all := range []int64{100, 200} { // again on the same volume
+			got, text, code := c.play(t, line+" --indexes 3 --claim mine")
+			if code != 0 || n.Load() != all || !strings.Contains(got, "100 requests") {
+				t.Errorf("exit code %d, %d requests:\n%s\n%s", code, n.Load(), text, got)
+			}
+			empty(t, c)
 		}
-		empty(t, c)
 	})
 	t.Run("another command", func(t *testing.T) {
 		c := c.in(t, "another", program, 2)
@@ -230,7 +217,7 @@ func TestJobs(t *testing.T) {
 // A scenario of a cluster's objects is tuned, and the cluster has no request but lists. A user who may not list is
 // reported.
 func TestTuneFromCluster(t *testing.T) {
-	c := &cluster{Cluster: testcluster.Start(t), bin: built(t)}
+	c := &cluster{Cluster: testcluster.Start(t), bin: testcluster.Programs(t)}
 	c.CreateCRDs(t)
 	rendered, err := os.ReadFile("../../test/chart/testdata/default.golden.yaml")
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -139,6 +140,9 @@ type objects struct {
 // command is the annotation with a hash of what the pods do.
 const command = "windtunnel/command"
 
+// began is the variable of the pods with the time of a load.
+const began = "WINDTUNNEL_BEGAN"
+
 // resultsAt is where pods see the volume.
 const resultsAt = "/windtunnel/results"
 
@@ -205,6 +209,11 @@ func (f *Flags) objects(t *tree) *objects {
 			// The Job controller expands JOB_COMPLETION_INDEX in the arguments.
 			Template: f.template(t, meta, claim, items, "--results", resultsAt, "--share",
 				"$(JOB_COMPLETION_INDEX)/"+strconv.Itoa(f.Indexes))}}
+	if f.together { // clients begin in an empty directory
+		c := &out.Job.Spec.Template.Spec.Containers[0]
+		c.Env = []corev1.EnvVar{{Name: began, Value: time.Now().UTC().Format("20060102T150405.000")}}
+		c.Args[len(c.Args)-3] += "/$(" + began + ")"
+	}
 	return out
 }
 

@@ -133,7 +133,7 @@ func TestDryRun(t *testing.T) {
 
 // Arguments of the cluster do not reach the pods, in both forms of a flag.
 func TestOwn(t *testing.T) {
-	got := own(strings.Fields("sweep a.yaml --namespace b --vary x=1 --keep --cpu=2 -n 5 --name -- --vary=y=2"))
+	got := own(strings.Fields("sweep a.yaml --namespace b --vary x=1 --keep-job --cpu=2 -n 5 --name -- --vary=y=2"))
 	if want := strings.Fields("sweep a.yaml --vary x=1 -n 5 --vary=y=2"); !slices.Equal(got, want) {
 		t.Errorf("%q; expected %q", got, want)
 	}

@@ -132,6 +132,7 @@ func (r *run) create(ctx context.Context) error {
 			return err
 		}
 	case err == nil:
+		j.Spec.Template.Spec.Containers[0].Env = old.Spec.Template.Spec.Containers[0].Env
 		r.note("following Job %s/%s, which exists", j.Namespace, j.Name)
 		return nil
 	case !apierrors.IsNotFound(err):

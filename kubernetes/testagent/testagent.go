@@ -3,14 +3,15 @@
 // that stand for their images, writes their status and obeys deletion. It serves their logs as a kubelet does.
 //
 // A process has no file system of its own. The agent therefore replaces mount paths in commands, arguments, environment
-// and working directory by directories. It pulls no images, probes nothing, and gives all pods one address.
+// and working directory by directories. Each pod has a loopback address of its own, which replaces 0.0.0.0. A pod is
+// ready when its readiness probe has passed once. The agent pulls no images.
 package testagent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -40,6 +41,10 @@ type Agent struct {
 	Namespace string
 	// Images has the program that stands for each image.
 	Images map[string]string
+	// Files has files of this machine that stand for files of images, by their paths.
+	Files map[string]string
+	// Kubeconfig returns a file that reaches the API server as a service account. Pods with a token get it as KUBECONFIG.
+	Kubeconfig func(t testing.TB, namespace, account string) string
 	// AtOnce bounds how many pods run at a time; 0 is no bound.
 	AtOnce int
 
@@ -47,8 +52,9 @@ type Agent struct {
 	dir  string
 	node string
 
-	mu   sync.Mutex
-	pods map[string]*pod // by UID
+	mu    sync.Mutex
+	pods  map[string]*pod // by UID
+	block [2]byte         // of the pods' addresses
 }
 
 // pod is a pod of this node.
@@ -57,6 +63,9 @@ type pod struct {
 	log     string
 	process *child.Process
 	started metav1.Time
+	ip      string
+	ready   bool
+	stops   bool // its process was asked to end
 	done    bool // its last status is written
 }
 
@@ -64,6 +73,7 @@ type pod struct {
 func (a *Agent) Start(t testing.TB) {
 	t.Helper()
 	a.t, a.dir, a.node, a.pods = t, t.TempDir(), "node-"+a.Namespace, map[string]*pod{}
+	a.block = [2]byte{byte(64 + rand.IntN(128)), byte(rand.IntN(256))} // another than that of an agent beside this one
 	logs := httptest.NewTLSServer(http.HandlerFunc(a.serveLog))
 	_, port, err := net.SplitHostPort(logs.Listener.Addr().String())
 	if err != nil {
@@ -143,6 +153,9 @@ func (a *Agent) sync(ctx context.Context) error {
 		case own == nil && p.Spec.NodeName == "" && p.Status.Phase == corev1.PodPending:
 			running++
 			err = a.start(ctx, p)
+		case own != nil && !own.ready && own.process != nil && !own.process.Ended() && passes(ctx, own):
+			own.ready = true
+			err = a.status(ctx, own)
 		case own != nil && own.process != nil && own.process.Ended() && !own.done:
 			own.done = true
 			err = a.status(ctx, own)
@@ -154,14 +167,49 @@ func (a *Agent) sync(ctx context.Context) error {
 	return nil
 }
 
-// remove ends a deleted pod's process, and then the pod.
+// passes reports whether a pod's readiness probe passes now.
+func passes(ctx context.Context, p *pod) bool {
+	probe := p.Spec.Containers[0].ReadinessProbe
+	ctx, stop := context.WithTimeout(ctx, time.Second)
+	defer stop()
+	port := func(n int) string { return net.JoinHostPort(p.ip, strconv.Itoa(n)) }
+	switch {
+	case probe == nil:
+		return true
+	case probe.HTTPGet != nil:
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+			"http://"+port(probe.HTTPGet.Port.IntValue())+probe.HTTPGet.Path, nil)
+		if err != nil {
+			return false
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode < http.StatusBadRequest
+	case probe.GRPC != nil:
+		c, err := new(net.Dialer).DialContext(ctx, "tcp", port(int(probe.GRPC.Port)))
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	}
+	return false
+}
+
+// remove asks a deleted pod's process to end, and removes the pod when it has.
 func (a *Agent) remove(ctx context.Context, p *corev1.Pod, own *pod) error {
 	if own != nil && own.process != nil && !own.process.Ended() {
 		grace := time.Duration(0)
 		if s := p.DeletionGracePeriodSeconds; s != nil {
 			grace = time.Duration(*s) * time.Second
 		}
-		own.process.Stop(ctx, grace)
+		if !own.stops {
+			own.stops = true
+			go own.process.Stop(ctx, grace)
+		}
+		return nil
 	}
 	if own != nil && !own.done {
 		own.done = true
@@ -183,33 +231,22 @@ func (a *Agent) start(ctx context.Context, p *corev1.Pod) error {
 		return err
 	}
 	dir := filepath.Join(a.dir, string(p.UID))
-	own := &pod{Pod: p, log: filepath.Join(dir, "log"), started: metav1.Now()}
+	own := &pod{Pod: p, log: filepath.Join(dir, "log"), started: metav1.Now(),
+		ip: net.IPv4(127, a.block[0], a.block[1], byte(1+len(a.pods)%250)).String()}
 	a.pods[string(p.UID)] = own
-	c := &p.Spec.Containers[0]
-	mounts, err := a.mount(ctx, p, c, dir)
-	if err != nil {
-		return err
-	}
-	env, err := environment(p, c)
-	if err != nil {
-		return err
-	}
-	line := slices.Concat(c.Command, c.Args)
-	for i, x := range line {
-		line[i] = mounts.Replace(expand(x, env))
-	}
-	if len(c.Command) == 0 {
-		program := a.Images[c.Image] // a path of this machine, and of no mount
-		if program == "" {
-			return fmt.Errorf("no program stands for the image %s", c.Image)
+	own.ready = p.Spec.Containers[0].ReadinessProbe == nil
+	for i := range p.Spec.InitContainers {
+		cmd, err := a.command(ctx, own, &p.Spec.InitContainers[i], dir)
+		if err != nil {
+			return err
 		}
-		line = slices.Insert(line, 0, program)
+		if text, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("container %s: %w: %s", p.Spec.InitContainers[i].Name, err, text)
+		}
 	}
-	cmd := exec.Command(line[0], line[1:]...)
-	cmd.Dir = mounts.Replace(cmp.Or(c.WorkingDir, dir))
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
-	for _, x := range env {
-		cmd.Env = append(cmd.Env, x[0]+"="+mounts.Replace(x[1]))
+	cmd, err := a.command(ctx, own, &p.Spec.Containers[0], dir)
+	if err != nil {
+		return err
 	}
 	if own.process, err = child.Run(cmd, own.log); err != nil {
 		return err
@@ -217,8 +254,43 @@ func (a *Agent) start(ctx context.Context, p *corev1.Pod) error {
 	return a.status(ctx, own)
 }
 
-// mount makes directories of a container's volumes, and returns a replacer of their paths.
-func (a *Agent) mount(ctx context.Context, p *corev1.Pod, c *corev1.Container, dir string) (*strings.Replacer, error) {
+// command returns the process of a container.
+func (a *Agent) command(ctx context.Context, p *pod, c *corev1.Container, dir string) (*exec.Cmd, error) {
+	here, err := a.mount(ctx, p, c, dir)
+	if err != nil {
+		return nil, err
+	}
+	env, err := p.environment(c)
+	if err != nil {
+		return nil, err
+	}
+	line := slices.Concat(c.Command, c.Args)
+	for i, x := range line {
+		line[i] = here(expand(x, env))
+	}
+	if len(c.Command) == 0 {
+		program := a.Images[c.Image] // a path of this machine, and of no mount
+		if program == "" {
+			return nil, fmt.Errorf("no program stands for the image %s", c.Image)
+		}
+		line = slices.Insert(line, 0, program)
+	}
+	cmd := exec.Command(line[0], line[1:]...)
+	if cmd.Dir = dir; c.WorkingDir != "" {
+		cmd.Dir = here(c.WorkingDir)
+	}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
+	if token := p.Spec.AutomountServiceAccountToken; a.Kubeconfig != nil && (token == nil || *token) {
+		cmd.Env = append(cmd.Env, "KUBECONFIG="+a.Kubeconfig(a.t, p.Namespace, p.Spec.ServiceAccountName))
+	}
+	for _, x := range env {
+		cmd.Env = append(cmd.Env, x[0]+"="+here(x[1]))
+	}
+	return cmd, nil
+}
+
+// mount makes directories of a container's volumes, and returns a function that replaces their paths in a text.
+func (a *Agent) mount(ctx context.Context, p *pod, c *corev1.Container, dir string) (func(string) string, error) {
 	at := map[string]string{}
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
@@ -232,7 +304,7 @@ func (a *Agent) mount(ctx context.Context, p *corev1.Pod, c *corev1.Container, d
 			if err := a.configMap(ctx, p.Namespace, v.ConfigMap, at[v.Name]); err != nil {
 				return nil, err
 			}
-		case v.EmptyDir == nil:
+		case v.EmptyDir == nil && v.Projected == nil: // a projected one has the token, for which there is KUBECONFIG
 			return nil, fmt.Errorf("volume %s: expected an emptyDir, hostPath, configMap or persistentVolumeClaim",
 				v.Name)
 		}
@@ -243,11 +315,15 @@ func (a *Agent) mount(ctx context.Context, p *corev1.Pod, c *corev1.Container, d
 	mounts := slices.SortedFunc(slices.Values(c.VolumeMounts), func(x, y corev1.VolumeMount) int {
 		return len(y.MountPath) - len(x.MountPath) // the longest first
 	})
-	var pairs []string
-	for _, m := range mounts {
-		pairs = append(pairs, m.MountPath, filepath.Join(at[m.Name], m.SubPath))
+	pairs := []string{"0.0.0.0", p.ip}
+	for path, file := range a.Files {
+		pairs = append(pairs, path+"/", file+"/")
 	}
-	return strings.NewReplacer(pairs...), nil
+	for _, m := range mounts {
+		pairs = append(pairs, m.MountPath+"/", filepath.Join(at[m.Name], m.SubPath)+"/")
+	}
+	paths := strings.NewReplacer(pairs...)
+	return func(text string) string { return strings.TrimSuffix(paths.Replace(text+"/"), "/") }, nil
 }
 
 // Claim returns the directory of a PersistentVolumeClaim.
@@ -282,7 +358,7 @@ func (a *Agent) configMap(ctx context.Context, namespace string, v *corev1.Confi
 }
 
 // environment returns a container's variables, in order.
-func environment(p *corev1.Pod, c *corev1.Container) (env [][2]string, err error) {
+func (p *pod) environment(c *corev1.Container) (env [][2]string, err error) {
 	for i := range c.Env {
 		e := &c.Env[i]
 		value := expand(e.Value, env)
@@ -296,7 +372,7 @@ func environment(p *corev1.Pod, c *corev1.Container) (env [][2]string, err error
 			case "metadata.namespace":
 				value = p.Namespace
 			case "status.podIP":
-				value = "127.0.0.1"
+				value = p.ip
 			case "metadata.annotations['" + batchv1.JobCompletionIndexAnnotation + "']",
 				"metadata.labels['" + batchv1.JobCompletionIndexAnnotation + "']":
 				value = p.Annotations[batchv1.JobCompletionIndexAnnotation]
@@ -321,13 +397,14 @@ func expand(text string, env [][2]string) string {
 func (a *Agent) status(ctx context.Context, p *pod) error {
 	c := corev1.ContainerStatus{Name: p.Spec.Containers[0].Name, Image: p.Spec.Containers[0].Image,
 		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: p.started}}}
-	s := corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "127.0.0.1", HostIP: "127.0.0.1", StartTime: &p.started,
-		PodIPs: []corev1.PodIP{{IP: "127.0.0.1"}}}
-	ready := corev1.ConditionTrue
+	s := corev1.PodStatus{Phase: corev1.PodRunning, PodIP: p.ip, HostIP: "127.0.0.1", StartTime: &p.started,
+		PodIPs: []corev1.PodIP{{IP: p.ip}}}
+	ready := corev1.ConditionFalse
 	if p.process != nil && !p.process.Ended() {
-		c.Ready = true
+		if c.Ready = p.ready; p.ready {
+			ready = corev1.ConditionTrue
+		}
 	} else {
-		ready = corev1.ConditionFalse
 		ended := &corev1.ContainerStateTerminated{StartedAt: p.started, FinishedAt: metav1.Now(), Reason: "Completed"}
 		s.Phase = corev1.PodSucceeded
 		var code *exec.ExitError

@@ -134,3 +134,19 @@ current-context: test
 	})
 	return c
 }
+
+// Programs builds windtunnel and windtunnel-k8s as one release for a test in a package of the Kubernetes module, and
+// returns their directory.
+func Programs(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	for from, name := range map[string]string{"../..": "windtunnel", "..": "windtunnel-k8s"} {
+		cmd := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "-ldflags",
+			"-X github.com/windtunnel/windtunnel/internal/version.release=v0.0.0-test", "./cmd/"+name)
+		cmd.Dir = from
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+	}
+	return dir
+}
