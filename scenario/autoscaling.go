@@ -263,8 +263,8 @@ func (p *Pool) Deployments() (out []Deployment) {
 	return out
 }
 
-// ReservePlaces prepares every pool of simulated servers for a user who adds servers during the run, as many again and 2
-// to 16, and stops some.
+// ReservePlaces prepares every pool of simulated servers for a user who stops servers during the run, and adds as many
+// again, 2 to 16.
 func (s *Scenario) ReservePlaces() {
 	for i := range s.Pools {
 		p := &s.Pools[i]
