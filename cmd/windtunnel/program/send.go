@@ -56,8 +56,8 @@ func (c *sendCmd) ready(o *outside, several bool) (*scenario.Scenario, error) {
 		return nil, exit.Errorf(exit.Usage, "several clients: the scenario is a closed loop, whose next request "+
 			"follows from an answer; expected --rate, or workload.rate in the scenario")
 	case several && c.Record != "":
-		return nil, exit.Errorf(exit.Usage, "--record: found it with several clients; expected none, since each "+
-			"records its part beside --results")
+		return nil, exit.Errorf(exit.Usage, "several clients: found --record; expected none, since each records its "+
+			"part in --results")
 	}
 	return s, c.check(o, s, c.inputs(s))
 }
