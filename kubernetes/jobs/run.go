@@ -371,8 +371,11 @@ func (r *run) judged(ctx context.Context, namespace, pod string) (verdict, err e
 			case t.ExitCode == 0:
 				return nil, nil
 			default:
-				return exit.Reported(exit.Code(t.ExitCode), fmt.Errorf("pod %s/%s ended with exit code %d", namespace, pod,
-					t.ExitCode)), nil
+				return exit.Reported(
+					exit.Code(t.ExitCode),
+					fmt.Errorf("pod %s/%s ended with exit code %d", namespace, pod,
+						t.ExitCode),
+				), nil
 			}
 		}
 		if !pause.For(ctx, look) {

@@ -43,7 +43,8 @@ type Agent struct {
 	Images map[string]string
 	// Files has files of this machine that stand for files of images, by their paths.
 	Files map[string]string
-	// Kubeconfig returns a file that reaches the API server as a service account. Pods with a token get it as KUBECONFIG.
+	// Kubeconfig returns a file that reaches the API server as a service account. Pods with a token get it as
+	// KUBECONFIG.
 	Kubeconfig func(t testing.TB, namespace, account string) string
 	// AtOnce bounds how many pods run at a time; 0 is no bound.
 	AtOnce int

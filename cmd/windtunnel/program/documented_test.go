@@ -87,6 +87,7 @@ func TestDocumentedCommands(t *testing.T) {
 		}
 	}
 	for name, text := range map[string]string{"other.yaml": "plugins: [{type: queue-scorer}]\n",
+		"tuned.yaml":  "plugins: [{type: queue-scorer}]\n",
 		"my-epp.yaml": "plugins: [{type: queue-scorer}]\n",
 		"t.jsonl":     `{"timestamp": 0, "input_length": 9, "output_length": 9, "hash_ids": [1]}` + "\n"} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
@@ -107,7 +108,7 @@ func TestDocumentedCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"x.ndjson.gz", "run.ndjson.gz", "sim.ndjson.gz", "yesterday.ndjson.gz"} {
-		args := []string{"sim", "examples/kv-aware.yaml", "--record", name, "-n", "9"}
+		args := []string{"sim", "examples/kv-aware.yaml", "--record", name, "-n", "20"}
 		if code := run(args, testOutside(&bytes.Buffer{})); code != 0 {
 			t.Fatalf("%s cannot be made: exit code %d", name, code)
 		}
