@@ -176,6 +176,13 @@ func (x *space) addSplits() error {
 
 // addField adds a field of the scenario, or a parameter of a plug-in.
 func (x *space) addField(text string) error {
+	if !strings.Contains(text, "=") {
+		values, err := x.limits(text)
+		if err != nil {
+			return err
+		}
+		text += "=" + values
+	}
 	k, err := ParseKnob(text)
 	if err != nil {
 		return err
@@ -185,6 +192,41 @@ func (x *space) addField(text string) error {
 	}
 	x.knobs = append(x.knobs, k)
 	return nil
+}
+
+// The powers of two that limits tries.
+const leastPower, mostPower = -10, 20
+
+// limits returns the range of a field or a parameter that the scenario's and the plug-in's own checks accept: the powers
+// of two from the smallest to the greatest, all numbers from 0 or the smallest where 1 is the greatest, or true and
+// false. Its error is the one of the checks.
+func (x *space) limits(name string) (string, error) {
+	k, err := ParseKnob(name + "=1,1")
+	if err != nil {
+		return "", err
+	}
+	valid := func(value string) bool { return x.try(&k, value) == nil }
+	var found []string
+	for i := leastPower; i <= mostPower; i++ {
+		if text := strconv.FormatFloat(math.Ldexp(1, i), 'f', -1, 64); valid(text) {
+			found = append(found, text)
+		}
+	}
+	switch n := len(found); {
+	case n > 1 && found[n-1] == "1":
+		if valid("0") {
+			found[0] = "0"
+		}
+		return found[0] + "..1", nil
+	case n > 1:
+		return "log:" + found[0] + ".." + found[n-1], nil
+	case valid("true") && valid("false"):
+		return "true,false", nil
+	}
+	if err := x.try(&k, "1"); err != nil {
+		return "", err
+	}
+	return "", exit.Errorf(exit.Usage, "--vary %s: no range of numbers is valid; expected %[1]s=RANGE", name)
 }
 
 // addScorers adds the weight of each scorer: 0, or 0.1 to 10.

@@ -250,6 +250,23 @@ func TestVaries(t *testing.T) {
 		!strings.Contains(c, "weight: 2") || strings.Contains(c, "pluginRef: queue-scorer") {
 		t.Errorf("found the configuration %s", c)
 	}
+	// Without a range, a knob has the one that the checks accept.
+	for vary, want := range map[string]string{"pools[0].replicas": "1 to 16384, []",
+		"pools[0].modelServer.gpuMemoryUtilization":    "0.25 to 0.5, []",
+		"approx-prefix-cache-producer/blockSizeTokens": "1 to 1.048576e+06, []",
+		"approx-prefix-cache-producer/autoTune":        "0 to 0, [true false]"} {
+		x, err := space(picked, vary)
+		if err != nil {
+			t.Fatalf("%s: %v", vary, err)
+		}
+		if k := &x.knobs[0]; fmt.Sprintf("%v to %v, %v", k.Low, k.High, k.Values) != want {
+			t.Errorf("%s: found %v to %v, %v; expected %s", vary, k.Low, k.High, k.Values, want)
+		}
+	}
+	if _, err := space(picked, "approx-prefix-cache-producer/blockSizeToken"); err == nil ||
+		!strings.Contains(err.Error(), "blockSizeTokens") {
+		t.Errorf("a parameter that does not exist: found %v", err)
+	}
 	if x, err = space(split, Split); err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,8 @@ func TestDivided(t *testing.T) {
 		t.Errorf("%v, %d, %v; expected %s and 3 shares", inputs, shares, err, file)
 	}
 	for _, args := range []string{"sweep " + file + " --vary workload.rate=5,10,15",
-		"sweep " + filepath.Join(repository, "examples/kv-aware.yaml") + " -n 300 --vary workload.rate=28", // no measures
+		// Its combination has no measures.
+		"sweep " + filepath.Join(repository, "examples/kv-aware.yaml") + " -n 300 --vary workload.rate=28",
 		"capacity " + file + " --objective ttft.mean=1s --duration 1s --precision 50 -r 3"} {
 		want, results := printed(t, strings.Fields(args)...), filepath.Join(t.TempDir(), "results")
 		for _, share := range []string{"0/2", "1/2"} {

@@ -21,7 +21,7 @@ type tuneCmd struct {
 
 	Combine string   `default:"mean" placeholder:"HOW" help:"How the values of several scenarios become one: mean, worst, or weights such as 3,1."`
 	HoldOut float64  `placeholder:"PERCENT" default:"30" help:"The end of a trace that the search does not see, and that decides."`
-	Vary    []string `placeholder:"PATH=RANGE" sep:"none" help:"A field that varies, such as 'pools[0].replicas=2..8', log:1..100 for equal ratios, values a,b,c, PLUGIN/PARAMETER=RANGE, weights: those of the picker's scorers, as by default, or split: prefill to decode servers. Repeatable."`
+	Vary    []string `placeholder:"PATH=RANGE" sep:"none" help:"A field that varies, such as 'pools[0].replicas=2..8', log:1..100 for equal ratios, values a,b,c, PLUGIN/PARAMETER=RANGE (without =RANGE: what its checks accept), weights: those of the picker's scorers, as by default, or split: prefill to decode servers. Repeatable."`
 	Where   []string `placeholder:"CONDITION" sep:"none" help:"What all candidates meet, such as 'replicas * tensorParallelSize <= 16'. Repeatable."`
 
 	Objective []string `placeholder:"MEASURE" sep:"none" help:"The measure to improve, such as e2e.p99 or 'USD per 1M output tokens', or min: or max: before a number of the summary or an expression. Left out: goodput where there is an objective for answers, else e2e.mean. Twice: the best trade-offs of two."`
