@@ -197,9 +197,9 @@ func (x *space) addField(text string) error {
 // The powers of two that limits tries.
 const leastPower, mostPower = -10, 20
 
-// limits returns the range of a field or a parameter that the scenario's and the plug-in's own checks accept: the powers
-// of two from the smallest to the greatest, all numbers from 0 or the smallest where 1 is the greatest, or true and
-// false. Its error is the one of the checks.
+// limits returns the range of a field or a parameter that the scenario's and the plug-in's own checks accept: the
+// powers of two from the smallest to the greatest, all numbers from 0 or the smallest where 1 is the greatest, or true
+// and false. Its error is the one of the checks.
 func (x *space) limits(name string) (string, error) {
 	k, err := ParseKnob(name + "=1,1")
 	if err != nil {
