@@ -176,7 +176,7 @@ func (x *space) addSplits() error {
 
 // addField adds a field of the scenario, or a parameter of a plug-in.
 func (x *space) addField(text string) error {
-	if !strings.Contains(text, "=") {
+	if !strings.Contains(text, "=") && strings.ContainsAny(text, "./") { // the path of a field or a parameter
 		values, err := x.limits(text)
 		if err != nil {
 			return err
