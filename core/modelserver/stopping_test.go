@@ -86,7 +86,7 @@ func TestStopsAreVLLMs(t *testing.T) {
 		for i := range c.total {
 			sent += c.text(i)
 			if !strings.HasPrefix(text, sent) {
-				t.Fatalf("token %d takes back: told %q of %q", i, sent, text)
+				t.Fatalf("after token %d, %q was sent, with which %q does not begin", i, sent, text)
 			}
 		}
 		if c.total != tokens || sent != text || got != reason {

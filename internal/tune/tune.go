@@ -304,7 +304,7 @@ func (t *tuner) name(which int, j *job) string {
 	return t.keys[which] + "-" + hex.EncodeToString(sum[:16])
 }
 
-// MarshalBinary and UnmarshalBinary are the form in a file.
+// MarshalBinary returns the form in a file.
 func (x *outcome) MarshalBinary() ([]byte, error) { return json.Marshal((*stored)(x)) }
 
 // UnmarshalBinary reads the form of MarshalBinary.

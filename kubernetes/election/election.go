@@ -134,7 +134,7 @@ func text(lease *unstructured.Unstructured, field string) string {
 	return value
 }
 
-// try takes or renews the Lease, and reports whether the candidate has it.
+// try takes or renews the Lease, and reports whether the candidate holds it now.
 func (o *Options) try(ctx context.Context, c *candidate) (held bool, err error) {
 	ctx, stop := context.WithTimeout(ctx, deadline/2)
 	defer stop()

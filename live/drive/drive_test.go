@@ -264,7 +264,7 @@ func TestPanicked(t *testing.T) {
 		r.want(t, "0s at 0s", "1s at 1s", "3600s at 3600s", "0s at 3600s")
 		if want := []string{"0s at 0s, rang false", "1s at 1s, rang true", "again at 3600s, rang false",
 			"caught again"}; !slices.Equal(events, want) {
-			t.Errorf("told %q, want %q", events, want)
+			t.Errorf("found %q; expected %q", events, want)
 		}
 	})
 }

@@ -136,7 +136,7 @@ func TestInstallFailures(t *testing.T) {
 					Report: func(what string) { reported += what }})
 			wantKind(t, err, NotFound)
 			if !strings.Contains(reported, "installing "+Pinned.String()) || !strings.Contains(reported, cache) {
-				t.Errorf("somebody waits and is told %q", reported)
+				t.Errorf("a caller waits, and the progress is %q", reported)
 			}
 			if !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("the message lacks %q:\n%v", tc.want, err)

@@ -22,6 +22,6 @@ func TestDoctorCannotWrite(t *testing.T) {
 		Env:     func(string) (string, bool) { return "", false },
 		Context: func() (context.Context, context.CancelFunc) { return context.WithCancel(t.Context()) }}
 	if code := run([]string{"doctor"}, o); code == int(exit.OK) || !strings.Contains(stderr.String(), "no space left") {
-		t.Errorf("exit code %d, told %q", code, stderr.String())
+		t.Errorf("exit code %d, printed %q", code, stderr.String())
 	}
 }

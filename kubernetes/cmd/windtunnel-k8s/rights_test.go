@@ -78,7 +78,7 @@ type part struct {
 	values  string // of the chart
 	account string
 	args    []string
-	// says is what it prints once it has used its rights, and condition an object whose status it then has written.
+	// The part prints says once it has used its rights. By then it has written the status of the object condition.
 	says      string
 	condition string
 	// role has the rule without whose last verb the part ends with an error; the error has all of missing.

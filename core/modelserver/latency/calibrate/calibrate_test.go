@@ -230,7 +230,7 @@ func TestBatchesThatDoNotFit(t *testing.T) {
 			}
 		}
 		if unmeasured < 3 {
-			t.Errorf("%d points are told not to have been measured", unmeasured)
+			t.Errorf("%d points are reported as not measured", unmeasured)
 		}
 		for _, b := range []int64{1, 4, 8, 16} {
 			step := hardware.DecodeStep(b, 1024)
