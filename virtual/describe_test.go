@@ -44,7 +44,7 @@ func TestBytesGiveTheSameRecord(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}
-	requests := 30
+	requests := 12
 	if nightly.On() {
 		requests = 100
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/internal/nightly"
 	"github.com/windtunnel/windtunnel/live/envoy"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
@@ -158,7 +159,7 @@ func met(all map[string]string, attempts int, ends string) (n int) {
 func TestRetriesLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	const retry = "  retry: {numRetries: 3, retryOn: [%s], %s backoff: {baseInterval: 5ms, maxInterval: 20ms}}\n"
-	for _, c := range []struct {
+	for i, c := range []struct {
 		name, on, more, faults string
 		attempts               int // of a request that meets the fault
 		ends                   string
@@ -176,6 +177,9 @@ func TestRetriesLiveAsVirtual(t *testing.T) {
 		{"everywhere", "gateway-error", "", "{fault: status=502}", 4, "unavailable 502"},
 		{"once the answer has begun", "'5xx', reset", "", "{fault: reset-after=2, servers: [0]}", 1, "broken 200"},
 	} {
+		if !nightly.Each(i, 2) {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			const server = "modelServer: {prefill: 20ms, interTokenLatency: 50ms, outputTokens: 4, faults: ["
@@ -192,7 +196,7 @@ func TestRetriesLiveAsVirtual(t *testing.T) {
 // within the route's limit, or so long that it cuts them; in both times.
 func TestBackOffLiveAsVirtual(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
+	for i, c := range []struct {
 		name, backoff string
 		least, most   int // attempts of a request
 		ends          string
@@ -206,6 +210,9 @@ func TestBackOffLiveAsVirtual(t *testing.T) {
 		{"long from the beginning", "backoff: {baseInterval: 9000h, maxInterval: 9000h}", 1, 1, "timed_out 504"},
 		{"none is said", "", 17, 17, "server_error 500"},
 	} {
+		if !nightly.Each(i, 2) {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			policy := traffic("  timeout: {request: 12s}\n  retry: {numRetries: 16, retryOn: ['5xx'], " + c.backoff +
@@ -230,7 +237,7 @@ func TestBackOffLiveAsVirtual(t *testing.T) {
 func TestTimeoutsLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	const again = "  retry: {numRetries: 2, perTryTimeout: 3s, retryOn: [reset], backoff: {baseInterval: 5ms}}\n"
-	for _, c := range []struct {
+	for i, c := range []struct {
 		name, policy, faults string
 		attempts             int
 		ends                 string
@@ -246,6 +253,9 @@ func TestTimeoutsLiveAsVirtual(t *testing.T) {
 		{"an attempt without retries", "  timeout: {backend: 55s}\n", "{fault: delay=900ms, servers: [0]}", 1,
 			"completed 200"},
 	} {
+		if !nightly.Each(i, 2) {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			all := sameSends(t, underPolicy(t, traffic(c.policy),
@@ -262,7 +272,7 @@ func TestTimeoutsLiveAsVirtual(t *testing.T) {
 func TestBreakersLiveAsVirtual(t *testing.T) {
 	t.Parallel()
 	const again = "  retry: {numRetries: 3, retryOn: ['5xx'], backoff: {baseInterval: 1ms}}\n"
-	for _, c := range []struct {
+	for i, c := range []struct {
 		name, policy, faults string
 		attempts             int // at servers, of all requests
 		ends                 string
@@ -282,6 +292,9 @@ func TestBreakersLiveAsVirtual(t *testing.T) {
 				"{minRetriesPercent: 20.0, retryRatio: 0.1}}\n", "{fault: delay=3s;status=503}", 15,
 			"map[unavailable:6]"},
 	} {
+		if !nightly.Each(i, 2) {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			text := underPolicy(t, traffic(c.policy), "modelServer: {prefill: 8s, outputTokens: 4, faults: ["+c.faults+
@@ -418,9 +431,9 @@ func asking(request, response, more string) string {
 // picker is shown.
 func TestProcessingModesLiveAsVirtual(t *testing.T) {
 	t.Parallel()
-	for _, request := range []string{"FullDuplexStreamed", "Streamed", "Buffered", "NONE"} {
-		for _, response := range []string{"FullDuplexStreamed", "Streamed", "Buffered", "NONE"} {
-			if response == "FullDuplexStreamed" && request == "Buffered" {
+	for i, request := range []string{"FullDuplexStreamed", "Streamed", "Buffered", "NONE"} {
+		for j, response := range []string{"FullDuplexStreamed", "Streamed", "Buffered", "NONE"} {
+			if response == "FullDuplexStreamed" && request == "Buffered" || !nightly.Each(i+j, 2) {
 				continue
 			}
 			t.Run(request+" "+response, func(t *testing.T) {

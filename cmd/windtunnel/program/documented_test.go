@@ -149,7 +149,7 @@ func TestDocumentedCommands(t *testing.T) {
 		}) {
 			continue
 		}
-		if ran++; !nightly.Each(ran, 4) {
+		if ran++; !nightly.Each(ran, 8) {
 			continue
 		}
 		var out bytes.Buffer
