@@ -102,7 +102,7 @@ func (t *Tally) addLives(hops map[record.Hop]map[record.Step]int) {
 // with several pickers.
 func (s *Session) Lives() record.Lives {
 	if s.tally.pools.named() || s.ordered != nil || s.lines != nil || s.file != nil || s.options.Also != nil ||
-		s.view != nil && s.view.detail != Progress {
+		s.view != nil && (s.view.detail == Steps || s.view.detail == Lines) {
 		return nil
 	}
 	return lives{s}
@@ -125,7 +125,7 @@ func (x lives) Lived(l *record.Life) {
 }
 
 func (x lives) progress(now machine.Time) {
-	if x.view != nil {
+	if x.view != nil && x.view.detail == Progress {
 		x.view.counts(now)
 	}
 }

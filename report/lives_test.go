@@ -1,6 +1,7 @@
 package report
 
 import (
+	"strings"
 	"sync"
 	"testing"
 
@@ -72,4 +73,28 @@ func TestLivesCountAsTheirEvents(t *testing.T) {
 			t.Fatal(d)
 		}
 	})
+}
+
+// Virtual time is several times faster if a run's reader takes lives: all do that print no step and no line of a
+// request.
+func TestSummariesTakeLives(t *testing.T) {
+	for detail, takes := range map[Detail]bool{Quiet: true, Progress: true, Lines: false, Steps: false} {
+		var out strings.Builder
+		s, err := Start(Options{Out: &out, Detail: detail, Requests: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lives := record.LivesOf(s)
+		if (lives != nil) != takes {
+			t.Errorf("%s: takes lives: %v, expected %v", detail, lives != nil, takes)
+		}
+		if lives != nil {
+			lives.Sending(0, 1)
+			lives.Sending(0, -1)
+			lives.Lived(&record.Life{Request: "r1", Number: 1})
+		}
+		if printed := out.Len() > 0; printed != (detail == Progress) {
+			t.Errorf("%s: printed %q", detail, out.String())
+		}
+	}
 }
