@@ -38,19 +38,9 @@ func (r *Result) transfer() (kvtransfer.NetworkOptions, error) {
 func (r *Result) givenTransfer() (kvtransfer.NetworkOptions, error) {
 	var t kvtransfer.NetworkOptions
 	whole, each := machine.Time(0), machine.Time(0)
-	for _, x := range []struct {
-		flag   string
-		timing Timing
-		to     *machine.Time
-	}{{"kv-cache-transfer-latency", r.KVTransferLatency, &whole},
-		{"kv-cache-transfer-time-per-token", r.KVTransferTimePerToken, &each}} {
-		if x.timing.Set() {
-			d, err := parseSpan(x.timing.Mean)
-			if err != nil {
-				return t, fmt.Errorf("--%s: %w", x.flag, err)
-			}
-			*x.to = d
-		}
+	if err := spans(spanFlag{"kv-cache-transfer-latency", r.KVTransferLatency, &whole},
+		spanFlag{"kv-cache-transfer-time-per-token", r.KVTransferTimePerToken, &each}); err != nil {
+		return t, err
 	}
 	deviation, flag := r.KVTransferTimePerToken.StdDev, "kv-cache-transfer-time-std-dev"
 	if whole > 0 { // the time for the whole cache takes precedence
