@@ -85,8 +85,9 @@ func (r *Result) steps(so *modelserver.ServerOptions) error {
 	}
 	plan, err := hardware.PlanMemory(
 		hardware.MemoryConfig{Hardware: hw, BlockSize: r.Engine.BlockSize, GPUMemoryUtilization: r.GPUMemoryUtilization,
-			MaxNumSeqs: r.Engine.MaxNumSeqs, MaxNumBatchedTokens: r.Engine.MaxNumBatchedTokens, MaxModelLen: max(r.Engine.MaxModelLen, 1),
-			EnforceEager: r.EnforceEager, KVBytes: int64(r.KVCacheBytes), HostLimitBytes: int64(r.MemoryLimit),
+			MaxNumSeqs: r.Engine.MaxNumSeqs, MaxNumBatchedTokens: r.Engine.MaxNumBatchedTokens,
+			MaxModelLen: max(r.Engine.MaxModelLen, 1), EnforceEager: r.EnforceEager,
+			KVBytes: int64(r.KVCacheBytes), HostLimitBytes: int64(r.MemoryLimit),
 			SwapSpaceBytes: int64((r.SwapSpaceGiB + r.KVOffloadingGiB/float64(max(1, r.TensorParallel))) * (1 << 30))})
 	var oom *hardware.OutOfMemoryError
 	if errors.As(err, &oom) && r.RestartOOM {
