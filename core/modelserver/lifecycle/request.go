@@ -86,8 +86,8 @@ func New(o Options) *Request {
 // without one builds no details.
 func (r *Request) record(now machine.Time, step record.Step, details ...record.Detail) {
 	if r.o.Recorder != nil {
-		r.o.Recorder.Record(record.Event{Time: now, Request: r.o.Request, Attempt: r.o.Attempt, Hop: record.Server, Step: step,
-			Endpoint: r.o.Endpoint, Details: details})
+		r.o.Recorder.Record(record.Event{Time: now, Request: r.o.Request, Attempt: r.o.Attempt, Hop: record.Server,
+			Step: step, Endpoint: r.o.Endpoint, Details: details})
 	}
 }
 
