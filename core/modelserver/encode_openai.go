@@ -12,6 +12,14 @@ const (
 	jsonType    = "application/json"
 )
 
+// contentType returns the content type of an answer in events or in one piece.
+func (r *Request) contentType() string {
+	if r.Stream {
+		return eventStream
+	}
+	return jsonType
+}
+
 // openaiStream encodes streamed /v1/chat/completions and /v1/completions.
 type openaiStream struct {
 	o            openai.StreamOptions

@@ -25,12 +25,7 @@ type responsesEncoder struct {
 	reason openai.FinishReason
 }
 
-func (e *responsesEncoder) ContentType() string {
-	if e.req.Stream {
-		return eventStream
-	}
-	return jsonType
-}
+func (e *responsesEncoder) ContentType() string { return e.req.contentType() }
 
 func (e *responsesEncoder) Begin(b []byte, _ openai.Usage) []byte {
 	if !e.req.Stream {

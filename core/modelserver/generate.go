@@ -71,12 +71,7 @@ type generateEncoder struct {
 // maxEncodes limits the number of media of one request.
 const maxEncodes = 4096
 
-func (e *generateEncoder) ContentType() string {
-	if e.req.Stream {
-		return eventStream
-	}
-	return jsonType
-}
+func (e *generateEncoder) ContentType() string { return e.req.contentType() }
 
 func (e *generateEncoder) Begin(b []byte, _ openai.Usage) []byte {
 	if e.req.Stream {

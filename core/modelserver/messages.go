@@ -278,12 +278,7 @@ type messagesEncoder struct {
 	stopped string
 }
 
-func (e *messagesEncoder) ContentType() string {
-	if e.req.Stream {
-		return eventStream
-	}
-	return jsonType
-}
+func (e *messagesEncoder) ContentType() string { return e.req.contentType() }
 
 func (e *messagesEncoder) Begin(b []byte, u openai.Usage) []byte {
 	e.prompt = u.PromptTokens

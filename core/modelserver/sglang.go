@@ -122,12 +122,7 @@ type sglangSaid struct {
 	ids  []uint32
 }
 
-func (e *sglangEncoder) ContentType() string {
-	if e.req.Stream {
-		return eventStream
-	}
-	return jsonType
-}
+func (e *sglangEncoder) ContentType() string { return e.req.contentType() }
 
 func (e *sglangEncoder) Begin(b []byte, u openai.Usage) []byte {
 	e.cached = u.CachedTokens

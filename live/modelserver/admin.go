@@ -38,24 +38,6 @@ type Injection struct {
 // maxMetricsDelay bounds MetricsDelay.
 const maxMetricsDelay = time.Hour
 
-// Check returns an error that names the first invalid field.
-func (i *Injection) Check() error {
-	if !(i.Percent >= 0 && i.Percent <= 100) {
-		return fmt.Errorf("failure-injection-rate: expected 0 to 100, got %v", i.Percent)
-	}
-	for _, t := range i.Types {
-		if openai.FailureTypes[t].Status == 0 {
-			return fmt.Errorf("failure-types: unknown type %q, expected rate_limit, invalid_api_key, context_length, "+
-				"server_error, invalid_request or model_not_found", t)
-		}
-	}
-	if i.MetricsDelay < 0 || i.MetricsDelay > maxMetricsDelay {
-		return fmt.Errorf("metrics-delay: expected 0 to %v, got %v", maxMetricsDelay, i.MetricsDelay)
-	}
-	_, err := modelserver.ParseFault(i.Fault)
-	return err
-}
-
 // SlowMetrics delays /metrics by this time from now on, whatever other faults are injected.
 func (s *Server) SlowMetrics(delay time.Duration) error {
 	s.injector.changing.Lock()
@@ -101,10 +83,19 @@ func (s *Server) Inject(i Injection) error {
 	return nil
 }
 
-// parse checks an injection and parses its fault.
-func (i Injection) parse() (fault lifecycle.Fault, err error) {
-	if err := i.Check(); err != nil {
-		return fault, err
+// parse checks an injection and parses its fault. The error names the first invalid field.
+func (i *Injection) parse() (fault lifecycle.Fault, err error) {
+	if !(i.Percent >= 0 && i.Percent <= 100) {
+		return fault, fmt.Errorf("failure-injection-rate: expected 0 to 100, got %v", i.Percent)
+	}
+	for _, t := range i.Types {
+		if openai.FailureTypes[t].Status == 0 {
+			return fault, fmt.Errorf("failure-types: unknown type %q, expected rate_limit, invalid_api_key, "+
+				"context_length, server_error, invalid_request or model_not_found", t)
+		}
+	}
+	if i.MetricsDelay < 0 || i.MetricsDelay > maxMetricsDelay {
+		return fault, fmt.Errorf("metrics-delay: expected 0 to %v, got %v", maxMetricsDelay, i.MetricsDelay)
 	}
 	return modelserver.ParseFault(i.Fault)
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv/link"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
-	"github.com/windtunnel/windtunnel/live/modelserver/kvtransfer"
 )
 
 // ethernet10 takes 50 ms and more for a cache of 512 tokens of 128 KiB.
@@ -37,7 +37,7 @@ func connected(t *testing.T, profile link.Profile, nic link.Wire) (*pair, func()
 	var mu sync.Mutex
 	var events []record.Event
 	f, err := New(Options{Servers: []ServerOptions{o, o}, Seed: 1,
-		Transfer: kvtransfer.NetworkOptions{Profile: profile, NIC: nic},
+		Transfer: enginecore.NetworkConfig{Profile: profile, NIC: nic},
 		Recorder: record.Func(func(e record.Event) { mu.Lock(); events = append(events, e); mu.Unlock() })})
 	if err != nil {
 		t.Fatal(err)

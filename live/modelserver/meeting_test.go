@@ -16,9 +16,9 @@ import (
 	"github.com/windtunnel/windtunnel/core/kv/link"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency"
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
-	"github.com/windtunnel/windtunnel/live/modelserver/kvtransfer"
 )
 
 // apart is a prefill and a decode server under a connector, each with a meeting
@@ -39,7 +39,7 @@ func apart(t *testing.T, profile link.Profile, change func(*ServerOptions)) *pai
 		change(&o)
 	}
 	f, err := New(Options{Servers: []ServerOptions{o, o}, Seed: 1,
-		Transfer: kvtransfer.NetworkOptions{Profile: profile}})
+		Transfer: enginecore.NetworkConfig{Profile: profile}})
 	if err != nil {
 		t.Fatal(err)
 	}

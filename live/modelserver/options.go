@@ -7,6 +7,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/modelserver"
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 	"github.com/windtunnel/windtunnel/core/modelserver/lifecycle"
 	"github.com/windtunnel/windtunnel/core/modelserver/stats"
@@ -14,7 +15,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/core/wire/chattemplate"
 	"github.com/windtunnel/windtunnel/core/wire/tokens"
-	"github.com/windtunnel/windtunnel/live/modelserver/kvtransfer"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
@@ -27,8 +27,8 @@ type Options struct {
 	Origin time.Time
 	// Recorder receives the flow events of the hop "server"; nil records nothing.
 	Recorder record.Recorder
-	// Transfer describes how KV caches travel between the servers.
-	Transfer kvtransfer.NetworkOptions
+	// Transfer describes how KV caches travel between the servers. The Fleet sets Seed and Engines.
+	Transfer enginecore.NetworkConfig
 	// Logger logs starts, stops and errors; nil is silent.
 	Logger *slog.Logger
 }

@@ -124,6 +124,14 @@ func (c *Config) outputTokens(s *Submit) (total int32, stop bool) {
 	return int32(limit), false
 }
 
+// natural returns the reason of an end after all tokens.
+func (r *request) natural() Reason {
+	if r.stop {
+		return ReasonStop
+	}
+	return ReasonLength
+}
+
 // check returns the reason to reject a request, or CodeNone.
 func (e *Engine) check(s *Submit) Code {
 	switch {

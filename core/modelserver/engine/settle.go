@@ -157,11 +157,7 @@ func (e *Engine) complete(at machine.Time, s int32, fx *Effects) {
 	if !r.holdKV {
 		e.pool.leave(&r.holding)
 	}
-	why := ReasonLength
-	if r.stop {
-		why = ReasonStop
-	}
-	e.finish(at, s, why, fx)
+	e.finish(at, s, r.natural(), fx)
 }
 
 // abandon ends an aborted request, in whatever phase.

@@ -99,7 +99,7 @@ func (e *Engine) playTimeline(quiet bool, fx *Effects) {
 		fx.add(at, FirstToken, r.id)
 		switch {
 		case r.made == r.total:
-			e.finishTimeline(at, s, fx)
+			e.finish(at, s, r.natural(), fx)
 		case quiet:
 			r.phase = phaseDecode // its end is queued already
 		case r.hold:
@@ -114,7 +114,7 @@ func (e *Engine) playTimeline(quiet bool, fx *Effects) {
 	}
 	e.countTimeline(s, at, fx)
 	if r.made == r.total {
-		e.finishTimeline(at, s, fx)
+		e.finish(at, s, r.natural(), fx)
 		return
 	}
 	e.timeline.push(e.reqs, s, e.dueTimeline(r))
@@ -162,14 +162,6 @@ func (e *Engine) countTimeline(s int32, at machine.Time, fx *Effects) {
 	}
 	r.made = made
 	e.stats.GenerationTokens += uint64(n)
-}
-
-func (e *Engine) finishTimeline(at machine.Time, s int32, fx *Effects) {
-	why := ReasonLength
-	if e.reqs[s].stop {
-		why = ReasonStop
-	}
-	e.finish(at, s, why, fx)
 }
 
 func (e *Engine) resumeTimeline(s int32) {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,38 +33,12 @@ const maxCSVBytes = 16 << 20
 // ParseCSV parses measured points. After a header line, each line has model, system, backend, tp, phase (prefill,
 // decode, or mixed:TOKENS for a decode step that also computes a prompt of so many tokens), batch, context_tokens and
 // ms. Lines that begin with # are comments. Errors name file and line.
-func ParseCSV(file, text string) ([]Measured, error) {
-	if len(text) > maxCSVBytes {
-		return nil, fmt.Errorf("%s: %d bytes; at most %d are read", file, len(text), maxCSVBytes)
-	}
-	r := csv.NewReader(strings.NewReader(text))
-	r.Comment, r.FieldsPerRecord, r.ReuseRecord = '#', len(csvHeader), true
-	var all []Measured
+func ParseCSV(file, text string) (all []Measured, err error) {
 	index := map[string]int{}
-	for first := true; ; first = false {
-		record, err := r.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
+	err = ReadCSV(file, text, maxCSVBytes, csvHeader, func(fields []string) error {
+		m, p, err := parseRecord(fields)
 		if err != nil {
-			line := 0
-			var parse *csv.ParseError
-			if errors.As(err, &parse) {
-				line, err = parse.Line, parse.Err
-			}
-			return nil, fmt.Errorf("%s:%d: %w; expected the fields %s", file, line, err, strings.Join(csvHeader, ","))
-		}
-		line, _ := r.FieldPos(0)
-		if first {
-			if got := strings.Join(record, ","); got != strings.Join(csvHeader, ",") {
-				return nil, fmt.Errorf("%s:%d: the header is %q; expected %q", file, line, got,
-					strings.Join(csvHeader, ","))
-			}
-			continue
-		}
-		m, p, err := parseRecord(record)
-		if err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", file, line, err)
+			return err
 		}
 		key := strings.Join([]string{m.Model, m.System, m.Backend, strconv.Itoa(m.TP)}, "\x00")
 		i, known := index[key]
@@ -72,8 +47,42 @@ func ParseCSV(file, text string) ([]Measured, error) {
 			index[key], all = i, append(all, m)
 		}
 		all[i].Points = append(all[i].Points, p)
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return all, nil
+}
+
+// ReadCSV calls each with the fields of every line of a table of at most so many bytes, after a line with the header.
+// Lines that begin with # are comments. The next line reuses the memory of fields. Errors name file and line.
+func ReadCSV(file, text string, most int, header []string, each func(fields []string) error) error {
+	if len(text) > most {
+		return fmt.Errorf("%s: %d bytes; at most %d are read", file, len(text), most)
+	}
+	r := csv.NewReader(strings.NewReader(text))
+	r.Comment, r.FieldsPerRecord, r.ReuseRecord = '#', len(header), true
+	for first := true; ; first = false {
+		fields, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		var bad *csv.ParseError
+		if errors.As(err, &bad) {
+			return fmt.Errorf("%s:%d: %w; expected the fields %s", file, bad.Line, bad.Err, strings.Join(header, ","))
+		}
+		line, _ := r.FieldPos(0)
+		switch {
+		case !first:
+			err = each(fields)
+		case !slices.Equal(fields, header):
+			err = fmt.Errorf("the header is %.200q; expected %q", strings.Join(fields, ","), strings.Join(header, ","))
+		}
+		if err != nil {
+			return fmt.Errorf("%s:%d: %w", file, line, err)
+		}
+	}
 }
 
 func parseRecord(f []string) (m Measured, p Point, err error) {

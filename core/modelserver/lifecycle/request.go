@@ -52,11 +52,7 @@ type Effect struct {
 
 // Request is the state of one request at one model server.
 type Request struct {
-	request  string
-	attempt  int
-	endpoint string
-	held     bool
-	rec      record.Recorder
+	o        Options
 	state    state
 	inEngine bool
 	metadata string
@@ -83,20 +79,20 @@ type Options struct {
 
 // New returns a request whose headers have arrived.
 func New(o Options) *Request {
-	return &Request{request: o.Request, attempt: o.Attempt, endpoint: o.Endpoint, held: o.Held, rec: o.Recorder}
+	return &Request{o: o}
 }
 
 // record adds a step to the record. Callers with details first check that there is a recorder, so that a request
 // without one builds no details.
 func (r *Request) record(now machine.Time, step record.Step, details ...record.Detail) {
-	if r.rec != nil {
-		r.rec.Record(record.Event{Time: now, Request: r.request, Attempt: r.attempt, Hop: record.Server, Step: step,
-			Endpoint: r.endpoint, Details: details})
+	if r.o.Recorder != nil {
+		r.o.Recorder.Record(record.Event{Time: now, Request: r.o.Request, Attempt: r.o.Attempt, Hop: record.Server,
+			Step: step, Endpoint: r.o.Endpoint, Details: details})
 	}
 }
 
 // Held reports whether the request is held open.
-func (r *Request) Held() bool { return r.held }
+func (r *Request) Held() bool { return r.o.Held }
 
 // Received notes that part 1 of a held request, or the whole of a plain one, has arrived and is readable. details are
 // for people who read the record.
@@ -105,10 +101,10 @@ func (r *Request) Received(now machine.Time, payloadBytes int, details ...record
 		return Effect{}
 	}
 	step := record.RequestReceived
-	if r.held {
+	if r.o.Held {
 		step = record.Part1Received
 	}
-	if r.rec != nil {
+	if r.o.Recorder != nil {
 		r.record(now, step, append([]record.Detail{record.D("bytes", payloadBytes)}, details...)...)
 	}
 	r.state, r.inEngine = prefilling, true
@@ -127,11 +123,11 @@ func (r *Request) FirstToken(now machine.Time, token string) Effect {
 	if r.state != prefilling {
 		return Effect{}
 	}
-	if r.rec != nil {
+	if r.o.Recorder != nil {
 		r.record(now, record.PrefillFinished)
 		r.record(now, record.FirstTokenSent, record.D("token", token))
 	}
-	if r.held {
+	if r.o.Held {
 		r.state = holding
 	} else {
 		r.state = decoding
@@ -153,7 +149,7 @@ func (r *Request) Part2(now machine.Time, metadata string) Effect {
 	if r.state != holding {
 		return r.Part2Begun(now)
 	}
-	if r.rec != nil {
+	if r.o.Recorder != nil {
 		r.record(now, record.Part2Received, record.D("metadata", metadata), record.D("bytes", len(metadata)))
 		r.record(now, record.DecodeStarted)
 	}
@@ -168,7 +164,12 @@ func (r *Request) Violation(now machine.Time, reason string) Effect {
 		return Effect{}
 	}
 	r.record(now, record.Violation, record.D("reason", reason))
-	e := Effect{Do: Refuse, Status: 400, Reason: reason, AbortEngine: r.inEngine}
+	return r.fail(400, reason)
+}
+
+// fail ends a request with an error: as the answer, or inside a response that has begun.
+func (r *Request) fail(status int, reason string) Effect {
+	e := Effect{Do: Refuse, Status: status, Reason: reason, AbortEngine: r.inEngine}
 	if r.state == holding || r.state == decoding {
 		e.Do = SendError
 	}
@@ -191,9 +192,9 @@ func (r *Request) Generated(now machine.Time, tokens int, finishReason string) E
 	if r.state != decoding {
 		return Effect{}
 	}
-	if r.rec != nil {
+	if r.o.Recorder != nil {
 		details := []record.Detail{record.D("tokens", tokens), record.D("finish_reason", finishReason)}
-		if r.held {
+		if r.o.Held {
 			details = append(details, record.D("metadata", r.metadata))
 		}
 		r.record(now, record.LastTokenSent, details...)
@@ -213,12 +214,7 @@ func (r *Request) Failed(now machine.Time, status int, reason string, cause erro
 		details = append(details, record.D("cause", cause.Error()))
 	}
 	r.record(now, record.Aborted, details...)
-	e := Effect{Do: Refuse, Status: status, Reason: reason, AbortEngine: r.inEngine}
-	if r.state == holding || r.state == decoding {
-		e.Do = SendError
-	}
-	r.end()
-	return e
+	return r.fail(status, reason)
 }
 
 // PeerGone notes that the connection or the stream was cut.

@@ -107,8 +107,7 @@ func (c *compiler) merge(a, b *value) *value {
 		case "maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties":
 			m.set(key, narrower(ours, theirs, -1))
 		case "anyOf", "oneOf", "$ref": // values must match both
-			part := &value{kind: '{', keys: []string{key}, vals: []*value{theirs}, spend: c.spend}
-			all := &value{kind: '[', vals: []*value{part}, spend: c.spend}
+			all := &value{kind: '[', vals: []*value{c.with(key, theirs)}, spend: c.spend}
 			if had := m.get("allOf"); had.is('[') {
 				c.spend(copyWork * len(had.vals))
 				all.vals = append(all.vals, had.vals...)

@@ -128,33 +128,30 @@ func (c *compiler) fill(n *node, v *value, depth int) []*node {
 			panic(refusal("enum must be an array, and not empty"))
 		}
 		var kids []*node
-		of := v.get("type")
-		for _, x := range k.vals {
-			if fits(of, x) {
-				kids = append(kids, c.literal(string(x.append(nil))))
-			}
-		}
-		if kids == nil {
-			panic(never("no value of enum has the type"))
+		for _, x := range v.fitting() {
+			kids = append(kids, c.literal(string(x.append(nil))))
 		}
 		return kids
 	}
-	for _, key := range []string{"anyOf", "oneOf"} {
-		if k := v.get(key); k != nil {
-			return c.anyOf(v, key, k, depth)
-		}
-	}
-	if t := v.get("type"); t.is('[') {
-		options := &value{kind: '[', spend: c.spend}
-		for _, x := range t.vals {
-			c.spend(nodeWork)
-			one := &value{kind: '{', spend: c.spend, keys: []string{"type"}, vals: []*value{x}}
-			options.vals = append(options.vals, one)
-		}
-		return c.anyOf(v.without("type"), "type", options, depth)
+	if options := c.alternatives(v); options != nil {
+		return c.anyOf(options, depth)
 	}
 	c.typed(n, v, depth)
 	return nil
+}
+
+// fitting returns the values of enum that have the schema's type.
+func (v *value) fitting() (out []*value) {
+	of := v.get("type")
+	for _, x := range v.get("enum").list() {
+		if fits(of, x) {
+			out = append(out, x)
+		}
+	}
+	if out == nil {
+		panic(never("no value of enum has the type"))
+	}
+	return out
 }
 
 // fits reports whether a value has a schema's type, if the type is one word.
@@ -179,18 +176,51 @@ func fits(t, x *value) bool {
 	return true
 }
 
-// anyOf returns the options of a schema, each merged with the keywords beside them.
-func (c *compiler) anyOf(v *value, key string, options *value, depth int) []*node {
-	if !options.is('[') || len(options.vals) == 0 {
+// with returns a schema with one keyword.
+func (c *compiler) with(key string, v *value) *value {
+	c.spend(nodeWork)
+	return &value{kind: '{', spend: c.spend, keys: []string{key}, vals: []*value{v}}
+}
+
+// alternatives returns the schemas of anyOf, of oneOf, or of each type in a list, merged with the keywords beside them.
+// They are nil for a schema without alternatives.
+func (c *compiler) alternatives(v *value) []*value {
+	key := ""
+	var options []*value
+	switch types := v.get("type"); {
+	case v.get("anyOf") != nil:
+		key = "anyOf"
+		options = v.get(key).list()
+	case v.get("oneOf") != nil:
+		key = "oneOf"
+		options = v.get(key).list()
+	case types.is('['):
+		key = "type"
+		for _, x := range types.vals {
+			options = append(options, c.with(key, x))
+		}
+	default:
+		return nil
+	}
+	if len(options) == 0 {
 		panic(refusal("%s must be an array, and not empty", key))
 	}
 	beside := v.without(slices.Concat([]string{key}, annotations)...)
+	if len(beside.keys) == 0 {
+		return options
+	}
+	merged := make([]*value, len(options))
+	for i, o := range options {
+		merged[i] = c.merge(beside, o)
+	}
+	return merged
+}
+
+// anyOf returns the nodes of those schemas that some value matches.
+func (c *compiler) anyOf(options []*value, depth int) []*node {
 	var kids []*node
 	var last error
-	for _, o := range options.vals {
-		if len(beside.keys) > 0 {
-			o = c.merge(beside, o)
-		}
+	for _, o := range options {
 		if kid, never := c.possible(o, depth); never != nil {
 			last = never
 		} else {

@@ -172,50 +172,23 @@ func (c *styleCompiler) choices(v *value, depth int) []*value {
 	}
 	c.spend(nodeWork)
 	v = c.plain(v)
-	var options []*value
-	key := ""
-	only := func(name string, x *value) {
-		c.spend(nodeWork)
-		options = append(options, &value{kind: '{', spend: c.spend, keys: []string{name}, vals: []*value{x}})
-	}
+	var all []*value
 	switch {
 	case v.is('f'):
 		panic(never("schema is false"))
 	case v.get("const") != nil:
 		return []*value{v}
 	case v.get("enum") != nil:
-		for _, x := range v.get("enum").list() {
-			if fits(v.get("type"), x) {
-				only("const", x)
-			}
+		for _, x := range v.fitting() {
+			all = append(all, c.with("const", x))
 		}
-		if options == nil {
-			panic(never("no value of enum has the type"))
-		}
-		return options
-	case v.get("anyOf") != nil:
-		key = "anyOf"
-		options = v.get(key).list()
-	case v.get("oneOf") != nil:
-		key = "oneOf"
-		options = v.get(key).list()
-	case v.get("type").is('['):
-		key = "type"
-		for _, x := range v.get(key).vals {
-			only(key, x)
-		}
-	default:
+		return all
+	}
+	options := c.alternatives(v)
+	if options == nil {
 		return []*value{v}
 	}
-	if len(options) == 0 {
-		panic(refusal("%s must be an array, and not empty", key))
-	}
-	beside := v.without(slices.Concat([]string{key}, annotations)...)
-	var all []*value
 	for _, o := range options {
-		if len(beside.keys) > 0 {
-			o = c.merge(beside, o)
-		}
 		all = append(all, c.choices(o, depth+1)...)
 	}
 	return all
@@ -263,10 +236,7 @@ func (c *styleCompiler) tagged(name string, member bool, v *value, depth int) *n
 
 // object returns the members that a schema names, and as many others as it requires.
 func (c *styleCompiler) object(v *value, depth int) *node {
-	properties, others := v.get("properties"), v.get("additionalProperties")
-	if others == nil {
-		others = v.get("unevaluatedProperties")
-	}
+	properties, others := v.get("properties"), v.others()
 	if others.is('f') {
 		others = nil
 	}
@@ -348,13 +318,7 @@ func (c *styleCompiler) array(v *value, depth int) *node {
 	var n node
 	counts(&n, v, "minItems", "maxItems")
 	least, most := n.least, n.most
-	prefix, items := v.get("prefixItems"), v.get("items")
-	if items.is('[') { // as in drafts before 2020-12
-		prefix, items = items, v.get("additionalItems")
-	}
-	if items == nil {
-		items = v.get("unevaluatedItems")
-	}
+	prefix, items := v.elements()
 	if first := len(prefix.list()); most >= 0 && most < first {
 		panic(never("maxItems is less than the number of prefixItems: %d < %d", most, first))
 	}

@@ -1,6 +1,7 @@
 package structured
 
 import (
+	"cmp"
 	"math"
 	"math/big"
 	"slices"
@@ -178,10 +179,7 @@ func fit(re *node, least, most int) {
 func (c *compiler) array(n *node, v *value, depth int) {
 	n.kind = array
 	counts(n, v, "minItems", "maxItems")
-	prefix, items := v.get("prefixItems"), v.get("items")
-	if items.is('[') { // as in drafts before 2020-12
-		prefix, items = items, v.get("additionalItems")
-	}
+	prefix, items := v.elements()
 	if prefix != nil {
 		if !prefix.is('[') {
 			panic(refusal("prefixItems must be an array"))
@@ -199,15 +197,26 @@ func (c *compiler) array(n *node, v *value, depth int) {
 		}
 	}
 	if items == nil {
-		items = v.get("unevaluatedItems")
-	}
-	if items == nil {
 		items = &value{kind: 't', spend: c.spend}
 	}
 	var never error
 	if n.more, never = c.possible(items, depth); never != nil && n.least > len(n.kids) {
 		panic(refused{never})
 	}
+}
+
+// elements returns the schemas of the first elements of an array, one by one, and of all further ones; nil for any.
+func (v *value) elements() (prefix, items *value) {
+	prefix, items = v.get("prefixItems"), v.get("items")
+	if items.is('[') { // as in drafts before 2020-12
+		prefix, items = items, v.get("additionalItems")
+	}
+	return prefix, cmp.Or(items, v.get("unevaluatedItems"))
+}
+
+// others returns the schema of the members of an object that it does not name; nil for any.
+func (v *value) others() *value {
+	return cmp.Or(v.get("additionalProperties"), v.get("unevaluatedProperties"))
 }
 
 func (c *compiler) object(n *node, v *value, depth int) {
@@ -283,17 +292,13 @@ func (c *compiler) further(n *node, v *value, depth int) {
 		n.more = c.schema(k.vals[0], depth)
 		return
 	}
-	allowed := v.get("additionalProperties")
-	if allowed == nil {
-		allowed = v.get("unevaluatedProperties")
-	}
+	allowed := v.others()
 	if allowed == nil {
 		allowed, n.free = &value{kind: 't', spend: c.spend}, true
 	}
 	n.free = n.free || allowed.is('t')
 	if k := v.get("propertyNames"); k != nil {
-		n.names = c.schema(c.merge(&value{kind: '{', keys: []string{"type"},
-			vals: []*value{{kind: '"', text: "string", spend: c.spend}}, spend: c.spend}, k), depth)
+		n.names = c.schema(c.merge(c.with("type", &value{kind: '"', text: "string", spend: c.spend}), k), depth)
 	}
 	n.more, _ = c.possible(allowed, depth)
 }

@@ -1,12 +1,6 @@
 package dropin
 
-import (
-	"time"
-
-	"github.com/windtunnel/windtunnel/core/modelserver/stats"
-	"github.com/windtunnel/windtunnel/core/modelserver/structured"
-	"github.com/windtunnel/windtunnel/live/modelserver"
-)
+import "github.com/windtunnel/windtunnel/live/modelserver"
 
 // Profile selects the defaults for options that the command line leaves out.
 type Profile string
@@ -22,54 +16,36 @@ const (
 // Config is a parsed command line. Zero values mean the profile's defaults.
 type Config struct {
 	Profile Profile
+	// ServerOptions has what the flags set in each server as it is. Where a field of Config has the same name, the flag
+	// needs the whole command line, or a file, to become an option.
+	modelserver.ServerOptions
 
-	Model  string   // --model, or vllm serve's first argument
-	Served []string // --served-model-name
-	Host   string
-	Port   int // 0: any free port
+	Model string // --model, or vllm serve's first argument
+	Host  string
+	Port  int // 0: any free port
 
-	Advertise string // the host that the server gives to others
-	// BodyIdle and BodyTotal limit a request's body. 0 is the default; below 0 there is no limit.
-	BodyIdle, BodyTotal time.Duration
-	// KVPeers are the servers from which KV caches may be fetched. PeerTimeout is how long they may take to answer.
-	KVPeers     []string
-	PeerTimeout time.Duration
+	OtherGeneration      bool // the generation config has other keys, too
+	MaxTotalTokens       int  // of the KV cache, replaces NumGPUBlocks
+	Metrics              bool // SGLang's --enable-metrics
+	MaxPrefillTokens     int  // of one step without chunked prefill
+	GPUMemoryUtilization float64
+	KVCacheBytes         int // of each rank, replaces GPUMemoryUtilization
+	MemoryLimit          int // the container's limit in bytes; 0 is none
+	SwapSpaceGiB         float64
+	KVOffloadingGiB      float64 // host memory for KV blocks of all ranks together
+	EnforceEager         bool
+	Policy               string // fcfs or priority
+	SchedulePolicy       string // SGLang's; only fcfs is simulated
+	Batching             string // continuous, static, none or independent
+	Seed                 *uint64
 
-	MaxModelLen               int
-	MaxNewTokens              int  // of an answer; 0 is no limit
-	OtherGeneration           bool // the generation config has other keys, too
-	MaxNumSeqs                int
-	MaxNumBatchedTokens       int
-	BlockSize                 int
-	NumGPUBlocks              int
-	MaxTotalTokens            int  // of the KV cache, replaces NumGPUBlocks
-	Metrics                   bool // SGLang's --enable-metrics
-	MaxPrefillTokens          int  // of one step without chunked prefill
-	LongPrefillTokenThreshold int
-	MaxNumPartialPrefills     int
-	MaxLongPartialPrefills    int
-	GPUMemoryUtilization      float64
-	KVCacheBytes              int // of each rank, replaces GPUMemoryUtilization
-	MemoryLimit               int // the container's limit in bytes; 0 is none
-	SwapSpaceGiB              float64
-	KVOffloadingGiB           float64 // host memory for KV blocks of all ranks together
-	NoPrefixCaching           bool
-	NoChunkedPrefill          bool
-	EnforceEager              bool
-	Policy                    string // fcfs or priority
-	SchedulePolicy            string // SGLang's; only fcfs is simulated
-	Batching                  string // continuous, static, none or independent
-	Seed                      *uint64
-
-	TensorParallel, PipelineParallel, DataParallel, DataParallelRank, Nodes int
+	PipelineParallel, DataParallel, DataParallelRank, Nodes int
 	// ExpertParallel spreads the experts of all data-parallel ranks over them.
 	ExpertParallel bool
 	// DataParallelLocal is how many of the ranks run here; 0 is all.
 	DataParallelLocal int
-	SpeculativeTokens int
 	// KVCacheMetrics turns the metrics of KV blocks on, for a sample of the blocks.
-	KVCacheMetrics       bool
-	KVCacheMetricsSample float64
+	KVCacheMetrics bool
 
 	Accelerator, Quantization, KVCacheDType string
 	VLLMVersion                             string // whose defaults apply
@@ -85,36 +61,20 @@ type Config struct {
 	KVTransferLatency, KVTransferTimePerToken Timing
 	OutputTokens                              string
 
-	MaxLoRAs, MaxCPULoRAs int
 	// LoRALoadTime is the time to load an adapter from disk to host memory, LoRAActivateTime the time from there to the
 	// accelerator.
 	LoRALoadTime, LoRAActivateTime Timing
-	Adapters                       []modelserver.Adapter
 
-	Tokenizer           string // a tokenizer.json, or its directory
-	ChatTemplate        string // the file of a chat template
-	Mode                string // random or echo
-	Dataset             string // a file of answers
-	DatasetTable        string // the table, if Dataset is a database
-	Dimensions          int    // of embeddings
-	CacheHitThreshold   float64
-	EncoderOnly, Omni   bool
-	ImagePercent        int
-	ImageTime           Timing
-	Tools               structured.Options
-	FullStatus          int // for requests that find the queue full; 0 is 429
-	APIKeys             []string
-	RequestIDHeaders    bool
-	TimingHeaders       bool // document 003's headers
-	PromptTokensDetails bool
-	StoreResponses      bool
-	Sleeps              *bool // --enable-sleep-mode; nil if it is not given
-	LogHTTP             bool
-	MaxBodyMiB          int
-	StartupDelay        Timing
-	MaxWaiting          int
-	Inject              modelserver.Injection
-	FakeMetrics         *stats.FakeMetrics
+	Tokenizer    string // a tokenizer.json, or its directory
+	ChatTemplate string // the file of a chat template
+	Mode         string // random or echo
+	Dataset      string // a file of answers
+	DatasetTable string // the table, if Dataset is a database
+	ImageTime    Timing
+	Sleeps       *bool // --enable-sleep-mode; nil if it is not given
+	MaxBodyMiB   int
+	StartupDelay Timing
+	MaxWaiting   int
 
 	// TracesEndpoint is where vLLM sends its spans (--otlp-traces-endpoint).
 	TracesEndpoint string
@@ -129,13 +89,12 @@ type Config struct {
 	// Environment.
 	SideChannelHost string
 	SideChannelPort int
-	// KVHoldSeconds is how long a prefill server keeps a KV cache for the decode server; 0 is vLLM's default.
-	KVHoldSeconds         int
-	BootstrapPort         int // Mooncake's
-	UCXTLS                string
-	NCCLIBDisable         bool
-	PodName, PodNamespace string
-	PodIP                 string
+	BootstrapPort   int // Mooncake's
+	UCXTLS          string
+	NCCLIBDisable   bool
+	PodIP           string
+
+	peers []string // --kv-peers
 }
 
 // Timing is a mean with a spread. It is written in the form of dist.Parse, or in llm-d-inference-sim's: milliseconds or

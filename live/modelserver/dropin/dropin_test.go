@@ -84,27 +84,30 @@ func words(line string) []string {
 // describe prints what is not zero.
 func describe(t *testing.T, r *Result) string {
 	var lines []string
-	v := reflect.ValueOf(r.Config)
-	for i := range v.NumField() {
-		f := v.Field(i)
-		if v.Type().Field(i).Name == "FakeMetrics" {
-			if !f.IsNil() {
-				lines = append(lines, "FakeMetrics: given")
+	var walk func(v reflect.Value)
+	walk = func(v reflect.Value) {
+		for i := range v.NumField() {
+			f, name := v.Field(i), v.Type().Field(i).Name
+			if f.Kind() == reflect.Pointer && !f.IsNil() {
+				f = f.Elem()
 			}
-			continue
-		}
-		if f.Kind() == reflect.Pointer && !f.IsNil() {
-			f = f.Elem()
-		}
-		if tools, ok := f.Interface().(structured.Options); ok && !f.IsZero() {
-			raw, _ := json.Marshal(tools) // pointers print as addresses otherwise
-			lines = append(lines, "Tools: "+string(raw))
-			continue
-		}
-		if !f.IsZero() {
-			lines = append(lines, fmt.Sprintf("%s: %+v", v.Type().Field(i).Name, f.Interface()))
+			switch {
+			case !v.Type().Field(i).IsExported() || f.IsZero():
+			case name == "FakeMetrics":
+				lines = append(lines, "FakeMetrics: given")
+			case v.Type().Field(i).Anonymous || name == "Engine" || name == "Faults":
+				walk(f)
+			default:
+				if tools, ok := f.Interface().(structured.Options); ok {
+					raw, _ := json.Marshal(tools) // pointers print as addresses otherwise
+					lines = append(lines, "Tools: "+string(raw))
+					continue
+				}
+				lines = append(lines, fmt.Sprintf("%s: %+v", name, f.Interface()))
+			}
 		}
 	}
+	walk(reflect.ValueOf(r.Config))
 	sort.Strings(lines)
 	for _, note := range r.Notes {
 		lines = append(lines, "note: "+note)

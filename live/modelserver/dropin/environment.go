@@ -1,14 +1,17 @@
 package dropin
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
+
+	"github.com/windtunnel/windtunnel/core/machine"
 )
 
 // environment reads the variables of document 003, vLLM and llm-d-inference-sim. Flags override them.
 func (r *Result) environment(env func(string) (string, bool)) error {
-	number := func(name string, low, high int, to func(int)) error {
+	number := func(name string, low, high int, to *int) error {
 		v, ok := env(name)
 		if !ok || v == "" {
 			return nil
@@ -17,7 +20,7 @@ func (r *Result) environment(env func(string) (string, bool)) error {
 		if err != nil || n < low || n > high {
 			return fmt.Errorf("environment %s: expected a whole number from %d to %d, got %q", name, low, high, v)
 		}
-		to(n)
+		*to = n
 		return nil
 	}
 	truth := func(name string) (bool, error) {
@@ -42,22 +45,19 @@ func (r *Result) environment(env func(string) (string, bool)) error {
 			e.Endpoint = v
 			e.Connect = !wildcard(v)
 		}
-		if err := number("VLLM_KV_EVENT_INTERVAL_MS", 0, 60_000, func(n int) { e.IntervalMillis = n }); err != nil {
+		if err := number("VLLM_KV_EVENT_INTERVAL_MS", 0, 60_000, &e.IntervalMillis); err != nil {
 			return err
 		}
 	}
-	if err := number("VLLM_KV_BLOCK_SIZE", 1, 4096, func(n int) { r.BlockSize = n }); err != nil {
+	hold := 0
+	if err := cmp.Or(
+		number("VLLM_KV_BLOCK_SIZE", 1, 4096, &r.Engine.BlockSize),
+		number("VLLM_NIXL_SIDE_CHANNEL_PORT", 1, 65535, &r.SideChannelPort),
+		number("VLLM_NIXL_ABORT_REQUEST_TIMEOUT", 1, 86_400, &hold),
+		number("VLLM_MOONCAKE_BOOTSTRAP_PORT", 1, 65535, &r.BootstrapPort)); err != nil {
 		return err
 	}
-	if err := number("VLLM_NIXL_SIDE_CHANNEL_PORT", 1, 65535, func(n int) { r.SideChannelPort = n }); err != nil {
-		return err
-	}
-	if err := number("VLLM_NIXL_ABORT_REQUEST_TIMEOUT", 1, 86_400, func(n int) { r.KVHoldSeconds = n }); err != nil {
-		return err
-	}
-	if err := number("VLLM_MOONCAKE_BOOTSTRAP_PORT", 1, 65535, func(n int) { r.BootstrapPort = n }); err != nil {
-		return err
-	}
+	r.Engine.KVHoldTimeout = machine.Time(hold) * machine.Second
 	if r.StoreResponses, err = truth("VLLM_ENABLE_RESPONSES_API_STORE"); err != nil {
 		return err
 	}

@@ -116,10 +116,9 @@ func limit(to func(*Config) *time.Duration) flag {
 }
 
 // addPeers parses addresses, networks and names, separated by commas or given as several values.
-func addPeers(c *Config, v string) error {
-	list := strings.Split(v, ",")
-	_, err := core.ParsePeers(list)
-	c.KVPeers = append(c.KVPeers, list...)
+func addPeers(c *Config, v string) (err error) {
+	c.peers = append(c.peers, strings.Split(v, ",")...)
+	c.KVPeers, err = core.ParsePeers(c.peers)
 	return err
 }
 
@@ -131,11 +130,6 @@ func setCompression(c *Config, v string) error {
 	return nil
 }
 
-func sim(f flag) flag {
-	f.sim = true
-	return f
-}
-
 const most = 1 << 30
 
 // flags are the flags with an effect, by their names without dashes.
@@ -143,51 +137,52 @@ var flags = map[string]flag{
 	// vLLM.
 	"model": text(func(c *Config) *string { return &c.Model }),
 	"served-model-name": {many: true,
-		set: func(c *Config, v string) error { c.Served = append(c.Served, v); return nil }},
+		set: func(c *Config, v string) error { c.Models = append(c.Models, v); return nil }},
 	"host":                       text(func(c *Config) *string { return &c.Host }),
 	"port":                       number(func(c *Config) *int { return &c.Port }, 0, 65535),
 	"max-model-len":              {set: setMaxModelLen},
 	"override-generation-config": {set: setGeneration},
-	"max-num-seqs":               number(func(c *Config) *int { return &c.MaxNumSeqs }, 1, 1<<20),
-	"max-num-batched-tokens":     number(func(c *Config) *int { return &c.MaxNumBatchedTokens }, 1, 1<<24),
+	"max-num-seqs":               number(func(c *Config) *int { return &c.Engine.MaxNumSeqs }, 1, 1<<20),
+	"max-num-batched-tokens":     number(func(c *Config) *int { return &c.Engine.MaxNumBatchedTokens }, 1, 1<<24),
 	// Document 003.
-	"max-num-prefill-tokens":       number(func(c *Config) *int { return &c.MaxNumBatchedTokens }, 1, 1<<24),
-	"block-size":                   number(func(c *Config) *int { return &c.BlockSize }, 1, 4096),
-	"num-gpu-blocks-override":      number(func(c *Config) *int { return &c.NumGPUBlocks }, 1, 1<<28),
-	"long-prefill-token-threshold": number(func(c *Config) *int { return &c.LongPrefillTokenThreshold }, 0, 1<<24),
-	"max-num-partial-prefills":     number(func(c *Config) *int { return &c.MaxNumPartialPrefills }, 0, 1<<20),
-	"max-long-partial-prefills":    number(func(c *Config) *int { return &c.MaxLongPartialPrefills }, 0, 1<<20),
-	"gpu-memory-utilization":       real(func(c *Config) *float64 { return &c.GPUMemoryUtilization }, 0, 1),
-	"kv-cache-memory-bytes":        number(func(c *Config) *int { return &c.KVCacheBytes }, 1, 1<<50),
-	"swap-space":                   real(func(c *Config) *float64 { return &c.SwapSpaceGiB }, 0, 1e6),
-	"cpu-offload-gb":               real(func(c *Config) *float64 { return &c.SwapSpaceGiB }, 0, 1e6),
-	"kv-offloading-size":           real(func(c *Config) *float64 { return &c.KVOffloadingGiB }, 0, 1e6),
-	"enable-prefix-caching":        flip(func(c *Config) *bool { return &c.NoPrefixCaching }, true),
-	"enable-chunked-prefill":       flip(func(c *Config) *bool { return &c.NoChunkedPrefill }, true),
-	"enforce-eager":                on(func(c *Config) *bool { return &c.EnforceEager }),
-	"scheduling-policy":            text(func(c *Config) *string { return &c.Policy }),
-	"scheduler-policy":             text(func(c *Config) *string { return &c.Policy }), // document 003
-	"tensor-parallel-size":         number(func(c *Config) *int { return &c.TensorParallel }, 1, 4096),
-	"pipeline-parallel-size":       number(func(c *Config) *int { return &c.PipelineParallel }, 1, 4096),
-	"data-parallel-size":           number(func(c *Config) *int { return &c.DataParallel }, 1, 4096),
-	"data-parallel-rank":           number(func(c *Config) *int { return &c.DataParallelRank }, -1, 4095),
-	"data-parallel-start-rank":     number(func(c *Config) *int { return &c.DataParallelRank }, 0, 4095),
-	"enable-expert-parallel":       on(func(c *Config) *bool { return &c.ExpertParallel }),
-	"data-parallel-size-local":     number(func(c *Config) *int { return &c.DataParallelLocal }, 0, 64),
-	"max-num-queued-reqs":          maxQueued,
-	"speculative-config":           {set: setSpeculation},
-	"kv-cache-metrics":             on(func(c *Config) *bool { return &c.KVCacheMetrics }),
-	"kv-cache-metrics-sample":      real(func(c *Config) *float64 { return &c.KVCacheMetricsSample }, 0, 1),
-	"mm-encoder-only":              on(func(c *Config) *bool { return &c.EncoderOnly }),
-	"nnodes":                       number(func(c *Config) *int { return &c.Nodes }, 1, 4096),
-	"quantization":                 text(func(c *Config) *string { return &c.Quantization }),
-	"kv-cache-dtype":               text(func(c *Config) *string { return &c.KVCacheDType }),
-	"seed":                         seed,
-	"tokenizer":                    text(func(c *Config) *string { return &c.Tokenizer }),
-	"chat-template":                text(func(c *Config) *string { return &c.ChatTemplate }),
-	"max-loras":                    number(func(c *Config) *int { return &c.MaxLoRAs }, 1, 1<<16),
-	"max-cpu-loras":                number(func(c *Config) *int { return &c.MaxCPULoRAs }, 1, 1<<16),
-	"lora-modules":                 {many: true, set: addAdapter},
+	"max-num-prefill-tokens":  number(func(c *Config) *int { return &c.Engine.MaxNumBatchedTokens }, 1, 1<<24),
+	"block-size":              number(func(c *Config) *int { return &c.Engine.BlockSize }, 1, 4096),
+	"num-gpu-blocks-override": number(func(c *Config) *int { return &c.Engine.NumGPUBlocks }, 1, 1<<28),
+	"long-prefill-token-threshold": number(
+		func(c *Config) *int { return &c.Engine.LongPrefillTokenThreshold }, 0, 1<<24),
+	"max-num-partial-prefills":  number(func(c *Config) *int { return &c.Engine.MaxNumPartialPrefills }, 0, 1<<20),
+	"max-long-partial-prefills": number(func(c *Config) *int { return &c.Engine.MaxLongPartialPrefills }, 0, 1<<20),
+	"gpu-memory-utilization":    real(func(c *Config) *float64 { return &c.GPUMemoryUtilization }, 0, 1),
+	"kv-cache-memory-bytes":     number(func(c *Config) *int { return &c.KVCacheBytes }, 1, 1<<50),
+	"swap-space":                real(func(c *Config) *float64 { return &c.SwapSpaceGiB }, 0, 1e6),
+	"cpu-offload-gb":            real(func(c *Config) *float64 { return &c.SwapSpaceGiB }, 0, 1e6),
+	"kv-offloading-size":        real(func(c *Config) *float64 { return &c.KVOffloadingGiB }, 0, 1e6),
+	"enable-prefix-caching":     flip(func(c *Config) *bool { return &c.Engine.DisablePrefixCaching }, true),
+	"enable-chunked-prefill":    flip(func(c *Config) *bool { return &c.Engine.DisableChunkedPrefill }, true),
+	"enforce-eager":             on(func(c *Config) *bool { return &c.EnforceEager }),
+	"scheduling-policy":         text(func(c *Config) *string { return &c.Policy }),
+	"scheduler-policy":          text(func(c *Config) *string { return &c.Policy }), // document 003
+	"tensor-parallel-size":      number(func(c *Config) *int { return &c.TensorParallel }, 1, 4096),
+	"pipeline-parallel-size":    number(func(c *Config) *int { return &c.PipelineParallel }, 1, 4096),
+	"data-parallel-size":        number(func(c *Config) *int { return &c.DataParallel }, 1, 4096),
+	"data-parallel-rank":        number(func(c *Config) *int { return &c.DataParallelRank }, -1, 4095),
+	"data-parallel-start-rank":  number(func(c *Config) *int { return &c.DataParallelRank }, 0, 4095),
+	"enable-expert-parallel":    on(func(c *Config) *bool { return &c.ExpertParallel }),
+	"data-parallel-size-local":  number(func(c *Config) *int { return &c.DataParallelLocal }, 0, 64),
+	"max-num-queued-reqs":       maxQueued,
+	"speculative-config":        {set: setSpeculation},
+	"kv-cache-metrics":          on(func(c *Config) *bool { return &c.KVCacheMetrics }),
+	"kv-cache-metrics-sample":   real(func(c *Config) *float64 { return &c.KVCacheMetricsSample }, 0, 1),
+	"mm-encoder-only":           on(func(c *Config) *bool { return &c.EncoderOnly }),
+	"nnodes":                    number(func(c *Config) *int { return &c.Nodes }, 1, 4096),
+	"quantization":              text(func(c *Config) *string { return &c.Quantization }),
+	"kv-cache-dtype":            text(func(c *Config) *string { return &c.KVCacheDType }),
+	"seed":                      seed,
+	"tokenizer":                 text(func(c *Config) *string { return &c.Tokenizer }),
+	"chat-template":             text(func(c *Config) *string { return &c.ChatTemplate }),
+	"max-loras":                 number(func(c *Config) *int { return &c.Engine.MaxLoRAs }, 1, 1<<16),
+	"max-cpu-loras":             number(func(c *Config) *int { return &c.Engine.MaxCPULoRAs }, 1, 1<<16),
+	"lora-modules":              {many: true, set: addAdapter},
 	// The server always serves adapters.
 	"enable-lora": {boolean: true, set: func(*Config, string) error { return nil }},
 	"api-key": {many: true,
@@ -219,79 +214,85 @@ var flags = map[string]flag{
 
 	"kv-transfer-compression": {set: setCompression},
 
-	"body-idle-timeout": limit(func(c *Config) *time.Duration { return &c.BodyIdle }),
-	"body-timeout":      limit(func(c *Config) *time.Duration { return &c.BodyTotal }),
+	"body-idle-timeout": limit(func(c *Config) *time.Duration { return &c.Body.Idle }),
+	"body-timeout":      limit(func(c *Config) *time.Duration { return &c.Body.Total }),
 
 	"lora-load-time":     text(func(c *Config) *string { return &c.LoRALoadTime.Mean }),
 	"lora-activate-time": text(func(c *Config) *string { return &c.LoRAActivateTime.Mean }),
 
-	// llm-d-inference-sim.
-	"time-to-first-token":         text(func(c *Config) *string { return &c.TimeToFirstToken.Mean }),
-	"time-to-first-token-std-dev": sim(text(func(c *Config) *string { return &c.TimeToFirstToken.StdDev })),
-	"inter-token-latency":         text(func(c *Config) *string { return &c.InterTokenLatency.Mean }),
-	"inter-token-latency-std-dev": sim(text(func(c *Config) *string { return &c.InterTokenLatency.StdDev })),
-	"prefill-overhead":            sim(text(func(c *Config) *string { return &c.PrefillOverhead.Mean })),
-	"prefill-time-per-token":      sim(text(func(c *Config) *string { return &c.PrefillTimePerToken.Mean })),
-	"prefill-time-std-dev":        sim(text(func(c *Config) *string { return &c.PrefillOverhead.StdDev })),
-	"latency-calculator": sim(
-		choice(func(c *Config) *string { return &c.LatencyCalculator }, "", "constant", "per-token")),
-	"time-factor-under-load": sim(real(func(c *Config) *float64 { return &c.TimeFactorUnderLoad }, 1, 1000)),
+	"time-to-first-token": text(func(c *Config) *string { return &c.TimeToFirstToken.Mean }),
+	"inter-token-latency": text(func(c *Config) *string { return &c.InterTokenLatency.Mean }),
+	"enable-sleep-mode":   {boolean: true, set: setSleep},
+}
 
-	"kv-cache-transfer-latency":        sim(text(func(c *Config) *string { return &c.KVTransferLatency.Mean })),
-	"kv-cache-transfer-time-per-token": sim(text(func(c *Config) *string { return &c.KVTransferTimePerToken.Mean })),
-	"kv-cache-transfer-latency-std-dev": sim(
-		text(func(c *Config) *string { return &c.KVTransferLatency.StdDev })),
-	"kv-cache-transfer-time-std-dev": sim(
-		text(func(c *Config) *string { return &c.KVTransferTimePerToken.StdDev })),
-	"enable-sleep-mode": {boolean: true, set: setSleep},
-	"log-http":          sim(on(func(c *Config) *bool { return &c.LogHTTP })),
+// simFlags are the flags with an effect that only llm-d-inference-sim has.
+var simFlags = map[string]flag{
+	"time-to-first-token-std-dev": text(func(c *Config) *string { return &c.TimeToFirstToken.StdDev }),
+	"inter-token-latency-std-dev": text(func(c *Config) *string { return &c.InterTokenLatency.StdDev }),
 
-	"default-embedding-dimensions":   sim(number(func(c *Config) *int { return &c.Dimensions }, 1, 65_536)),
-	"global-cache-hit-threshold":     sim(real(func(c *Config) *float64 { return &c.CacheHitThreshold }, 0, 1)),
-	"omni":                           sim(on(func(c *Config) *bool { return &c.Omni })),
-	"image-emission-rate":            sim(number(func(c *Config) *int { return &c.ImagePercent }, 0, 100)),
-	"time-to-generate-image":         sim(text(func(c *Config) *string { return &c.ImageTime.Mean })),
-	"time-to-generate-image-std-dev": sim(text(func(c *Config) *string { return &c.ImageTime.StdDev })),
+	"prefill-overhead":       text(func(c *Config) *string { return &c.PrefillOverhead.Mean }),
+	"prefill-time-per-token": text(func(c *Config) *string { return &c.PrefillTimePerToken.Mean }),
+	"prefill-time-std-dev":   text(func(c *Config) *string { return &c.PrefillOverhead.StdDev }),
 
-	"min-tool-call-integer-param": sim(
-		number(func(c *Config) *int { return &c.Tools.MinInteger }, -most, most)),
-	"max-tool-call-integer-param": sim(
-		number(func(c *Config) *int { return &c.Tools.MaxInteger }, -most, most)),
-	"min-tool-call-number-param": sim(
-		real(func(c *Config) *float64 { return &c.Tools.MinNumber }, -most, most)),
-	"max-tool-call-number-param": sim(
-		real(func(c *Config) *float64 { return &c.Tools.MaxNumber }, -most, most)),
-	"min-tool-call-array-param-length": sim(
-		number(func(c *Config) *int { return &c.Tools.MinItems }, 0, 1000)),
-	"max-tool-call-array-param-length": sim(
-		number(func(c *Config) *int { return &c.Tools.MaxItems }, 0, 1000)),
-	"tool-call-not-required-param-probability": sim(
-		omission(func(c *Config) **int { return &c.Tools.OmitOptional })),
-	"object-tool-call-not-required-field-probability": sim(
-		omission(func(c *Config) **int { return &c.Tools.OmitField })),
+	"latency-calculator": choice(
+		func(c *Config) *string { return &c.LatencyCalculator }, "", "constant", "per-token"),
+	"time-factor-under-load": real(func(c *Config) *float64 { return &c.TimeFactorUnderLoad }, 1, 1000),
 
-	"dataset-path":             sim(text(func(c *Config) *string { return &c.Dataset })),
-	"dataset-table-name":       sim(text(func(c *Config) *string { return &c.DatasetTable })),
-	"mode":                     sim(choice(func(c *Config) *string { return &c.Mode }, "random", "echo")),
-	"startup-duration":         sim(text(func(c *Config) *string { return &c.StartupDelay.Mean })),
-	"max-request-body-size-mb": sim(number(func(c *Config) *int { return &c.MaxBodyMiB }, 1, 4096)),
-	"max-waiting-queue-length": sim(number(func(c *Config) *int { return &c.MaxWaiting }, 1, most)),
-	"failure-injection-rate":   sim(real(func(c *Config) *float64 { return &c.Inject.Percent }, 0, 100)),
-	"failure-types":            sim(flag{many: true, set: addFailureTypes}),
-	"fake-metrics": sim(flag{set: func(c *Config, v string) (err error) {
+	"kv-cache-transfer-latency":         text(func(c *Config) *string { return &c.KVTransferLatency.Mean }),
+	"kv-cache-transfer-time-per-token":  text(func(c *Config) *string { return &c.KVTransferTimePerToken.Mean }),
+	"kv-cache-transfer-latency-std-dev": text(func(c *Config) *string { return &c.KVTransferLatency.StdDev }),
+	"kv-cache-transfer-time-std-dev":    text(func(c *Config) *string { return &c.KVTransferTimePerToken.StdDev }),
+
+	"log-http":                       on(func(c *Config) *bool { return &c.LogHTTP }),
+	"default-embedding-dimensions":   number(func(c *Config) *int { return &c.Dimensions }, 1, 65_536),
+	"global-cache-hit-threshold":     real(func(c *Config) *float64 { return &c.CacheHitThreshold }, 0, 1),
+	"omni":                           on(func(c *Config) *bool { return &c.Omni }),
+	"image-emission-rate":            number(func(c *Config) *int { return &c.ImagePercent }, 0, 100),
+	"time-to-generate-image":         text(func(c *Config) *string { return &c.ImageTime.Mean }),
+	"time-to-generate-image-std-dev": text(func(c *Config) *string { return &c.ImageTime.StdDev }),
+
+	"min-tool-call-integer-param":      number(func(c *Config) *int { return &c.Tools.MinInteger }, -most, most),
+	"max-tool-call-integer-param":      number(func(c *Config) *int { return &c.Tools.MaxInteger }, -most, most),
+	"min-tool-call-number-param":       real(func(c *Config) *float64 { return &c.Tools.MinNumber }, -most, most),
+	"max-tool-call-number-param":       real(func(c *Config) *float64 { return &c.Tools.MaxNumber }, -most, most),
+	"min-tool-call-array-param-length": number(func(c *Config) *int { return &c.Tools.MinItems }, 0, 1000),
+	"max-tool-call-array-param-length": number(func(c *Config) *int { return &c.Tools.MaxItems }, 0, 1000),
+
+	"tool-call-not-required-param-probability":        omission(func(c *Config) **int { return &c.Tools.OmitOptional }),
+	"object-tool-call-not-required-field-probability": omission(func(c *Config) **int { return &c.Tools.OmitField }),
+
+	"dataset-path":             text(func(c *Config) *string { return &c.Dataset }),
+	"dataset-table-name":       text(func(c *Config) *string { return &c.DatasetTable }),
+	"mode":                     choice(func(c *Config) *string { return &c.Mode }, "random", "echo"),
+	"startup-duration":         text(func(c *Config) *string { return &c.StartupDelay.Mean }),
+	"max-request-body-size-mb": number(func(c *Config) *int { return &c.MaxBodyMiB }, 1, 4096),
+	"max-waiting-queue-length": number(func(c *Config) *int { return &c.MaxWaiting }, 1, most),
+	"failure-injection-rate":   real(func(c *Config) *float64 { return &c.Faults.Inject.Percent }, 0, 100),
+	"failure-types":            {many: true, set: addFailureTypes},
+	"fake-metrics": {set: func(c *Config, v string) (err error) {
 		c.FakeMetrics, err = stats.ParseFakeMetrics([]byte(v))
 		return err
-	}}),
-	"enable-kvcache": sim(flag{boolean: true, set: enableSimKVCache}),
-	"kv-cache-size":  sim(number(func(c *Config) *int { return &c.NumGPUBlocks }, 1, 1<<28)),
-	"zmq-endpoint": sim(
-		flag{set: func(c *Config, v string) error { c.events().Endpoint = v; return nil }}),
-	"kv-events-replay-endpoint": sim(
-		flag{set: func(c *Config, v string) error { c.events().Replay = v; return nil }}),
-	"kv-events-replay-queue-size": sim(number(func(c *Config) *int { return &c.events().Buffer }, 1, 1<<20)),
-	"event-batch-size":            sim(number(func(c *Config) *int { return &c.events().BatchEvents }, 1, 1<<20)),
-	"use-vllm-map-event-format":   sim(on(func(c *Config) *bool { return &c.events().Map })),
-	"self-signed-certs":           sim(on(func(c *Config) *bool { return &c.SelfSigned })),
+	}},
+	"enable-kvcache":              {boolean: true, set: enableSimKVCache},
+	"kv-cache-size":               number(func(c *Config) *int { return &c.Engine.NumGPUBlocks }, 1, 1<<28),
+	"zmq-endpoint":                {set: func(c *Config, v string) error { c.events().Endpoint = v; return nil }},
+	"kv-events-replay-endpoint":   {set: func(c *Config, v string) error { c.events().Replay = v; return nil }},
+	"kv-events-replay-queue-size": number(func(c *Config) *int { return &c.events().Buffer }, 1, 1<<20),
+	"event-batch-size":            number(func(c *Config) *int { return &c.events().BatchEvents }, 1, 1<<20),
+	"use-vllm-map-event-format":   on(func(c *Config) *bool { return &c.events().Map }),
+	"self-signed-certs":           on(func(c *Config) *bool { return &c.SelfSigned }),
+}
+
+func init() {
+	booleans = append(booleans, sglangBooleans...)
+	for name, f := range sglangFlags {
+		f.sglang = true
+		flags[name] = f
+	}
+	for name, f := range simFlags {
+		f.sim = true
+		flags[name] = f
+	}
 }
 
 // Flags returns the names of the flags with an effect, with their dashes, in alphabetical order.
@@ -325,7 +326,7 @@ func setGeneration(c *Config, v string) error {
 		if !ok || n != math.Trunc(n) || n < 1 || n > 1<<24 {
 			return wrong(v, "max_new_tokens from 1 to %d", 1<<24)
 		}
-		c.MaxNewTokens = int(n)
+		c.Engine.MaxNewTokens = int(n)
 		delete(values, "max_new_tokens")
 	}
 	c.OtherGeneration = len(values) > 0
@@ -341,7 +342,7 @@ func setMaxModelLen(c *Config, v string) error {
 	if err != nil || n != -1 && (n < 1 || n > 1<<24) {
 		return wrong(v, "a number of tokens from 1 to %d, or auto", 1<<24)
 	}
-	c.MaxModelLen = n
+	c.Engine.MaxModelLen = n
 	return nil
 }
 
@@ -375,7 +376,7 @@ func addFailureTypes(c *Config, v string) error {
 		if openai.FailureTypes[t].Status == 0 {
 			return fmt.Errorf("unknown failure type %q", t)
 		}
-		c.Inject.Types = append(c.Inject.Types, t)
+		c.Faults.Inject.Types = append(c.Faults.Inject.Types, t)
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"net"
 	"strconv"
 
-	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
@@ -44,13 +43,14 @@ func (r *Result) fill(simFlags bool) error {
 	port := defaultPort
 	switch r.Profile {
 	case ProfileSim:
-		def(&r.MaxNumSeqs, 5)
-		def(&r.MaxModelLen, 1024)
-		tokens := cmp.Or(r.BlockSize, 16)
-		def(&r.NumGPUBlocks, max(1024, (r.MaxModelLen+tokens-1)/tokens)) // a simulator without a KV cache has no limit
+		def(&r.Engine.MaxNumSeqs, 5)
+		def(&r.Engine.MaxModelLen, 1024)
+		tokens := cmp.Or(r.Engine.BlockSize, 16)
+		// A simulator without a KV cache has no limit.
+		def(&r.Engine.NumGPUBlocks, max(1024, (r.Engine.MaxModelLen+tokens-1)/tokens))
 		def(&r.MaxBodyMiB, 4)
 		def(&r.MaxWaiting, 1000)
-		def(&r.MaxNumBatchedTokens, max(8192, r.MaxNumSeqs))
+		def(&r.Engine.MaxNumBatchedTokens, max(8192, r.Engine.MaxNumSeqs))
 		if !r.TimeToFirstToken.Set() {
 			r.TimeToFirstToken.Mean = "0"
 		}
@@ -58,8 +58,8 @@ func (r *Result) fill(simFlags bool) error {
 			r.InterTokenLatency.Mean = "0"
 		}
 	case ProfileVLLM:
-		def(&r.MaxNumBatchedTokens, max(v.MaxNumBatchedTokens, r.MaxNumSeqs))
-		def(&r.MaxNumSeqs, min(v.MaxNumSeqs, r.MaxNumBatchedTokens))
+		def(&r.Engine.MaxNumBatchedTokens, max(v.MaxNumBatchedTokens, r.Engine.MaxNumSeqs))
+		def(&r.Engine.MaxNumSeqs, min(v.MaxNumSeqs, r.Engine.MaxNumBatchedTokens))
 	case ProfileSGLang:
 		r.fillSGLang(def)
 		port = sglangPort
@@ -67,9 +67,9 @@ func (r *Result) fill(simFlags bool) error {
 	if r.Port < 0 {
 		r.Port = port
 	}
-	def(&r.MaxNumSeqs, 256)
-	def(&r.MaxNumBatchedTokens, max(8192, r.MaxNumSeqs))
-	def(&r.BlockSize, 16)
+	def(&r.Engine.MaxNumSeqs, 256)
+	def(&r.Engine.MaxNumBatchedTokens, max(8192, r.Engine.MaxNumSeqs))
+	def(&r.Engine.BlockSize, 16)
 	def(&r.DataParallel, 1)
 	def(&r.TensorParallel, 1)
 	r.DataParallelRank = max(r.DataParallelRank, 0)
@@ -79,9 +79,9 @@ func (r *Result) fill(simFlags bool) error {
 	}
 	r.Host = cmp.Or(r.Host, "127.0.0.1")
 	r.Model = cmp.Or(r.Model, core.DefaultModel)
-	if r.MaxCPULoRAs > 0 && r.MaxCPULoRAs < max(r.MaxLoRAs, 1) {
-		return fmt.Errorf("--max-cpu-loras: expected at least --max-loras, %d, got %d", max(r.MaxLoRAs, 1),
-			r.MaxCPULoRAs)
+	if r.Engine.MaxCPULoRAs > 0 && r.Engine.MaxCPULoRAs < max(r.Engine.MaxLoRAs, 1) {
+		return fmt.Errorf("--max-cpu-loras: expected at least --max-loras, %d, got %d", max(r.Engine.MaxLoRAs, 1),
+			r.Engine.MaxCPULoRAs)
 	}
 	for _, t := range []struct {
 		what     string
@@ -178,31 +178,16 @@ func (r *Result) advertised() (string, error) {
 }
 
 func (r *Result) server(advertised string) (modelserver.ServerOptions, error) {
-	so := modelserver.ServerOptions{
-		ServingOptions: modelserver.ServingOptions{Advertise: advertised, APIKeys: r.APIKeys,
-			Body: serve.BodyLimits{Idle: r.BodyIdle, Total: r.BodyTotal}, MaxBodyBytes: int64(r.MaxBodyMiB) << 20},
-		KVOptions:   modelserver.KVOptions{PeerTimeout: r.PeerTimeout, CacheHitThreshold: r.CacheHitThreshold},
-		TextOptions: modelserver.TextOptions{Tools: r.Tools},
-		MediaOptions: modelserver.MediaOptions{Dimensions: r.Dimensions, EncoderOnly: r.EncoderOnly, Omni: r.Omni,
-			ImagePercent: r.ImagePercent},
-		Models: append([]string(nil), r.Served...), Adapters: r.Adapters, TensorParallel: r.TensorParallel,
-		PromptTokensDetails: r.PromptTokensDetails || r.Profile == ProfileSim,
-		APIOptions: modelserver.APIOptions{RequestIDHeaders: r.RequestIDHeaders, LogHTTP: r.LogHTTP,
-			TimingHeaders:  r.TimingHeaders || r.Profile == ProfileDocument,
-			IgnoreSleep:    r.Sleeps != nil && !*r.Sleeps || r.Sleeps == nil && r.Profile == ProfileSim,
-			StoreResponses: r.StoreResponses, SGLang: r.Profile == ProfileSGLang},
-		Faults:      modelserver.FaultOptions{Inject: r.Inject},
-		FakeMetrics: r.FakeMetrics,
-		PodName:     r.PodName, PodNamespace: r.PodNamespace,
-		FullStatus: r.FullStatus, SpeculativeTokens: r.SpeculativeTokens,
-	}
-	if r.KVCacheMetrics {
-		so.KVCacheMetricsSample = cmp.Or(r.KVCacheMetricsSample, 0.01)
+	so := r.ServerOptions
+	so.Advertise, so.MaxBodyBytes = advertised, int64(r.MaxBodyMiB)<<20
+	so.PromptTokensDetails = r.PromptTokensDetails || r.Profile == ProfileSim
+	so.TimingHeaders = r.TimingHeaders || r.Profile == ProfileDocument
+	so.IgnoreSleep = r.Sleeps != nil && !*r.Sleeps || r.Sleeps == nil && r.Profile == ProfileSim
+	so.SGLang = r.Profile == ProfileSGLang
+	if so.KVCacheMetricsSample = cmp.Or(r.KVCacheMetricsSample, 0.01); !r.KVCacheMetrics {
+		so.KVCacheMetricsSample = 0
 	}
 	var err error
-	if so.KVPeers, err = core.ParsePeers(r.KVPeers); err != nil {
-		return so, fmt.Errorf("--kv-peers: %w", err)
-	}
 	if r.ImageTime.Set() {
 		d, err := r.ImageTime.dist()
 		if err != nil {
@@ -246,36 +231,16 @@ func (r *Result) server(advertised string) (modelserver.ServerOptions, error) {
 
 func (r *Result) engine(so *modelserver.ServerOptions) error {
 	c := &so.Engine
-	*c = engine.Config{
-		MaxNumSeqs: r.MaxNumSeqs, MaxNumBatchedTokens: r.MaxNumBatchedTokens, MaxModelLen: r.MaxModelLen,
-		MaxNewTokens: r.MaxNewTokens,
-		BlockSize:    r.BlockSize, NumGPUBlocks: r.NumGPUBlocks, DisablePrefixCaching: r.NoPrefixCaching,
-		DisableChunkedPrefill:     r.NoChunkedPrefill,
-		LongPrefillTokenThreshold: r.LongPrefillTokenThreshold, MaxNumPartialPrefills: r.MaxNumPartialPrefills,
-		MaxLongPartialPrefills: r.MaxLongPartialPrefills,
-		LoRAs:                  engine.LoRAs{MaxLoRAs: max(r.MaxLoRAs, 1), MaxCPULoRAs: r.MaxCPULoRAs},
-		KVHoldTimeout:          machine.Time(r.KVHoldSeconds) * machine.Second,
-		ReportSteps:            true,
-	}
+	c.MaxLoRAs, c.ReportSteps = max(c.MaxLoRAs, 1), true
 	if r.Profile != ProfileSim {
 		c.LoRALoadTime, c.LoRAActivateTime = engine.DefaultLoRALoadTime, engine.DefaultLoRAActivateTime
 	}
-	for _, t := range []struct {
-		flag   string
-		timing Timing
-		to     *machine.Time
-	}{{"lora-load-time", r.LoRALoadTime, &c.LoRALoadTime},
-		{"lora-activate-time", r.LoRAActivateTime, &c.LoRAActivateTime}} {
-		if t.timing.Set() {
-			d, err := parseSpan(t.timing.Mean)
-			if err != nil {
-				return fmt.Errorf("--%s: %w", t.flag, err)
-			}
-			*t.to = d
-		}
+	if err := spans(spanFlag{"lora-load-time", r.LoRALoadTime, &c.LoRALoadTime},
+		spanFlag{"lora-activate-time", r.LoRAActivateTime, &c.LoRAActivateTime}); err != nil {
+		return err
 	}
 	if r.MaxWaiting > 0 {
-		c.MaxInFlight = r.MaxWaiting + r.MaxNumSeqs
+		c.MaxInFlight = r.MaxWaiting + r.Engine.MaxNumSeqs
 	}
 	var err error
 	if r.Policy != "" {
@@ -301,7 +266,7 @@ func (r *Result) engine(so *modelserver.ServerOptions) error {
 		return err
 	}
 	c.MaxModelLen = max(c.MaxModelLen, 0) // auto with an unknown model means the engine's default
-	if r.NoChunkedPrefill && !r.budgetGiven {
+	if r.Engine.DisableChunkedPrefill && !r.budgetGiven {
 		// As in vLLM, a prompt of any length must fit into one step.
 		c.MaxNumBatchedTokens = max(c.MaxNumBatchedTokens, c.MaxModelLen, engineModelLen)
 	}

@@ -36,7 +36,7 @@ var sglangFlags = map[string]flag{
 		return nil
 	}},
 	"tokenizer-path": text(func(c *Config) *string { return &c.Tokenizer }),
-	"context-length": number(func(c *Config) *int { return &c.MaxModelLen }, 1, 1<<24),
+	"context-length": number(func(c *Config) *int { return &c.Engine.MaxModelLen }, 1, 1<<24),
 	"tp":             number(func(c *Config) *int { return &c.TensorParallel }, 1, 4096),
 	"tp-size":        number(func(c *Config) *int { return &c.TensorParallel }, 1, 4096),
 	"pp-size":        number(func(c *Config) *int { return &c.PipelineParallel }, 1, 4096),
@@ -44,32 +44,24 @@ var sglangFlags = map[string]flag{
 	"dp-size":        number(func(c *Config) *int { return &c.DataParallel }, 1, 4096),
 
 	"mem-fraction-static":  real(func(c *Config) *float64 { return &c.GPUMemoryUtilization }, 0, 1),
-	"max-running-requests": number(func(c *Config) *int { return &c.MaxNumSeqs }, 1, 1<<20),
+	"max-running-requests": number(func(c *Config) *int { return &c.Engine.MaxNumSeqs }, 1, 1<<20),
 	"max-queued-requests":  maxQueued,
 	"max-total-tokens":     number(func(c *Config) *int { return &c.MaxTotalTokens }, 1, 1<<30),
 	"max-prefill-tokens":   number(func(c *Config) *int { return &c.MaxPrefillTokens }, 1, 1<<24),
 	"chunked-prefill-size": {set: setChunk},
-	"page-size":            number(func(c *Config) *int { return &c.BlockSize }, 1, 4096),
+	"page-size":            number(func(c *Config) *int { return &c.Engine.BlockSize }, 1, 4096),
 	"enable-metrics":       on(func(c *Config) *bool { return &c.Metrics }),
-	"disable-radix-cache":  on(func(c *Config) *bool { return &c.NoPrefixCaching }),
+	"disable-radix-cache":  on(func(c *Config) *bool { return &c.Engine.DisablePrefixCaching }),
 	"random-seed":          seed,
 	"enable-cache-report":  on(func(c *Config) *bool { return &c.PromptTokensDetails }),
 	"lora-paths":           {many: true, set: addAdapter},
-	"max-loras-per-batch":  number(func(c *Config) *int { return &c.MaxLoRAs }, 1, 1<<16),
-	"max-loaded-loras":     number(func(c *Config) *int { return &c.MaxCPULoRAs }, 1, 1<<16),
+	"max-loras-per-batch":  number(func(c *Config) *int { return &c.Engine.MaxLoRAs }, 1, 1<<16),
+	"max-loaded-loras":     number(func(c *Config) *int { return &c.Engine.MaxCPULoRAs }, 1, 1<<16),
 
 	"schedule-policy":               text(func(c *Config) *string { return &c.SchedulePolicy }),
 	"enable-priority-scheduling":    {boolean: true, set: setPriority},
 	"disaggregation-mode":           {set: setDisaggregation},
 	"disaggregation-bootstrap-port": number(func(c *Config) *int { return &c.sglang().Port }, 1, 65535),
-}
-
-func init() {
-	booleans = append(booleans, sglangBooleans...)
-	for name, f := range sglangFlags {
-		f.sglang = true
-		flags[name] = f
-	}
 }
 
 // sglangCommand reports whether the words before the first flag start SGLang's server.
@@ -85,10 +77,10 @@ func sglangCommand(args []string) bool {
 // setChunk parses a number of tokens, or -1 for prompts in one chunk.
 func setChunk(c *Config, v string) error {
 	if v == "-1" {
-		c.NoChunkedPrefill = true
+		c.Engine.DisableChunkedPrefill = true
 		return nil
 	}
-	return number(func(c *Config) *int { return &c.MaxNumBatchedTokens }, 1, 1<<24).set(c, v)
+	return number(func(c *Config) *int { return &c.Engine.MaxNumBatchedTokens }, 1, 1<<24).set(c, v)
 }
 
 func setPriority(c *Config, v string) error {
@@ -121,15 +113,15 @@ func (c *Config) sglang() *KVTransfer {
 
 // fillSGLang sets SGLang's defaults where the command line sets nothing.
 func (r *Result) fillSGLang(def func(v *int, d int)) {
-	def(&r.MaxNumSeqs, sglangRunning)
-	def(&r.BlockSize, 1)
-	def(&r.MaxLoRAs, sglangLoRAs)
-	if r.NoChunkedPrefill {
-		def(&r.MaxNumBatchedTokens, max(r.MaxPrefillTokens, sglangPrefill))
+	def(&r.Engine.MaxNumSeqs, sglangRunning)
+	def(&r.Engine.BlockSize, 1)
+	def(&r.Engine.MaxLoRAs, sglangLoRAs)
+	if r.Engine.DisableChunkedPrefill {
+		def(&r.Engine.MaxNumBatchedTokens, max(r.MaxPrefillTokens, sglangPrefill))
 		r.budgetGiven = true
 	}
-	def(&r.MaxNumBatchedTokens, sglangChunk)
-	def(&r.NumGPUBlocks, r.MaxTotalTokens/r.BlockSize)
+	def(&r.Engine.MaxNumBatchedTokens, sglangChunk)
+	def(&r.Engine.NumGPUBlocks, r.MaxTotalTokens/r.Engine.BlockSize)
 	r.GPUMemoryUtilization = cmp.Or(r.GPUMemoryUtilization, sglangMemory)
 	if !r.Metrics {
 		r.Notes = append(r.Notes, "--enable-metrics: not given; SGLang has no /metrics without it, and this server has")

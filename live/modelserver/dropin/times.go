@@ -73,20 +73,21 @@ func (r *Result) steps(so *modelserver.ServerOptions) error {
 	}
 	so.Engine.Timer = timer
 	if r.TimeFactorUnderLoad > 1 {
-		so.Engine.Timer = newUnderLoad(timer, r.TimeFactorUnderLoad, r.MaxNumSeqs)
+		so.Engine.Timer = newUnderLoad(timer, r.TimeFactorUnderLoad, r.Engine.MaxNumSeqs)
 	} else if config.Kind == latency.KindConstant && config.Jitter.Factor.IsConstant() {
 		so.Engine.Timer = modelserver.NewAdjustable(config.Constant) // the admin API can change it
 	}
 	if hw == nil {
 		if r.Profile == ProfileSGLang && so.Engine.NumGPUBlocks == 0 {
-			so.Engine.NumGPUBlocks = sglangTokens / r.BlockSize
+			so.Engine.NumGPUBlocks = sglangTokens / r.Engine.BlockSize
 		}
 		return nil
 	}
 	plan, err := hardware.PlanMemory(
-		hardware.MemoryConfig{Hardware: hw, BlockSize: r.BlockSize, GPUMemoryUtilization: r.GPUMemoryUtilization,
-			MaxNumSeqs: r.MaxNumSeqs, MaxNumBatchedTokens: r.MaxNumBatchedTokens, MaxModelLen: max(r.MaxModelLen, 1),
-			EnforceEager: r.EnforceEager, KVBytes: int64(r.KVCacheBytes), HostLimitBytes: int64(r.MemoryLimit),
+		hardware.MemoryConfig{Hardware: hw, BlockSize: r.Engine.BlockSize, GPUMemoryUtilization: r.GPUMemoryUtilization,
+			MaxNumSeqs: r.Engine.MaxNumSeqs, MaxNumBatchedTokens: r.Engine.MaxNumBatchedTokens,
+			MaxModelLen: max(r.Engine.MaxModelLen, 1), EnforceEager: r.EnforceEager,
+			KVBytes: int64(r.KVCacheBytes), HostLimitBytes: int64(r.MemoryLimit),
 			SwapSpaceBytes: int64((r.SwapSpaceGiB + r.KVOffloadingGiB/float64(max(1, r.TensorParallel))) * (1 << 30))})
 	var oom *hardware.OutOfMemoryError
 	if errors.As(err, &oom) && r.RestartOOM {
@@ -103,7 +104,7 @@ func (r *Result) steps(so *modelserver.ServerOptions) error {
 	}
 	so.Engine.NumCPUBlocks = max(so.Engine.NumCPUBlocks, plan.NumCPUBlocks)
 	so.MemoryBytes = plan.Weights + plan.Activations + plan.Runtime
-	so.Engine.KVBytesPerToken = plan.BlockBytes * int64(hw.Group.TP) / int64(max(r.BlockSize, 1))
+	so.Engine.KVBytesPerToken = plan.BlockBytes * int64(hw.Group.TP) / int64(max(r.Engine.BlockSize, 1))
 	return nil
 }
 
@@ -111,14 +112,14 @@ func (r *Result) steps(so *modelserver.ServerOptions) error {
 // KV cache holds. With vLLM's profile, --max-model-len auto is needed for the latter. Without it, context returns an
 // error, in vLLM's words, because vLLM refuses to start.
 func (r *Result) context(so *modelserver.ServerOptions, h *hardware.Hardware, plan *hardware.MemoryPlan) error {
-	if r.MaxModelLen > 0 {
+	if r.Engine.MaxModelLen > 0 {
 		return nil
 	}
-	own, fits := h.Model.MaxModelLen, so.Engine.NumGPUBlocks*r.BlockSize
+	own, fits := h.Model.MaxModelLen, so.Engine.NumGPUBlocks*r.Engine.BlockSize
 	own = cmp.Or(own, engineModelLen)
-	if own > fits && r.MaxModelLen == 0 && r.Profile == ProfileVLLM {
+	if own > fits && r.Engine.MaxModelLen == 0 && r.Profile == ProfileVLLM {
 		const gib = 1 << 30
-		need := plan.BlockBytes * int64((own+r.BlockSize-1)/r.BlockSize)
+		need := plan.BlockBytes * int64((own+r.Engine.BlockSize-1)/r.Engine.BlockSize)
 		return fmt.Errorf("--max-model-len: to serve at least one request with the model's max seq len (%d), %.2f "+
 			"GiB KV cache is needed, which is larger than the available KV cache memory (%.2f GiB); "+
 			"based on the available memory, the estimated maximum model length is %d; increase "+
@@ -161,21 +162,11 @@ func (r *Result) hardware() (*hardware.Hardware, error) {
 
 // given makes step times from llm-d-inference-sim's flags.
 func (r *Result) given(c *latency.Config) error {
-	span := func(name string, t Timing) (machine.Time, error) {
-		if !t.Set() {
-			return 0, nil
-		}
-		d, err := parseSpan(t.Mean)
-		if err != nil {
-			return 0, fmt.Errorf("--%s: %w", name, err)
-		}
-		return d, nil
-	}
-	ttft, err1 := span("time-to-first-token", r.TimeToFirstToken)
-	itl, err2 := span("inter-token-latency", r.InterTokenLatency)
-	overhead, err3 := span("prefill-overhead", r.PrefillOverhead)
-	perToken, err4 := span("prefill-time-per-token", r.PrefillTimePerToken)
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
+	var ttft, itl, overhead, perToken machine.Time
+	if err := errors.Join(spans(spanFlag{"time-to-first-token", r.TimeToFirstToken, &ttft}),
+		spans(spanFlag{"inter-token-latency", r.InterTokenLatency, &itl}),
+		spans(spanFlag{"prefill-overhead", r.PrefillOverhead, &overhead}),
+		spans(spanFlag{"prefill-time-per-token", r.PrefillTimePerToken, &perToken})); err != nil {
 		return err
 	}
 	perTokens := ttft == 0 && (overhead > 0 || perToken > 0)
@@ -226,6 +217,28 @@ func (t Timing) dist() (dist.Dist, error) {
 		return dist.Dist{}, err
 	}
 	return dist.Parse(fmt.Sprintf("normal(%s, %s)", mean.Duration(), dev.Duration()))
+}
+
+// spanFlag is a flag with one span, and where it goes.
+type spanFlag struct {
+	flag   string
+	timing Timing
+	to     *machine.Time
+}
+
+// spans parses those flags that are given, up to the first error.
+func spans(flags ...spanFlag) error {
+	for _, x := range flags {
+		if !x.timing.Set() {
+			continue
+		}
+		d, err := parseSpan(x.timing.Mean)
+		if err != nil {
+			return fmt.Errorf("--%s: %w", x.flag, err)
+		}
+		*x.to = d
+	}
+	return nil
 }
 
 // parseSpan parses a duration, or a number of milliseconds.

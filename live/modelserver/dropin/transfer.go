@@ -3,20 +3,19 @@ package dropin
 import (
 	"fmt"
 	"os"
-
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/kv/link"
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/core/modelserver/enginecore"
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 	"github.com/windtunnel/windtunnel/core/wire/chattemplate"
 	"github.com/windtunnel/windtunnel/live/modelserver"
-	"github.com/windtunnel/windtunnel/live/modelserver/kvtransfer"
 )
 
 // transfer chooses the connector by vLLM's names. UCX_TLS decides whether the connector uses RDMA.
-func (r *Result) transfer() (kvtransfer.NetworkOptions, error) {
-	var t kvtransfer.NetworkOptions
+func (r *Result) transfer() (enginecore.NetworkConfig, error) {
+	var t enginecore.NetworkConfig
 	if r.KVTransferLatency.Set() || r.KVTransferTimePerToken.Set() {
 		return r.givenTransfer()
 	}
@@ -35,22 +34,12 @@ func (r *Result) transfer() (kvtransfer.NetworkOptions, error) {
 
 // givenTransfer makes a link from llm-d-inference-sim's flags: a time for the whole cache, or one for each of its
 // tokens.
-func (r *Result) givenTransfer() (kvtransfer.NetworkOptions, error) {
-	var t kvtransfer.NetworkOptions
+func (r *Result) givenTransfer() (enginecore.NetworkConfig, error) {
+	var t enginecore.NetworkConfig
 	whole, each := machine.Time(0), machine.Time(0)
-	for _, x := range []struct {
-		flag   string
-		timing Timing
-		to     *machine.Time
-	}{{"kv-cache-transfer-latency", r.KVTransferLatency, &whole},
-		{"kv-cache-transfer-time-per-token", r.KVTransferTimePerToken, &each}} {
-		if x.timing.Set() {
-			d, err := parseSpan(x.timing.Mean)
-			if err != nil {
-				return t, fmt.Errorf("--%s: %w", x.flag, err)
-			}
-			*x.to = d
-		}
+	if err := spans(spanFlag{"kv-cache-transfer-latency", r.KVTransferLatency, &whole},
+		spanFlag{"kv-cache-transfer-time-per-token", r.KVTransferTimePerToken, &each}); err != nil {
+		return t, err
 	}
 	deviation, flag := r.KVTransferTimePerToken.StdDev, "kv-cache-transfer-time-std-dev"
 	if whole > 0 { // the time for the whole cache takes precedence

@@ -10,19 +10,6 @@ import (
 	"github.com/windtunnel/windtunnel/live/modelserver/enginedrive"
 )
 
-// NetworkOptions describe how KV caches travel between servers.
-type NetworkOptions struct {
-	// Profile describes the connector; the zero value is NIXL v2's.
-	Profile link.Profile
-	// NIC is each server's link to the network; the zero value is infiniband-200.
-	NIC link.Wire
-	// Store is the link to LMCache's external cache; the zero value is a link like NIC.
-	Store link.Wire
-	// Deviation is the standard deviation of a transfer's time, drawn with Seed; 0 means none.
-	Deviation machine.Time
-	Seed      uint64
-}
-
 // Network drives the simulated network between a fleet's servers, in wall time. It sends its messages to the servers
 // directly. The servers' messages wait here in a queue: a server must not wait for the network while the network waits
 // for that server.
@@ -37,10 +24,9 @@ type Network struct {
 	done    sync.WaitGroup
 }
 
-// NewNetwork connects engines.
-func NewNetwork(o NetworkOptions, engines []*enginedrive.Engine, clock func() machine.Time) (*Network, error) {
-	c := enginecore.NetworkConfig{Profile: o.Profile, NIC: o.NIC, Store: o.Store, Deviation: o.Deviation,
-		Seed: o.Seed}
+// NewNetwork connects engines, whose names it adds to c.
+func NewNetwork(c enginecore.NetworkConfig, engines []*enginedrive.Engine, clock func() machine.Time) (*Network,
+	error) {
 	for _, e := range engines {
 		c.Engines = append(c.Engines, e.Core.Config().EngineID)
 	}

@@ -170,7 +170,7 @@ func FuzzDist(f *testing.F) {
 				continue
 			}
 			draw := machine.NewDraw(1, "fuzz", text, 0)
-			if v := d.Sample(&draw); v < 0 || v > unit.limit() {
+			if v := d.Sample(&draw); v < 0 || v > units[unit].limit {
 				t.Fatalf("%s gave %d", d, v)
 			}
 			if _, err := ParseUnit(unit, d.String()); err != nil {

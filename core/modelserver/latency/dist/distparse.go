@@ -16,19 +16,6 @@ const DistHelp = `"50ms", "100ms..30s" (uniform), "50ms±10%" or "50ms±5ms" (un
 	`"lognormal(50ms, 20ms)", "exponential(50ms)", "pareto(10ms, 2.5)", "empirical(10ms*3, 80ms)", each with min= ` +
 	`and max= if wanted`
 
-// help returns DistHelp with examples of this unit.
-func (u Unit) help() string {
-	switch u {
-	case Count:
-		return `"128", "16..512" (uniform), "128±10%" or "128±8" (uniform), "normal(200, 20)", "lognormal(200, 150)",` +
-			` "exponential(100)", "pareto(16, 2.5)", "empirical(16*3, 512)", each with min= and max= if wanted`
-	case Millionths:
-		return `"1.2", "0.9..1.1" (uniform), "1±10%" (uniform), "normal(1, 0.1)", "lognormal(1, 0.05)", ` +
-			`"exponential(1)", "pareto(0.9, 2.5)", "empirical(1*9, 3)", each with min= and max= if wanted`
-	}
-	return DistHelp
-}
-
 // Parse parses a distribution of spans, such as "100ms..30s" or "normal(50ms, 5ms, max=80ms)". DistHelp lists the
 // forms. Means and standard deviations of the lognormal are those of the value itself, not of its logarithm.
 func Parse(text string) (Dist, error) { return ParseUnit(Nanoseconds, text) }
@@ -58,7 +45,7 @@ type formError struct {
 	unit   Unit
 }
 
-func (e formError) Error() string { return e.reason + ", or one of " + e.unit.help() }
+func (e formError) Error() string { return e.reason + ", or one of " + units[e.unit].forms }
 
 func parseText(unit Unit, text string) (Dist, error) {
 	text = strings.TrimSpace(text)
@@ -257,7 +244,7 @@ func curved(unit Unit, name string, fields map[string]string) (Dist, error) {
 		}
 		d.a, d.b = value["min"], shape
 	}
-	lo, hi := int64(math.Round(value["min"])), unit.limit()
+	lo, hi := int64(math.Round(value["min"])), units[unit].limit
 	_, d.cutLow = fields["min"]
 	if _, d.cutTop = fields["max"]; d.cutTop {
 		hi = int64(math.Round(value["max"]))

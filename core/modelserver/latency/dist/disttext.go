@@ -60,7 +60,7 @@ func (d *Dist) UnmarshalText(text []byte) error {
 	switch {
 	case strings.HasSuffix(reason, "has no unit"):
 		return fmt.Errorf("the unit is missing: %sms or %ss?", text, text)
-	case strings.HasSuffix(reason, d.unit.expected()):
+	case strings.HasSuffix(reason, units[d.unit].one):
 		return errors.New("not " + d.Expected())
 	}
 	return errors.New(reason)
@@ -73,16 +73,7 @@ func (d *Dist) SetUnit(name string) {
 }
 
 // Expected describes in short the texts that UnmarshalText accepts.
-func (d Dist) Expected() string {
-	switch d.unit {
-	case Count:
-		return "a number such as 128, a range such as 16..512, or a distribution such as lognormal(200, 150, max=4096)"
-	case Millionths:
-		return "a factor such as 1.2, 0.9..1.1, 1±10%, or a distribution such as lognormal(1, 0.05)"
-	}
-	return "a duration such as 50ms, a range such as 100ms..30s, 50ms±10%, or a distribution such as lognormal(50ms, " +
-		"20ms)"
-}
+func (d Dist) Expected() string { return units[d.unit].expected }
 
 // Range returns the lowest and the highest value that may be drawn.
 func (d Dist) Range() (low, high float64) {

@@ -4,16 +4,13 @@ package measured
 
 import (
 	_ "embed"
-	"encoding/csv"
-	"errors"
 	"fmt"
-	"io"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
+	"github.com/windtunnel/windtunnel/core/modelserver/latency"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/modelshape"
 )
@@ -53,35 +50,16 @@ const (
 // Parse parses lines of left_out, model, precision, accelerator, gpus, batch, rows, ttft and tpot, after a header of
 // these names. Lines that begin with # are comments. Errors name file and line.
 func Parse(file, text string) (list []Line, err error) {
-	if len(text) > maxBytes {
-		return nil, fmt.Errorf("%s: %d bytes; at most %d are read", file, len(text), maxBytes)
-	}
-	r := csv.NewReader(strings.NewReader(text))
-	r.Comment, r.FieldsPerRecord = '#', len(header)
-	for first := true; ; first = false {
-		record, err := r.Read()
-		if errors.Is(err, io.EOF) {
-			return list, nil
-		}
-		var bad *csv.ParseError
-		if errors.As(err, &bad) {
-			return nil, fmt.Errorf("%s:%d: %w; expected the fields %s", file, bad.Line, bad.Err,
-				strings.Join(header, ","))
-		}
-		line, _ := r.FieldPos(0)
-		if first {
-			if !slices.Equal(record, header) {
-				return nil, fmt.Errorf("%s:%d: the header is %.200q; expected %q", file, line,
-					strings.Join(record, ","), strings.Join(header, ","))
-			}
-			continue
-		}
+	err = latency.ReadCSV(file, text, maxBytes, header, func(record []string) error {
 		l := Line{Left: Left(record[0]), Model: record[1], Precision: record[2], Accelerator: record[3]}
-		if err := l.parse(record); err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", file, line, err)
-		}
+		err := l.parse(record)
 		list = append(list, l)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
+	return list, nil
 }
 
 func (l *Line) parse(record []string) error {
