@@ -310,7 +310,7 @@ func (t *Tally) Record(e record.Event) {
 			t.failed[o] = append(t.failed[o], id)
 		}
 		t.retire(id)
-	case !r.sent && !r.done && last[at]: // from a client that does not report
+	case !r.sent && !r.done && Last[at]: // from a client that does not report
 		r.done = true
 		t.retire(id)
 	}
@@ -355,8 +355,8 @@ func (r *openRequest) took(span int, d machine.Time) {
 	r.spans = append(r.spans, spanAt{span: int32(span), at: d})
 }
 
-// last are the steps after which a request has no further event, if its client does not report.
-var last = map[record.At]bool{
+// Last are the steps after which a request has no further event, if its client does not report.
+var Last = map[record.At]bool{
 	{Hop: record.EPP, Step: record.ResponseEndSeen}: true,
 	{Hop: record.EPP, Step: record.Answered}:        true,
 	{Hop: record.EPP, Step: record.StreamFailed}:    true,

@@ -169,10 +169,8 @@ func (p *Player) Capacity(ctx context.Context, c CapacityOptions) (*Capacity, er
 		return nil, err
 	}
 	defer stop()
-	out := &Capacity{Find: c.Find, objectives: objectives, Key: key}
-	for _, b := range objectives {
-		out.Objectives = append(out.Objectives, b.text)
-	}
+	out := &Capacity{Find: c.Find, objectives: objectives, Key: key,
+		Objectives: terminal.Texts(len(objectives), func(i int) string { return objectives[i].text })}
 	pool, guess := &s.Pools[k.pool], s.Workload.Rate
 	if timed, speedup := s.Timed(); speedup > 0 {
 		k.timed, guess = timed/speedup, timed

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -297,10 +297,8 @@ func parseCSV(data []byte) (all []*value, err error) {
 			for _, name := range record {
 				header = append(header, strings.TrimSpace(name))
 			}
-			sorted := append([]string(nil), columns...)
-			sort.Strings(sorted)
 			for i, name := range header {
-				if at := sort.SearchStrings(sorted, name); at == len(sorted) || sorted[at] != name {
+				if !slices.Contains(columns, name) {
 					return nil, fmt.Errorf("%d: column %d: found %.40q; expected one of %s", line, i+1, name,
 						strings.Join(columns, ", "))
 				}

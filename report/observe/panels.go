@@ -105,7 +105,7 @@ func quantiles(title, unit, histogram, selector string, percents ...int) Panel {
 
 // Percentiles of most panels, of vLLM's own dashboard, and of the Gateway API inference extension's.
 var (
-	usual = []int{50, 90, 99}
+	usual  = []int{50, 90, 99}
 	ofVLLM = []int{99, 95, 90, 50, 0}
 	ofGAIE = []int{95, 90, 50}
 )
