@@ -327,7 +327,7 @@ const (
 func (k *seeker) play(v *Variant, at Load, seeds []int) (l load, runs []Run, err error) {
 	l = load{Rate: at.Rate, servers: at.Servers, Requests: at.Requests, Pilot: Pilot(seeds)}
 	if k.timed > 0 {
-		l.Speedup = Significant(at.Rate / k.timed)
+		l.Speedup = Significant(at.Rate/k.timed, 4)
 	}
 	s, err := v.Scenario(0)
 	if err != nil {

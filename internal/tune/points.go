@@ -112,11 +112,7 @@ func (x *Tuned) WriteTable(to io.Writer, parquet bool) error {
 		for _, v := range p.Results {
 			row = append(row, table.Number(v))
 		}
-		limits := "kept"
-		if !p.Kept {
-			limits = "missed"
-		}
-		w.Write(append(row, table.Of(limits)))
+		w.Write(append(row, table.Of(limits(p.Kept))))
 	}
 	return w.Close()
 }

@@ -1,8 +1,6 @@
 package observe
 
 import (
-	"fmt"
-
 	"sigs.k8s.io/yaml"
 )
 
@@ -37,17 +35,4 @@ func rules(name string) []Rule {
 		panic(err) // the file is in the binary
 	}
 	return file.Groups[0].Rules
-}
-
-// ErrorShare and HitShare return the queries of the share of the requests that fail, and of the prompts' tokens that
-// prefix caches hold, over a time in PromQL's form.
-func ErrorShare(over string) string {
-	return fmt.Sprintf("(sum(rate(llm_d_epp_request_error_total[%[1]s])) or vector(0)) / "+
-		"sum(rate(llm_d_epp_request_total[%[1]s]))", over)
-}
-
-// HitShare is described at ErrorShare.
-func HitShare(over string) string {
-	return fmt.Sprintf("sum(rate(vllm:prefix_cache_hits_total[%[1]s])) / "+
-		"sum(rate(vllm:prefix_cache_queries_total[%[1]s]))", over)
 }
