@@ -26,9 +26,6 @@ type cursor struct {
 	frames  int
 }
 
-// newCursor returns the cursor of a browser that has received nothing.
-func newCursor() cursor { return cursor{snap: 0} }
-
 // measurements are the report's measurements so far. Width is the length of a window, in seconds.
 type measurements struct {
 	Summary report.Summary  `json:"summary"`
