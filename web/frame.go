@@ -94,8 +94,7 @@ func (b *Book) frame(c *cursor, metrics []byte) []byte {
 		}
 	}
 	if c.names < len(b.names) { // sent before the rows that use them
-		out = list(out, "names", b.names[c.names:],
-			func(out []byte, name *string) []byte { return recording.AppendString(out, *name) })
+		out = list(out, "names", b.names[c.names:], appendName)
 		out = append(out, `,"namesFrom":`...)
 		out = strconv.AppendInt(out, int64(c.names), 10)
 		c.names = len(b.names)
@@ -146,6 +145,8 @@ func list[T any](out []byte, name string, of []T, each func(out []byte, x *T) []
 	}
 	return append(out, ']')
 }
+
+func appendName(out []byte, name *string) []byte { return recording.AppendString(out, *name) }
 
 func appendPod(out []byte, pod *[2]string) []byte {
 	return append(recording.AppendString(append(recording.AppendString(append(out, '['), pod[0]), ','), pod[1]), ']')

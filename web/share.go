@@ -111,7 +111,7 @@ func (b *Book) write(w io.Writer, m *Meta) error {
 	out := append([]byte(`{"meta":`), meta...)
 	out = append(out, `,"frames":[{"now":`...)
 	out = appendMicros(out, c.now)
-	out = list(out, "names", c.names, func(out []byte, name *string) []byte { return recording.AppendString(out, *name) })
+	out = list(out, "names", c.names, appendName)
 	out = list(append(out, `,"namesFrom":0`...), "pods", c.pods, appendPod)
 	n := -1 // rows in a file are numbered without gaps
 	out = list(out, "rows", rows, func(out []byte, i *int) []byte {

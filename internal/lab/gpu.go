@@ -13,8 +13,8 @@ import (
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// gpuFields are fields of nvidia-smi's --query-gpu, with their series in vLLM's metrics and how many of the series' unit
-// theirs has.
+// gpuFields are fields of nvidia-smi's --query-gpu, with their series in vLLM's metrics and their unit's size in that of
+// the series.
 var gpuFields = map[string]struct {
 	series, unit string
 	size         float64

@@ -66,7 +66,13 @@ func podsOf(a *up.Addresses, set *gateway.Set) (out []pod) {
 // podsWith returns the pods whose labels match a selector.
 func (s *State) podsWith(selector string) ([]pod, error) {
 	wanted, err := picker.ParseSelector(selector)
-	return slices.DeleteFunc(podsOf(s.Addresses, nil), func(p pod) bool { return !wanted.Matches(p.labels) }), err
+	var out []pod
+	for _, p := range podsOf(s.Addresses, nil) {
+		if wanted.Matches(p.labels) {
+			out = append(out, p)
+		}
+	}
+	return out, err
 }
 
 func workload(set *gateway.Set, namespace, name string) *gateway.Workload {

@@ -44,8 +44,8 @@ func (x *Capacity) doubt(e *report.StepError) {
 		least, most := math.Ceil(float64(x.Replicas)/more), math.Ceil(float64(x.Replicas)*more)
 		x.StepTimes += fmt.Sprintf("; times that far off make it about %.0f to %.0f replicas", max(1, least), most)
 	case x.Keeps > 0:
-		x.StepTimes += fmt.Sprintf("; times that far off make it about %v to %v requests/s", Significant(x.Keeps/more, 4),
-			Significant(x.Keeps*more, 4))
+		x.StepTimes += fmt.Sprintf("; times that far off make it about %v to %v requests/s",
+			Significant(x.Keeps/more, 4), Significant(x.Keeps*more, 4))
 	}
 }
 

@@ -62,8 +62,8 @@ var gauges = []struct {
 		"max_over_time(vllm:num_requests_running[$w])"},
 	{diagnose.GPUUse, "avg_over_time(vllm_gpu_utilization_percent[$w]) / 100 or " +
 		"avg_over_time(DCGM_FI_DEV_GPU_UTIL[$w]) / 100"},
-	{diagnose.HitRate, "sum(rate(vllm:prefix_cache_hits_total[$w])) / sum(rate(vllm:prefix_cache_queries_total[$w])) or " +
-		"avg(avg_over_time(vllm_kv_cache_hit_rate[$w]))"},
+	{diagnose.HitRate, "sum(rate(vllm:prefix_cache_hits_total[$w])) / " +
+		"sum(rate(vllm:prefix_cache_queries_total[$w])) or avg(avg_over_time(vllm_kv_cache_hit_rate[$w]))"},
 	{diagnose.Failures, "(sum(rate(llm_d_epp_request_error_total[$w])) or vector(0)) / " +
 		"sum(rate(llm_d_epp_request_total[$w])) or " +
 		`sum(increase(envoy_http_downstream_rq_xx{envoy_response_code_class="5"}[$w])) / ` +
