@@ -13,8 +13,8 @@ import (
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// gpuFields are fields of nvidia-smi's --query-gpu, with their series in vLLM's metrics and their unit's size in that of
-// the series.
+// gpuFields are fields of nvidia-smi's --query-gpu, with their series in vLLM's metrics, and with how many of the
+// series' unit theirs has.
 var gpuFields = map[string]struct {
 	series, unit string
 	size         float64

@@ -314,7 +314,9 @@ func (t *tuner) verdictOfFront(out *Tuned) {
 			"good in the other", share(t.Indifference), strings.Join(t.names(), " and "))
 		return
 	}
-	gains := terminal.Join(len(f.Results), func(i int) string { return f.Results[i].text() + " in " + t.objectives[i].name })
+	gains := terminal.Join(len(f.Results), func(i int) string {
+		return f.Results[i].text() + " in " + t.objectives[i].name
+	})
 	out.Verdict = fmt.Sprintf("candidate %d is better than today's configuration: %s", out.Knee+1, gains)
 }
 
