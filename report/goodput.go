@@ -140,14 +140,8 @@ func (c *ClassSummary) write(l *lines) {
 	l.list("goodput", append([]string{text}, missedWords(c.Missed)...))
 }
 
-// classOf returns the class of traffic in a request's first event.
-func classOf(e *record.Event) string {
-	class, _ := e.Details.Get("class").(string)
-	return class
-}
-
-// sloOf returns the text of the SLO in a request's first event.
-func sloOf(e *record.Event) string {
-	text, _ := e.Details.Get("slo").(string)
+// detail returns a detail of an event that is text, or "".
+func detail(e *record.Event, key string) string {
+	text, _ := e.Details.Get(key).(string)
 	return text
 }

@@ -2,8 +2,10 @@ package report
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/kv/kvindex"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
@@ -32,9 +34,20 @@ type IndexSummary struct {
 // Compared returns the summary of a comparison, with its excuse and its lag.
 func Compared(index string, c kvindex.Comparison, excuse string, lag *Lag) IndexSummary {
 	s := IndexSummary{Index: index, Pods: c.Pods, Blocks: c.Blocks, Missing: c.Missing, Extra: c.Extra, Excuse: excuse}
-	lag.Write(&s)
+	if lag != nil {
+		if x := lag.took.summary(""); x != nil {
+			s.Events, s.P50, s.P90, s.P99, s.Max = x.Count, x.P50, x.P90, x.P99, x.Max
+		}
+	}
 	return s
 }
+
+// Lag counts how long events take from the engine that makes them to the index that gets them. The zero value is
+// empty. It is not safe for concurrent use.
+type Lag struct{ took latencies }
+
+// Note counts n events that took this long.
+func (l *Lag) Note(took time.Duration, n int) { l.took.add(machine.FromDuration(took), n) }
 
 // ManagerIndex is the name of the index of document 003's KV-Cache Manager.
 const ManagerIndex = "kv-cache-manager"

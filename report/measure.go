@@ -15,27 +15,22 @@ import (
 
 // Keeps reports whether the request completed within the bounds of an SLO.
 func (e *Ended) Keeps(o record.SLO) bool {
-	ttft, tpot, e2e := e.misses(o)
-	return e.Completed && !ttft && !tpot && !e2e
+	return e.Completed && e.misses(o) == [3]bool{}
 }
 
-// misses reports which bounds of an SLO the request's times are above.
-func (e *Ended) misses(o record.SLO) (ttft, tpot, e2e bool) {
+// misses reports which bounds of an SLO the request's times are above: TTFT, TPOT and E2E.
+func (e *Ended) misses(o record.SLO) [3]bool {
 	above := func(seconds float64, most time.Duration) bool { return most != 0 && seconds > most.Seconds() }
 	perToken, _ := e.TPOT()
-	return above(e.TTFT.Seconds(), o.TTFT), above(perToken, o.TPOT), above(e.E2E.Seconds(), o.E2E)
+	return [...]bool{above(e.TTFT.Seconds(), o.TTFT), above(perToken, o.TPOT), above(e.E2E.Seconds(), o.E2E)}
 }
 
 // addMissed counts the bounds of an SLO that the request misses.
 func (e *Ended) addMissed(to *map[string]int, o record.SLO) {
-	ttft, tpot, e2e := e.misses(o)
-	if !ttft && !tpot && !e2e {
-		return
-	}
-	if *to == nil {
-		*to = map[string]int{}
-	}
-	for i, missed := range []bool{ttft, tpot, e2e} {
+	for i, missed := range e.misses(o) {
+		if missed && *to == nil {
+			*to = map[string]int{}
+		}
 		if missed {
 			(*to)[[]string{"ttft", "tpot", "e2e"}[i]]++
 		}

@@ -125,7 +125,8 @@ func (t *Tally) setPools(list []Pool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.setServers(list)
-	if len(list) == 1 && len(list[0].Pickers) < 2 && list[0].alike() {
+	if len(list) == 1 && len(list[0].Pickers) < 2 &&
+		!slices.ContainsFunc(list[0].Groups, func(g Group) bool { return g.Name != "" }) {
 		return
 	}
 	t.pools = pools{of: map[string]*poolCount{}, at: map[string]*groupCount{}}
@@ -143,11 +144,6 @@ func (t *Tally) setPools(list []Pool) {
 		}
 		t.pools.list, t.pools.of[p.Name] = append(t.pools.list, c), c
 	}
-}
-
-// alike reports whether the pool's servers differ only by their role.
-func (p *Pool) alike() bool {
-	return !slices.ContainsFunc(p.Groups, func(g Group) bool { return g.Name != "" })
 }
 
 // received counts a request at a pool's picker.

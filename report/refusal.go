@@ -30,7 +30,7 @@ func (t *Tally) noteRefusal(r *openRequest, e *record.Event) {
 	if e.Step != record.Answered && e.Step != record.Rejected {
 		return
 	}
-	reason, _ := e.Details.Get("reason").(string)
+	reason := detail(e, "reason")
 	if reason == "" {
 		return
 	}
@@ -81,7 +81,7 @@ func (t *Tally) noteFailure(f ending) {
 // noteIncident notes the begin or end of an incident.
 func (t *Tally) noteIncident(e *record.Event) {
 	text := func(s string) string { return strings.Clone(s[:min(len(s), longestName)]) }
-	what, _ := e.Details.Get("what").(string)
+	what := detail(e, "what")
 	switch {
 	case e.Step == record.IncidentBegan && len(t.incidents) < maxIncidents:
 		t.incidents = append(t.incidents,

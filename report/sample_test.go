@@ -237,3 +237,11 @@ func TestRegularTrafficIsSteady(t *testing.T) {
 		}
 	}
 }
+
+func mustMeasure(name string) Measure {
+	m, ok := MeasureNamed(name)
+	if !ok {
+		panic("no measure is called " + name)
+	}
+	return m
+}

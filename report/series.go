@@ -150,67 +150,62 @@ func (s *Series) widen() {
 	s.width *= 2
 }
 
-func (s *Series) sent(now machine.Time) {
-	if s == nil {
-		return
+// locked calls f with the lock held, if there is a series.
+func (s *Series) locked(f func()) {
+	if s != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		f()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.at(now).Sent++
+}
+
+func (s *Series) sent(now machine.Time) {
+	s.locked(func() { s.at(now).Sent++ })
 }
 
 func (s *Series) ended(e *Ended, o record.Outcome, now machine.Time) {
-	if s == nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w := s.at(now)
-	if w.Outcomes == nil {
-		w.Outcomes = map[record.Outcome]int{}
-	}
-	w.Outcomes[o]++
-	w.Prompt, w.Cached, w.Tokens = w.Prompt+int(e.Prompt), w.Cached+int(e.Cached), w.Tokens+int(e.Tokens)
-	if e.Judged && e.Good || !e.Judged && e.good(s.slo) {
-		w.Good++
-	}
-	if e.Completed && !e.Judged {
-		e.addMissed(&s.missed, s.slo)
-	}
-	if !e.Completed || s.light {
-		return
-	}
-	w.ttft.add(e.TTFT.Seconds())
-	w.e2e.add(e.E2E.Seconds())
-	if v, ok := e.TPOT(); ok {
-		w.tpot.add(v)
-	}
+	s.locked(func() {
+		w := s.at(now)
+		if w.Outcomes == nil {
+			w.Outcomes = map[record.Outcome]int{}
+		}
+		w.Outcomes[o]++
+		w.Prompt, w.Cached, w.Tokens = w.Prompt+int(e.Prompt), w.Cached+int(e.Cached), w.Tokens+int(e.Tokens)
+		if e.Judged && e.Good || !e.Judged && e.good(s.slo) {
+			w.Good++
+		}
+		if e.Completed && !e.Judged {
+			e.addMissed(&s.missed, s.slo)
+		}
+		if !e.Completed || s.light {
+			return
+		}
+		w.ttft.add(e.TTFT.Seconds())
+		w.e2e.add(e.E2E.Seconds())
+		if v, ok := e.TPOT(); ok {
+			w.tpot.add(v)
+		}
+	})
 }
 
 // Level sets how many requests are under way.
 func (s *Series) Level(now machine.Time, l Level) {
-	if s == nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.at(now).Level = l
-	s.level = l
+	s.locked(func() {
+		s.at(now).Level = l
+		s.level = l
+	})
 }
 
 // KV sets the share of the KV caches in use: the mean, and that of the fullest pod.
 func (s *Series) KV(now machine.Time, mean, most float64) {
-	if s == nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	mean, most = round(mean), round(most)
-	s.kv = [2]float64{mean, most}
-	s.at(now)
-	for i := int(max(now, 0) / s.width); i < len(s.list); i++ { // after a run, gauges come later than requests
-		s.list[i].KV = []float64{mean, most}
-	}
+	s.locked(func() {
+		mean, most = round(mean), round(most)
+		s.kv = [2]float64{mean, most}
+		s.at(now)
+		for i := int(max(now, 0) / s.width); i < len(s.list); i++ { // after a run, gauges come later than requests
+			s.list[i].KV = []float64{mean, most}
+		}
+	})
 }
 
 // misses returns how many requests missed each bound of the run's SLO.

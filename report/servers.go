@@ -16,8 +16,8 @@ type DeploymentInfo struct {
 	Deployment string
 	// Replicas is how many servers there are at the begin.
 	Replicas int
-	// Lives says that servers come and go, and Scales that an autoscaler decides it.
-	Lives, Scales bool
+	// Lives says that servers come and go.
+	Lives bool
 	// Accelerator is the accelerator's name, and GPUs how many each server has.
 	Accelerator string
 	GPUs        int

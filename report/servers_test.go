@@ -18,7 +18,7 @@ func TestServersCost(t *testing.T) {
 	play := func(perGPUHour float64) (Summary, *Tally) {
 		tally := NewTally()
 		tally.Servers([]Pool{{Name: "a", Groups: []Group{
-			{DeploymentInfo: DeploymentInfo{Deployment: "a-big", Replicas: 1, Lives: true, Scales: true,
+			{DeploymentInfo: DeploymentInfo{Deployment: "a-big", Replicas: 1, Lives: true,
 				Accelerator: "H100", GPUs: 2,
 				PerGPUHour: perGPUHour, Source: "a list, 2026-05"}},
 			{DeploymentInfo: DeploymentInfo{Deployment: "a-small", Replicas: 3, Accelerator: "L4", GPUs: 1,

@@ -239,10 +239,7 @@ func (s Summary) outcomeWords(p terminal.Paint) []string {
 		}
 		const most = 3
 		if ids := s.NotCompleted[o]; len(ids) > 0 {
-			var labels []string
-			for _, id := range ids[:min(len(ids), most)] {
-				labels = append(labels, record.Label(id))
-			}
+			labels := terminal.Texts(min(len(ids), most), func(i int) string { return record.Label(ids[i]) })
 			more := ""
 			if n > len(labels) {
 				more = " …"

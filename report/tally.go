@@ -258,7 +258,7 @@ func (t *Tally) Record(e record.Event) {
 	switch {
 	case at == sent:
 		if r.sent, r.sentAt, t.sentTo = true, e.Time, max(t.sentTo, e.Time); !r.byHand {
-			r.class, r.slo = t.good.sent(classOf(&e), sloOf(&e))
+			r.class, r.slo = t.good.sent(detail(&e, "class"), detail(&e, "slo"))
 			t.good.sending()
 			t.series.sent(e.Time)
 		}
@@ -305,12 +305,16 @@ func (t *Tally) Record(e record.Event) {
 		r.tokens, _ = whole(e.Details.Get("tokens"))
 		t.finish(r, id, f, e.Time)
 		if o == record.Completed {
-			t.completed(r, id)
+			for _, x := range r.spans {
+				if t.index.spans[x.span].Completed {
+					t.measure(int(x.span), x.at, id)
+				}
+			}
 		} else if len(t.failed[o]) < maxFailed && t.outcomes[o] > 0 { // an outcome beyond maxOutcomes has no ids
 			t.failed[o] = append(t.failed[o], id)
 		}
 		t.retire(id)
-	case !r.sent && !r.done && last[at]: // from a client that does not report
+	case !r.sent && !r.done && Last[at]: // from a client that does not report
 		r.done = true
 		t.retire(id)
 	}
@@ -355,8 +359,8 @@ func (r *openRequest) took(span int, d machine.Time) {
 	r.spans = append(r.spans, spanAt{span: int32(span), at: d})
 }
 
-// last are the steps after which a request has no further event, if its client does not report.
-var last = map[record.At]bool{
+// Last are the steps after which a request has no further event, if its client does not report.
+var Last = map[record.At]bool{
 	{Hop: record.EPP, Step: record.ResponseEndSeen}: true,
 	{Hop: record.EPP, Step: record.Answered}:        true,
 	{Hop: record.EPP, Step: record.StreamFailed}:    true,
@@ -371,15 +375,6 @@ func (t *Tally) retire(request string) {
 			t.open.Remove(id)
 		}
 		t.closed = append(t.closed[:0], t.closed[lateRequests:]...)
-	}
-}
-
-// completed measures the spans that only completed requests have.
-func (t *Tally) completed(r *openRequest, id string) {
-	for _, s := range r.spans {
-		if t.index.spans[s.span].Completed {
-			t.measure(int(s.span), s.at, id)
-		}
 	}
 }
 
@@ -520,9 +515,6 @@ func (t *Tally) Summary() Summary {
 
 // round rounds to six decimals, microseconds, and removes the error of floats.
 func round(seconds float64) float64 {
-	f, err := strconv.ParseFloat(fmt.Sprintf("%.6f", seconds), 64)
-	if err != nil {
-		return seconds
-	}
+	f, _ := strconv.ParseFloat(fmt.Sprintf("%.6f", seconds), 64) // of the library's own text
 	return f
 }

@@ -94,7 +94,9 @@ func (v *View) Record(e record.Event) {
 	case Lines:
 		v.request(e)
 	case Progress:
-		v.progress(e)
+		if e.Hop == record.Client && (e.Step == record.RequestSent || e.Step == record.Finished) {
+			v.counts(e.Time)
+		}
 	}
 	if v.detail != Steps && v.tally.sentByHand(e.Request) {
 		v.step(e) // the user who sent it waits for it
@@ -235,14 +237,6 @@ func (v *View) request(e record.Event) {
 		}
 	}
 	v.line(v.paint.Request(r.n, terminal.Clip(e.Request))+"  "+outcome, words)
-}
-
-// progress prints counts whenever another tenth of the requests has been sent
-// or has ended, and when nothing was printed for long.
-func (v *View) progress(e record.Event) {
-	if e.Hop == record.Client && (e.Step == record.RequestSent || e.Step == record.Finished) {
-		v.counts(e.Time)
-	}
 }
 
 // counts prints the line. Rates cover the time since the line before, and the time left is the run's own.

@@ -67,14 +67,6 @@ var moments = map[record.At]int{
 	{Hop: record.Client, Step: record.Finished}:           over,
 }
 
-// ends are the last steps of requests for which the record has no client.
-var ends = map[record.At]bool{
-	{Hop: record.EPP, Step: record.ResponseEndSeen}: true,
-	{Hop: record.EPP, Step: record.Answered}:        true,
-	{Hop: record.EPP, Step: record.StreamFailed}:    true,
-	{Hop: record.Envoy, Step: record.Logged}:        true,
-}
-
 // none is a moment that has not happened.
 const none machine.Time = -1
 
@@ -362,7 +354,7 @@ func (b *Book) note(r *row, e *record.Event) {
 			}
 		}
 	}
-	if ends[at] && !r.known && r.at[over] == none {
+	if report.Last[at] && !r.known && r.at[over] == none {
 		r.at[over] = e.Time
 		number("status", &r.status)
 		if s := int(r.status); s > 0 {
@@ -529,7 +521,7 @@ func micros(t machine.Time) int {
 func appendRow(out []byte, n int, r *row) []byte {
 	out = append(out, '[')
 	out = strconv.AppendInt(out, int64(n), 10)
-	out = appendText(append(out, ','), r.id)
+	out = recording.AppendString(append(out, ','), r.id)
 	add := func(v int) { out = strconv.AppendInt(append(out, ','), int64(v), 10) }
 	add(micros(r.at[sent]))
 	for _, t := range r.at[sent+1:] {

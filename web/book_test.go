@@ -39,7 +39,7 @@ func all(t *testing.T, b *Book, c *cursor) (out []frame) {
 func TestFrames(t *testing.T) {
 	l := usual
 	l.changes = 1 << 12
-	b, c := newBook(l), newCursor()
+	b, c := newBook(l), cursor{}
 	play(b, 1, 5000)
 	known := map[string]bool{}
 	read := func() (gaps, snapshots int) {
@@ -86,7 +86,7 @@ func TestBounds(t *testing.T) {
 	l := limits{rows: 100, bytes: 10_000, changes: 1000, names: 50, gauges: 10, notices: 10}
 	b := newBook(l)
 	play(b, 1, l.rows+l.rows/16+10)
-	c := newCursor()
+	c := cursor{}
 	fs := all(t, b, &c)
 	if fs[0].First == nil || len(b.rows) > l.rows+l.rows/16 || len(b.index) != len(b.rows) {
 		t.Errorf("%d rows are kept with %d names, and %d went", len(b.rows), len(b.index), *fs[0].First)
@@ -107,7 +107,7 @@ func TestBounds(t *testing.T) {
 
 // Text from outside is escaped.
 func TestHostileText(t *testing.T) {
-	b, c := NewBook(), newCursor()
+	b, c := NewBook(), cursor{}
 	id := "</script><img src=x onerror=alert(1)>\u2028\x00"
 	b.Record(record.Event{Request: id, Hop: record.Client, Step: record.RequestSent})
 	f := b.frame(&c, nil)

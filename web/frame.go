@@ -7,6 +7,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/recording"
 )
 
 // frameRows bounds the rows of a frame. Further rows wait for the next frame. A row that changes again before then is
@@ -24,9 +25,6 @@ type cursor struct {
 	first   int
 	frames  int
 }
-
-// newCursor returns the cursor of a browser that has received nothing.
-func newCursor() cursor { return cursor{snap: 0} }
 
 // measurements are the report's measurements so far. Width is the length of a window, in seconds.
 type measurements struct {
@@ -96,8 +94,7 @@ func (b *Book) frame(c *cursor, metrics []byte) []byte {
 		}
 	}
 	if c.names < len(b.names) { // sent before the rows that use them
-		out = list(out, "names", b.names[c.names:],
-			func(out []byte, name *string) []byte { return appendText(out, *name) })
+		out = list(out, "names", b.names[c.names:], appendName)
 		out = append(out, `,"namesFrom":`...)
 		out = strconv.AppendInt(out, int64(c.names), 10)
 		c.names = len(b.names)
@@ -149,8 +146,10 @@ func list[T any](out []byte, name string, of []T, each func(out []byte, x *T) []
 	return append(out, ']')
 }
 
+func appendName(out []byte, name *string) []byte { return recording.AppendString(out, *name) }
+
 func appendPod(out []byte, pod *[2]string) []byte {
-	return append(appendText(append(appendText(append(out, '['), pod[0]), ','), pod[1]), ']')
+	return append(recording.AppendString(append(recording.AppendString(append(out, '['), pod[0]), ','), pod[1]), ']')
 }
 
 func (g *gauge) append(out []byte) []byte {
@@ -167,24 +166,11 @@ func (g *gauge) append(out []byte) []byte {
 	out = append(out, ',')
 	out = strconv.AppendFloat(out, g.KV, 'f', 4, 64)
 	for _, a := range g.Adapters {
-		out = appendText(append(out, ','), a)
+		out = recording.AppendString(append(out, ','), a)
 	}
 	return append(out, ']')
 }
 
 func appendMicros(out []byte, t machine.Time) []byte {
 	return strconv.AppendInt(out, int64(max(t, 0)/machine.Microsecond), 10)
-}
-
-// appendText appends text as a JSON string that is safe inside HTML.
-func appendText(out []byte, text string) []byte {
-	for i := range len(text) {
-		if c := text[i]; c < ' ' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' || c >= 0x7f {
-			quoted, _ := json.Marshal(text) // a string can always be encoded
-			return append(out, quoted...)
-		}
-	}
-	out = append(out, '"')
-	out = append(out, text...)
-	return append(out, '"')
 }

@@ -254,7 +254,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		}
 		return control.Flush() == nil
 	}
-	c := newCursor()
+	c := cursor{}
 	flush := func(metrics []byte) (sent, ok bool) { // a snapshot is sent at once, later frames at intervals
 		for f := s.book.frame(&c, metrics); f != nil; f = s.book.frame(&c, nil) {
 			if sent = true; !write([]byte("data: "), f, []byte("\n\n")) {

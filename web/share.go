@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/report/recording"
 )
 
 // Bounds of a shared file. A run with more requests is sampled: requests that did not complete, the slowest ones, and
@@ -110,7 +111,7 @@ func (b *Book) write(w io.Writer, m *Meta) error {
 	out := append([]byte(`{"meta":`), meta...)
 	out = append(out, `,"frames":[{"now":`...)
 	out = appendMicros(out, c.now)
-	out = list(out, "names", c.names, func(out []byte, name *string) []byte { return appendText(out, *name) })
+	out = list(out, "names", c.names, appendName)
 	out = list(append(out, `,"namesFrom":0`...), "pods", c.pods, appendPod)
 	n := -1 // rows in a file are numbered without gaps
 	out = list(out, "rows", rows, func(out []byte, i *int) []byte {
@@ -132,7 +133,7 @@ func (b *Book) write(w io.Writer, m *Meta) error {
 		if steps++; steps > 1 {
 			out = append(out, ',')
 		}
-		out = append(append(append(appendText(out, r.id), `:[`...), r.steps...), ']')
+		out = append(append(append(recording.AppendString(out, r.id), `:[`...), r.steps...), ']')
 		if _, err := w.Write(out); err != nil {
 			return err
 		}

@@ -70,29 +70,26 @@ func (b *Base) incident(d *machine.Draw, p *scenario.Pool, kind plan.IncidentKin
 	span := max(b.Span, time.Second)
 	x := &scenario.Incident{What: scenario.IncidentKind(kind),
 		At: time.Duration(d.Float64() * float64(span)).Round(time.Millisecond)}
-	if kind.Takes("server") {
-		x.Server = d.Intn(p.Servers())
-	}
-	if kind.Takes("rank") {
-		x.Rank = d.Intn(max(1, p.Server(x.Server).TensorParallelSize))
-	}
-	if kind.Takes("replica") {
-		x.Replica = d.Intn(max(1, p.EPP.Replicas))
-	}
-	if kind.Takes("factor") {
-		x.Factor = math.Round(100*math.Pow(10, 2*d.Float64()-1)) / 100
-	}
-	if kind.Takes("delay") {
-		x.Delay = upTo(d, 5*time.Second)
-	}
-	if kind.Takes("count") {
-		x.Count = 1 + d.Intn(2)
-		if n := len(p.Groups); n > 0 {
-			x.Group = p.Groups[d.Intn(n)].Name
+	for _, f := range []struct {
+		name string
+		draw func()
+	}{
+		{"server", func() { x.Server = d.Intn(p.Servers()) }},
+		{"rank", func() { x.Rank = d.Intn(max(1, p.Server(x.Server).TensorParallelSize)) }},
+		{"replica", func() { x.Replica = d.Intn(max(1, p.EPP.Replicas)) }},
+		{"factor", func() { x.Factor = math.Round(100*math.Pow(10, 2*d.Float64()-1)) / 100 }},
+		{"delay", func() { x.Delay = upTo(d, 5*time.Second) }},
+		{"count", func() {
+			x.Count = 1 + d.Intn(2)
+			if n := len(p.Groups); n > 0 {
+				x.Group = p.Groups[d.Intn(n)].Name
+			}
+		}},
+		{"grace", func() { x.Grace = upTo(d, 5*time.Second) }},
+	} {
+		if kind.Takes(f.name) {
+			f.draw()
 		}
-	}
-	if kind.Takes("grace") {
-		x.Grace = upTo(d, 5*time.Second)
 	}
 	if forever := d.Intn(10) == 0; kind.Takes("for") && !forever {
 		x.For = upTo(d, span/2)

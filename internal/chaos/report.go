@@ -118,8 +118,7 @@ func resultOf(faults []Fault, w *Watch, broken string) result {
 // report adds up the results of seeds.
 func (b *Base) report(first uint64, results []result) *Report {
 	r := &Report{Scenario: b.variant.Name, First: first, Failures: []Failure{}, Recovery: []Recovery{}}
-	times := map[string][]float64{}
-	never := map[string]int{}
+	of := map[string][]recovered{}
 	for i := range results {
 		x := &results[i]
 		if !x.played {
@@ -128,28 +127,31 @@ func (b *Base) report(first uint64, results []result) *Report {
 		r.Seeds++
 		r.Requests, r.Completed, r.Faults = r.Requests+x.requests, r.Completed+x.completed, r.Faults+len(x.faults)
 		for _, t := range x.recovered {
-			if times[t.kind] = times[t.kind][:len(times[t.kind]):len(times[t.kind])]; t.ok {
-				times[t.kind] = append(times[t.kind], t.after)
-			} else {
-				never[t.kind]++
-			}
+			of[t.kind] = append(of[t.kind], t)
 		}
 		if x.broken != "" {
 			r.Failures = append(r.Failures, Failure{Seed: first + uint64(i), Broken: x.broken, Drawn: len(x.faults),
 				Faults: x.faults})
 		}
 	}
-	r.recoveries(times, never)
+	r.recoveries(of)
 	return r
 }
 
-func (r *Report) recoveries(times map[string][]float64, never map[string]int) {
-	for kind, list := range times {
-		slices.Sort(list)
-		x := Recovery{Kind: kind, Faults: len(list) + never[kind], Never: never[kind]}
-		if n := len(list); n > 0 {
-			x.Median, x.Longest = list[n/2], list[n-1]
+func (r *Report) recoveries(of map[string][]recovered) {
+	for kind, list := range of {
+		x := Recovery{Kind: kind, Faults: len(list)}
+		var times []float64
+		for _, t := range list {
+			if t.ok {
+				times = append(times, t.after)
+			}
 		}
+		slices.Sort(times)
+		if n := len(times); n > 0 {
+			x.Median, x.Longest = times[n/2], times[n-1]
+		}
+		x.Never = len(list) - len(times)
 		r.Recovery = append(r.Recovery, x)
 	}
 	machine.SortFunc(r.Recovery, func(a, b Recovery) int { return strings.Compare(a.Kind, b.Kind) })

@@ -2,8 +2,8 @@ package chaos
 
 import (
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/windtunnel/windtunnel/core/machine"
@@ -130,12 +130,8 @@ func (w *Watch) fail(format string, args ...any) {
 func (w *Watch) Broken() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	ids := make([]*life, 0, len(w.requests))
-	for _, r := range w.requests {
-		ids = append(ids, r)
-	}
-	slices.SortFunc(ids, func(a, b *life) int { return strings.Compare(a.id, b.id) })
-	for _, r := range ids {
+	for _, id := range slices.Sorted(maps.Keys(w.requests)) {
+		r := w.requests[id]
 		if r.starts != 1 || r.outcomes != 1 {
 			w.fail("%s was sent %d times and has %d outcomes; expected one of each", r.id, r.starts, r.outcomes)
 		}

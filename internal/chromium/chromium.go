@@ -3,16 +3,12 @@
 package chromium
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/sha512"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,9 +29,6 @@ var (
 )
 
 type npmPackage struct{ name, version, integrity string }
-
-// maxPackage bounds what a package, and each of its files, may hold.
-const maxPackage = 1 << 30
 
 // Allocate starts a browser in the background when the context is first used
 // (chromedp.NewContext). cancel ends it.
@@ -138,12 +131,8 @@ func (p npmPackage) fetch(ctx context.Context, ready func(dir, to string) error)
 	if sum := sha512.Sum512(text); "sha512-"+base64.StdEncoding.EncodeToString(sum[:]) != p.integrity {
 		return "", fmt.Errorf("%s %s is not what was expected: its hash is another", p.name, p.version)
 	}
-	z, err := gzip.NewReader(bytes.NewReader(text))
-	if err != nil {
-		return "", err
-	}
 	made := filepath.Join(temporary, "made")
-	if err := untar(z, made, "package/"); err != nil {
+	if err := untar(packed[0], made, "--strip-components=1"); err != nil {
 		return "", err
 	}
 	if err := ready(made, dir); err != nil {
@@ -163,12 +152,7 @@ func unpackChromium(dir, to string) error {
 			return fmt.Errorf("unpack %s: %w\n%s", name, err, bytes.TrimSpace(out))
 		}
 		if base, ok := strings.CutSuffix(name, ".tar"); ok {
-			f, err := os.Open(plain)
-			if err != nil {
-				return err
-			}
-			err = errors.Join(untar(f, filepath.Join(dir, base), ""), f.Close(), os.Remove(plain))
-			if err != nil {
+			if err := errors.Join(untar(plain, filepath.Join(dir, base)), os.Remove(plain)); err != nil {
 				return err
 			}
 		}
@@ -182,49 +166,14 @@ func unpackChromium(dir, to string) error {
 		os.RemoveAll(filepath.Join(dir, "bin")))
 }
 
-// untar writes an archive's files below a directory, without what their names begin with.
-func untar(r io.Reader, dir, prefix string) error {
-	archive := tar.NewReader(io.LimitReader(r, maxPackage))
-	for {
-		h, err := archive.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		name := strings.TrimPrefix(h.Name, prefix)
-		if !filepath.IsLocal(name) {
-			if name == "./" || name == "" {
-				continue
-			}
-			return fmt.Errorf("the archive has a file outside of it: %q", h.Name)
-		}
-		path := filepath.Join(dir, name)
-		switch h.Typeflag {
-		case tar.TypeDir:
-			err = os.MkdirAll(path, 0o755)
-		case tar.TypeSymlink:
-			if !filepath.IsLocal(h.Linkname) {
-				return fmt.Errorf("the archive has a link out of it: %q", h.Linkname)
-			}
-			err = os.Symlink(h.Linkname, path)
-		case tar.TypeReg:
-			if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
-				err = write(path, archive, fs.FileMode(h.Mode)&0o755|0o644)
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-func write(path string, r io.Reader, mode fs.FileMode) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
-	if err != nil {
+// untar unpacks an archive, compressed or not, into a new directory.
+func untar(archive, dir string, flags ...string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	_, err = io.Copy(f, io.LimitReader(r, maxPackage))
-	return errors.Join(err, f.Close())
+	args := append([]string{"--no-same-owner", "-xf", archive, "-C", dir}, flags...)
+	if out, err := exec.Command("tar", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("unpack %s: %w\n%s", archive, err, bytes.TrimSpace(out))
+	}
+	return nil
 }

@@ -66,12 +66,7 @@ type coded struct {
 func (c *coded) Unwrap() error { return c.error }
 
 // With attaches an exit code to an error. A nil error stays nil.
-func With(code Code, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &coded{error: err, code: code}
-}
+func With(code Code, err error) error { return Hint(code, err, "") }
 
 // Errorf is With for a new error that fmt.Errorf makes.
 func Errorf(code Code, format string, args ...any) error {
@@ -125,24 +120,22 @@ func Of(err error) Code {
 
 // HintOf returns the outermost hint, or "".
 func HintOf(err error) string {
-	var c *coded
-	for errors.As(err, &c) {
-		if c.hint != "" {
-			return c.hint
-		}
-		err = c.error
-	}
-	return ""
+	return outermost(err, func(c *coded) bool { return c.hint != "" }).hint
 }
 
 // IsReported reports whether the user has already seen the error's text.
 func IsReported(err error) bool {
+	return outermost(err, func(c *coded) bool { return c.reported }).reported
+}
+
+// outermost returns the outermost of the errors with a code for which is holds, empty without one.
+func outermost(err error, is func(*coded) bool) *coded {
 	var c *coded
 	for errors.As(err, &c) {
-		if c.reported {
-			return true
+		if is(c) {
+			return c
 		}
 		err = c.error
 	}
-	return false
+	return &coded{}
 }

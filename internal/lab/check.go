@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
 	"github.com/windtunnel/windtunnel/internal/pause"
@@ -37,12 +36,12 @@ type Values [][2]float64
 func (l *Lab) Values(ctx context.Context, s State) (Values, error) {
 	out := make(Values, len(l.Metrics))
 	for i, m := range l.Metrics {
-		wanted, err := picker.ParseSelector(m.Pods)
+		pods, err := s.podsWith(m.Pods)
 		if err != nil {
 			return nil, fmt.Errorf("lab %s: metrics[%d].pods: %w", l.Name, i, err)
 		}
-		for _, p := range podsOf(s.Addresses, nil) {
-			if !wanted.Matches(p.labels) || p.metrics == "" {
+		for _, p := range pods {
+			if p.metrics == "" {
 				continue
 			}
 			page, err := fetchPage(ctx, p.metrics)
@@ -118,16 +117,13 @@ type Probe struct {
 // Probe sends the lab's probes.
 func (l *Lab) Probe(ctx context.Context, s State) (out []record.Expectation, err error) {
 	for i, x := range l.Probes {
-		wanted, err := picker.ParseSelector(x.Pods)
+		pods, err := s.podsWith(x.Pods)
 		if err != nil {
 			return nil, fmt.Errorf("lab %s: probes[%d].pods: %w", l.Name, i, err)
 		}
 		e := record.Expectation{What: x.What, Expected: fmt.Sprintf("status %d", x.Status),
 			Found: "no pod with labels " + x.Pods}
-		for _, p := range podsOf(s.Addresses, nil) {
-			if !wanted.Matches(p.labels) {
-				continue
-			}
+		for _, p := range pods {
 			status, err := x.ask(ctx, p.ports[x.Port])
 			if e.Found, e.OK = fmt.Sprintf("status %d", status), status == x.Status; err != nil {
 				e.Found = err.Error()

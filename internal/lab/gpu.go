@@ -10,29 +10,38 @@ import (
 	"text/tabwriter"
 
 	"github.com/windtunnel/windtunnel/core/wire/metrics"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
-// gpu has the values of nvidia-smi for a pod: percent of the time, and MiB.
-type gpu struct{ percent, used, total float64 }
+// gpuFields are fields of nvidia-smi's --query-gpu, with their series in vLLM's metrics, and with how many of the
+// series' unit theirs has.
+var gpuFields = map[string]struct {
+	series, unit string
+	size         float64
+}{
+	"utilization.gpu": {"vllm_gpu_utilization_percent", "%", 1},
+	"memory.used":     {"vllm_gpu_memory_used_bytes", "MiB", 1 << 20},
+	"memory.total":    {"vllm_gpu_memory_total_bytes", "MiB", 1 << 20},
+}
 
-func readGPU(ctx context.Context, p pod) (g gpu, err error) {
+// readGPU returns the gpuFields of a pod's accelerator, as its metrics page has them.
+func readGPU(ctx context.Context, p pod) (map[string]float64, error) {
 	if p.metrics == "" {
-		return g, fmt.Errorf("pod %s has no accelerator", p.name)
+		return nil, fmt.Errorf("pod %s has no accelerator", p.name)
 	}
 	page, err := fetchPage(ctx, p.metrics)
 	if err != nil {
-		return g, err
+		return nil, err
 	}
-	for name, to := range map[string]*float64{"vllm_gpu_utilization_percent": &g.percent,
-		"vllm_gpu_memory_used_bytes": &g.used, "vllm_gpu_memory_total_bytes": &g.total} {
-		_, v, ok := metrics.Spec{Name: name}.Latest(page)
+	out := map[string]float64{}
+	for name, f := range gpuFields {
+		_, v, ok := metrics.Spec{Name: f.series}.Latest(page)
 		if !ok {
-			return g, fmt.Errorf("pod %s has no accelerator", p.name)
+			return nil, fmt.Errorf("pod %s has no accelerator", p.name)
 		}
-		*to = v
+		out[name] = v / f.size
 	}
-	g.used, g.total = g.used/(1<<20), g.total/(1<<20)
-	return g, nil
+	return out, nil
 }
 
 // top prints what a simulated pod has instead of CPU time: its accelerator.
@@ -47,7 +56,7 @@ func (k *Kubectl) top(ctx context.Context) error {
 		g, err := readGPU(ctx, p)
 		use, memory := "-", "-"
 		if err == nil {
-			use, memory = fmt.Sprintf("%.0f%%", g.percent), fmt.Sprintf("%.0fMi", g.used)
+			use, memory = fmt.Sprintf("%.0f%%", g["utilization.gpu"]), fmt.Sprintf("%.0fMi", g["memory.used"])
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", p.namespace, p.name, use, memory)
 	}
@@ -69,33 +78,25 @@ func NvidiaSMI(ctx context.Context, out io.Writer, pods []pod, args []string) er
 			return fmt.Errorf("nvidia-smi: found %q, expected --query-gpu=FIELDS and --format=csv", arg)
 		}
 	}
-	fields := map[string]func(g gpu) string{
-		"utilization.gpu": func(g gpu) string { return fmt.Sprintf("%.0f %%", g.percent) },
-		"memory.used":     func(g gpu) string { return fmt.Sprintf("%.0f MiB", g.used) },
-		"memory.total":    func(g gpu) string { return fmt.Sprintf("%.0f MiB", g.total) },
-	}
-	units := map[string]string{"utilization.gpu": "[%]", "memory.used": "[MiB]", "memory.total": "[MiB]"}
-	var heads []string
 	for _, q := range query {
-		if fields[q] == nil {
+		if _, known := gpuFields[q]; !known {
 			return fmt.Errorf("nvidia-smi: --query-gpu: found %q, expected some of %s", q,
-				strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
+				strings.Join(slices.Sorted(maps.Keys(gpuFields)), ", "))
 		}
-		heads = append(heads, q+" "+units[q])
 	}
 	if head {
-		fmt.Fprintln(out, strings.Join(heads, ", "))
+		fmt.Fprintln(out, terminal.Join(len(query), func(i int) string {
+			return fmt.Sprintf("%s [%s]", query[i], gpuFields[query[i]].unit)
+		}))
 	}
 	for _, p := range pods {
 		g, err := readGPU(ctx, p)
 		if err != nil {
 			return err
 		}
-		var row []string
-		for _, q := range query {
-			row = append(row, fields[q](g))
-		}
-		fmt.Fprintln(out, strings.Join(row, ", "))
+		fmt.Fprintln(out, terminal.Join(len(query), func(i int) string {
+			return fmt.Sprintf("%.0f %s", g[query[i]], gpuFields[query[i]].unit)
+		}))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/live/up"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // Kubectl answers the commands of kubectl that document 003 uses, from a running lab. Without -n, it looks in all
@@ -117,11 +118,9 @@ func ParseKubectl(args []string) (c call, err error) {
 }
 
 func forms() string {
-	var out []string
-	for _, verb := range slices.Sorted(maps.Keys(verbs)) {
-		out = append(out, "kubectl "+verb+" "+verbs[verb])
-	}
-	return strings.Join(out, "; ")
+	names := slices.Sorted(maps.Keys(verbs))
+	texts := terminal.Texts(len(names), func(i int) string { return "kubectl " + names[i] + " " + verbs[names[i]] })
+	return strings.Join(texts, "; ")
 }
 
 // Run runs a command line of kubectl.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/wire/strictyaml"
 	"github.com/windtunnel/windtunnel/internal/packed"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // Areas are the sections of document 003's troubleshooting guide, and document 000's flow, in the order of the list.
@@ -97,10 +98,7 @@ func Find(name string) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	for _, l := range all {
-		names = append(names, l.Name)
-	}
+	names := terminal.Texts(len(all), func(i int) string { return all[i].Name })
 	return nil, fmt.Errorf("found %q, expected the name of a lab; %s windtunnel lab list prints them all", name,
 		strictyaml.DidYouMean(name, names))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/live/up"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // pod is a pod as kubectl shows it.
@@ -60,6 +61,18 @@ func podsOf(a *up.Addresses, set *gateway.Set) (out []pod) {
 		}
 	}
 	return out
+}
+
+// podsWith returns the pods whose labels match a selector.
+func (s *State) podsWith(selector string) ([]pod, error) {
+	wanted, err := picker.ParseSelector(selector)
+	var out []pod
+	for _, p := range podsOf(s.Addresses, nil) {
+		if wanted.Matches(p.labels) {
+			out = append(out, p)
+		}
+	}
+	return out, err
 }
 
 func workload(set *gateway.Set, namespace, name string) *gateway.Workload {
@@ -169,11 +182,9 @@ func (k *Kubectl) table(list []pod) error {
 }
 
 func labelled(labels map[string]string) string {
-	var out []string
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		out = append(out, key+"="+labels[key])
-	}
-	return cmp.Or(strings.Join(out, ","), "<none>")
+	keys := slices.Sorted(maps.Keys(labels))
+	texts := terminal.Texts(len(keys), func(i int) string { return keys[i] + "=" + labels[keys[i]] })
+	return cmp.Or(strings.Join(texts, ","), "<none>")
 }
 
 func (k *Kubectl) describePods(list []pod) error {

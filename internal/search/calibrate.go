@@ -179,10 +179,5 @@ func (x *Calibration) Write(to io.Writer, columns int) error {
 	}
 	text := x.fit.Sentences() + fmt.Sprintf(
 		"written to %s; a scenario takes it with pools[].modelServer.stepTimes: %s\n", x.file, x.file)
-	for line := range strings.Lines(text) {
-		if _, err := fmt.Fprintln(to, terminal.Wrap(strings.TrimSuffix(line, "\n"), 2, columns)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return terminal.WriteWrapped(to, text, 2, columns)
 }

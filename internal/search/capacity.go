@@ -169,10 +169,8 @@ func (p *Player) Capacity(ctx context.Context, c CapacityOptions) (*Capacity, er
 		return nil, err
 	}
 	defer stop()
-	out := &Capacity{Find: c.Find, objectives: objectives, Key: key}
-	for _, b := range objectives {
-		out.Objectives = append(out.Objectives, b.text)
-	}
+	out := &Capacity{Find: c.Find, objectives: objectives, Key: key,
+		Objectives: terminal.Texts(len(objectives), func(i int) string { return objectives[i].text })}
 	pool, guess := &s.Pools[k.pool], s.Workload.Rate
 	if timed, speedup := s.Timed(); speedup > 0 {
 		k.timed, guess = timed/speedup, timed
@@ -329,7 +327,7 @@ const (
 func (k *seeker) play(v *Variant, at Load, seeds []int) (l load, runs []Run, err error) {
 	l = load{Rate: at.Rate, servers: at.Servers, Requests: at.Requests, Pilot: Pilot(seeds)}
 	if k.timed > 0 {
-		l.Speedup = Significant(at.Rate / k.timed)
+		l.Speedup = Significant(at.Rate/k.timed, 4)
 	}
 	s, err := v.Scenario(0)
 	if err != nil {

@@ -44,17 +44,15 @@ func (x *Capacity) doubt(e *report.StepError) {
 		least, most := math.Ceil(float64(x.Replicas)/more), math.Ceil(float64(x.Replicas)*more)
 		x.StepTimes += fmt.Sprintf("; times that far off make it about %.0f to %.0f replicas", max(1, least), most)
 	case x.Keeps > 0:
-		x.StepTimes += fmt.Sprintf("; times that far off make it about %v to %v requests/s", Significant(x.Keeps/more),
-			Significant(x.Keeps*more))
+		x.StepTimes += fmt.Sprintf("; times that far off make it about %v to %v requests/s",
+			Significant(x.Keeps/more, 4), Significant(x.Keeps*more, 4))
 	}
 }
 
 // Write prints the result for people, on lines of so many columns; 0 columns never break.
 func (x *Capacity) Write(to io.Writer, columns int) error {
-	for _, line := range x.verdict() {
-		if _, err := io.WriteString(to, terminal.Wrap(line, 9, columns)+"\n"); err != nil {
-			return err
-		}
+	if err := terminal.WriteWrapped(to, strings.Join(x.verdict(), "\n"), 9, columns); err != nil {
+		return err
 	}
 	var table strings.Builder
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -80,12 +78,7 @@ func (x *Capacity) Write(to io.Writer, columns int) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	for line := range strings.Lines(table.String()) {
-		if _, err := io.WriteString(to, terminal.Wrap(strings.TrimSuffix(line, "\n"), 4, columns)+"\n"); err != nil {
-			return err
-		}
-	}
-	return nil
+	return terminal.WriteWrapped(to, table.String(), 4, columns)
 }
 
 // at returns the load in words.
@@ -119,12 +112,8 @@ func (x *Capacity) verdict() []string {
 	lines := []string{answer}
 	if x.Full {
 		held := "held by  " + x.Constraint
-		var others []string
-		for _, u := range x.Uses[1:] {
-			others = append(others, u.String())
-		}
-		if len(others) > 0 {
-			held += " (" + strings.Join(others, ", ") + ")"
+		if n := len(x.Uses) - 1; n > 0 {
+			held += " (" + terminal.Join(n, func(i int) string { return x.Uses[1+i].String() }) + ")"
 		}
 		lines = append(lines, held)
 	}

@@ -98,7 +98,11 @@ func memory(v *Variant, f *diagnose.Facts) error {
 
 // remedies returns the changes of a scenario that may remove a leaf's cause, the first choice first.
 func remedies(s *scenario.Scenario, l diagnose.Leaf) (out [][]scenario.Setting) {
-	one := func(set ...scenario.Setting) { out = append(out, set) }
+	one := func(set ...scenario.Setting) {
+		if len(set) > 0 {
+			out = append(out, set)
+		}
+	}
 	all := func(field, value string) scenario.Setting {
 		return scenario.Setting{Path: "pools[*]." + field, Value: value}
 	}
@@ -183,13 +187,7 @@ func remedies(s *scenario.Scenario, l diagnose.Leaf) (out [][]scenario.Setting) 
 		}
 		one(set...)
 	}
-	kept := out[:0]
-	for _, set := range out {
-		if len(set) > 0 {
-			kept = append(kept, set)
-		}
-	}
-	return kept
+	return out
 }
 
 // scoredBy returns a picker's configuration in which a scorer counts ten times as much as the queue.

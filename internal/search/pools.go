@@ -26,7 +26,10 @@ func Pools(s *scenario.Scenario, endpoints func(pool int) []string) []report.Poo
 				out[i].Groups[k-1].Prefill != prefill {
 				out[i].Groups = append(out[i].Groups, report.Group{Name: name, Prefill: prefill})
 				if d := p.DeploymentOf(n); d != nil {
-					out[i].Groups[len(out[i].Groups)-1].DeploymentInfo = deploymentInfo(p, d)
+					price, gpus, accelerator := p.Cost(d)
+					out[i].Groups[len(out[i].Groups)-1].DeploymentInfo = report.DeploymentInfo{Deployment: d.Name,
+						Replicas: d.Replicas, Lives: p.Lives(), GPUs: gpus, Accelerator: accelerator,
+						PerGPUHour: price.PerGPUHour, Source: price.Source}
 				}
 			}
 			g := &out[i].Groups[len(out[i].Groups)-1]
@@ -34,13 +37,4 @@ func Pools(s *scenario.Scenario, endpoints func(pool int) []string) []report.Poo
 		}
 	}
 	return out
-}
-
-// deploymentInfo returns a deployment's data for a report.
-func deploymentInfo(p *scenario.Pool, d *scenario.Deployment) report.DeploymentInfo {
-	price, gpus, accelerator := p.Cost(d)
-	return report.DeploymentInfo{Deployment: d.Name, Replicas: d.Replicas, Lives: p.Lives(),
-		Scales: d.Autoscaling != nil,
-		GPUs:   gpus, Accelerator: accelerator,
-		PerGPUHour: price.PerGPUHour, Source: price.Source}
 }

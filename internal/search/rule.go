@@ -140,14 +140,13 @@ func verdict(e Estimate, bound float64) Verdict {
 }
 
 func (o *Objective) estimate(i int, runs []Run) (e Estimate, spread float64) {
-	var all []float64
-	var of []int // the run of each value, in the order of the values
+	var all []value
 	if o.Quantile > 0 {
-		all, of = sorted(i, runs)
+		all = sorted(i, runs)
 	}
 	e, spread = jackknife(len(runs), map[bool]float64{false: -1, true: 0.5}[o.Share], func(without int) float64 {
 		if o.Quantile > 0 {
-			return quantile(all, of, without, o.Quantile)
+			return quantile(all, without, o.Quantile)
 		}
 		sum, n := 0.0, 0
 		for r := range runs {
@@ -172,13 +171,14 @@ func (o *Objective) estimate(i int, runs []Run) (e Estimate, spread float64) {
 	return e, spread
 }
 
-// sorted returns all values of an objective in rising order, with the run of each.
-func sorted(i int, runs []Run) (values []float64, of []int) {
-	type value struct {
-		v   float64
-		run int
-	}
-	var all []value
+// value is a value of an objective, with the index of its run.
+type value struct {
+	v   float64
+	run int
+}
+
+// sorted returns all values of an objective in rising order.
+func sorted(i int, runs []Run) (all []value) {
 	for r := range runs {
 		for _, v := range runs[r].Values[i] {
 			all = append(all, value{v, r})
@@ -193,27 +193,23 @@ func sorted(i int, runs []Run) (values []float64, of []int) {
 		}
 		return a.run - b.run
 	})
-	values, of = make([]float64, len(all)), make([]int, len(all))
-	for k, x := range all {
-		values[k], of[k] = x.v, x.run
-	}
-	return values, of
+	return all
 }
 
 // quantile returns the smallest value, without those of one run, that at least this share of the values does not
 // exceed.
-func quantile(values []float64, of []int, without int, p float64) float64 {
+func quantile(all []value, without int, p float64) float64 {
 	n := 0
-	for _, r := range of {
-		if r != without {
+	for _, x := range all {
+		if x.run != without {
 			n++
 		}
 	}
 	rank := max(1, int(math.Ceil(p*float64(n))))
-	for k, r := range of {
-		if r != without {
+	for _, x := range all {
+		if x.run != without {
 			if rank--; rank == 0 {
-				return values[k]
+				return x.v
 			}
 		}
 	}

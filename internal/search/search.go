@@ -67,17 +67,14 @@ const (
 // Pilot reports whether these seeds belong to pilot runs.
 func Pilot(seeds []int) bool { return seeds[0] < decidingSeed }
 
-// Significant rounds a rate to four digits, so that it can be typed again.
-func Significant(v float64) float64 {
-	f, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 4, 64), 64)
-	if err != nil {
-		return v
-	}
+// Significant rounds to so many digits, as results are printed.
+func Significant(v float64, digits int) float64 {
+	f, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', digits, 64), 64) // of the library's own text
 	return f
 }
 
 func (r *Rule) look(l Load, first, runs int) (Look, error) {
-	l.Rate = Significant(l.Rate)
+	l.Rate = Significant(l.Rate, 4)
 	l.Requests = max(l.Requests, r.Requests(l.Rate))
 	for i := range r.Objectives {
 		if first == decidingSeed {

@@ -191,12 +191,9 @@ func measuresNamed(names []string) (out []report.Measure, err error) {
 	for _, name := range names {
 		m, ok := report.MeasureNamed(name)
 		if !ok {
-			var all []string
-			for _, m := range report.Measures() {
-				all = append(all, m.Name)
-			}
+			all := report.Measures()
 			return nil, exit.Errorf(exit.Usage, "--measure: found %q; expected one of %s", name,
-				strings.Join(all, ", "))
+				terminal.Join(len(all), func(i int) string { return all[i].Name }))
 		}
 		out = append(out, m)
 	}

@@ -82,13 +82,12 @@ func (x *results) read(path string) (int64, error) {
 		return 0, exit.Errorf(exit.Input, "--results: %w", err)
 	}
 	whole := bytes.LastIndexByte(data, '\n') + 1
-	for i, line := range bytes.Split(bytes.TrimSuffix(data[:whole], []byte("\n")), []byte("\n")) {
+	n := 0
+	for line := range bytes.Lines(data[:whole]) {
+		n++
 		var p Point
-		if whole == 0 {
-			break
-		}
 		if err := json.Unmarshal(line, &p); err != nil || p.Key == "" {
-			return 0, bad(i + 1)
+			return 0, bad(n)
 		}
 		x.had[p.Key] = &p
 	}

@@ -59,6 +59,10 @@ type column struct {
 	cells []string
 }
 
+func (x *Swept) column(name string, cell func(p *Point) string) column {
+	return column{name, terminal.Texts(len(x.points), func(i int) string { return cell(x.points[i]) })}
+}
+
 // width returns the columns of a terminal that a column takes.
 func (c *column) width() int {
 	n := terminal.Columns(c.name)
@@ -86,23 +90,12 @@ func (x *Swept) needed() (out []report.Measure) {
 // value in all rows, then the leading parts of fields, then measures.
 func (x *Swept) table(columns int) (fields, measures []column, about []string) {
 	for _, path := range x.paths {
-		c := column{name: path}
-		for _, p := range x.points {
-			c.cells = append(c.cells, p.Set[path])
-		}
-		fields = append(fields, c)
+		fields = append(fields, x.column(path, func(p *Point) string { return p.Set[path] }))
 	}
 	for _, m := range x.shown {
-		c := column{name: m.Name}
-		for _, p := range x.points {
-			c.cells = append(c.cells, p.text(m))
-		}
-		measures = append(measures, c)
+		measures = append(measures, x.column(m.Name, func(p *Point) string { return p.text(m) }))
 	}
-	notes := column{}
-	for _, p := range x.points {
-		notes.cells = append(notes.cells, p.note())
-	}
+	notes := x.column("", (*Point).note)
 	wide := func() bool {
 		n := notes.width()
 		for _, c := range slices.Concat(fields, measures) {
@@ -217,10 +210,7 @@ func (p *Point) note() string {
 
 // words returns measures in one line.
 func (p *Point) words(shown []report.Measure) string {
-	var out []string
-	for _, m := range shown {
-		out = append(out, m.Name+" "+p.text(m))
-	}
+	out := terminal.Texts(len(shown), func(i int) string { return shown[i].Name + " " + p.text(shown[i]) })
 	if note := p.note(); note != "" {
 		out = append(out, note)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/constraint"
 	"github.com/windtunnel/windtunnel/report/gaps"
+	"github.com/windtunnel/windtunnel/report/terminal"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
 )
@@ -79,11 +80,7 @@ func ReadText(stdin io.Reader, file string) (name string, text []byte, err error
 func (v *Variant) With(settings ...scenario.Setting) Variant {
 	w := *v
 	w.Settings = slices.Concat(v.Settings, settings)
-	words := make([]string, len(settings))
-	for i, s := range settings {
-		words[i] = s.String()
-	}
-	w.Name = strings.Join(words, " ")
+	w.Name = strings.Join(terminal.Texts(len(settings), func(i int) string { return settings[i].String() }), " ")
 	return w
 }
 

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -121,6 +121,9 @@ func parse(file string, data []byte) ([]*value, error) {
 			limit)
 	}
 	all, err := read(data)
+	if err == nil && len(all) > maxRows {
+		err = fmt.Errorf("%d: found more than %d results; expected fewer", all[maxRows].line, maxRows)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s:%w", file, err)
 	}
@@ -162,9 +165,7 @@ func parseJSON(data []byte) (all []*value, err error) {
 			}
 			return nil, fmt.Errorf("%d: %w; expected JSON of %s", j.at(), err, formats)
 		}
-		if all = append(all, v); len(all) > maxRows {
-			return nil, fmt.Errorf("%d: found more than %d results; expected fewer", v.line, maxRows)
-		}
+		all = append(all, v)
 	}
 }
 
@@ -232,9 +233,7 @@ func parseYAML(data []byte) (all []*value, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%d: %w", n.Line, err)
 		}
-		if all = append(all, v); len(all) > maxRows {
-			return nil, fmt.Errorf("%d: found more than %d results; expected fewer", v.line, maxRows)
-		}
+		all = append(all, v)
 	}
 }
 
@@ -297,10 +296,8 @@ func parseCSV(data []byte) (all []*value, err error) {
 			for _, name := range record {
 				header = append(header, strings.TrimSpace(name))
 			}
-			sorted := append([]string(nil), columns...)
-			sort.Strings(sorted)
 			for i, name := range header {
-				if at := sort.SearchStrings(sorted, name); at == len(sorted) || sorted[at] != name {
+				if !slices.Contains(columns, name) {
 					return nil, fmt.Errorf("%d: column %d: found %.40q; expected one of %s", line, i+1, name,
 						strings.Join(columns, ", "))
 				}
@@ -311,9 +308,7 @@ func parseCSV(data []byte) (all []*value, err error) {
 		for i, text := range record {
 			v.fields[header[i]] = &value{line: line, up: v, name: header[i], text: strings.TrimSpace(text)}
 		}
-		if all = append(all, v); len(all) > maxRows {
-			return nil, fmt.Errorf("%d: found more than %d results; expected fewer", line, maxRows)
-		}
+		all = append(all, v)
 	}
 }
 

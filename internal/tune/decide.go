@@ -10,6 +10,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/stats"
+	"github.com/windtunnel/windtunnel/report/terminal"
 )
 
 // Tuned is the result.
@@ -136,7 +137,7 @@ func (t *tuner) decide(out *Tuned, best []*candidate) error {
 	}
 	if !list[0].mean.possible() {
 		return exit.Errorf(exit.Input, "today's configuration has no value of %s; choose another --objective",
-			t.names())
+			strings.Join(t.names(), " and "))
 	}
 	for i := range list {
 		list[i].against(&list[0], max(1, len(list)-1)*len(t.objectives))
@@ -271,7 +272,7 @@ func relative(differences []float64, to float64, comparisons int) (mean, low, hi
 func (t *tuner) verdict(out *Tuned) {
 	best := &out.Best[out.Knee]
 	first := best.Results[0]
-	switch in := t.names(); {
+	switch in := strings.Join(t.names(), " and "); {
 	case best.Kept && !out.Today.Kept:
 		out.Better = true
 		out.Verdict = "the best candidate keeps " + t.keeps() + ", and today's configuration does not"
@@ -310,15 +311,13 @@ func (t *tuner) verdictOfFront(out *Tuned) {
 	f := &out.Best[out.Knee]
 	if out.Better = t.better(f); !out.Better {
 		out.Verdict = fmt.Sprintf("no configuration is better than yours beyond chance and %s in one of %s and as "+
-			"good in the other", share(t.Indifference), t.names())
+			"good in the other", share(t.Indifference), strings.Join(t.names(), " and "))
 		return
 	}
-	var words []string
-	for i := range t.objectives {
-		words = append(words, f.Results[i].text()+" in "+t.objectives[i].name)
-	}
-	out.Verdict = fmt.Sprintf("candidate %d is better than today's configuration: %s", out.Knee+1,
-		strings.Join(words, ", "))
+	gains := terminal.Join(len(f.Results), func(i int) string {
+		return f.Results[i].text() + " in " + t.objectives[i].name
+	})
+	out.Verdict = fmt.Sprintf("candidate %d is better than today's configuration: %s", out.Knee+1, gains)
 }
 
 // text returns the gain with its interval.

@@ -14,6 +14,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/report/comparison"
+	"github.com/windtunnel/windtunnel/report/terminal"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/scenario/limit"
 )
@@ -208,20 +209,12 @@ func newBound(text string) (b bound, err error) {
 
 // keeps returns the limits in words.
 func (g *goal) keeps() string {
-	words := make([]string, len(g.keep))
-	for i := range g.keep {
-		words[i] = g.keep[i].words
-	}
-	return strings.Join(words, ", ")
+	return terminal.Join(len(g.keep), func(i int) string { return g.keep[i].words })
 }
 
 // names returns the objectives in words.
-func (g *goal) names() string {
-	words := make([]string, len(g.objectives))
-	for i := range g.objectives {
-		words[i] = g.objectives[i].name
-	}
-	return strings.Join(words, " and ")
+func (g *goal) names() []string {
+	return terminal.Texts(len(g.objectives), func(i int) string { return g.objectives[i].name })
 }
 
 // score returns the score of a run. A run without a value of an objective violates everything.

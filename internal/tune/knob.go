@@ -175,16 +175,7 @@ func (k *Knob) text(at float64) string {
 	if k.Whole {
 		return strconv.FormatFloat(math.Round(v), 'f', -1, 64)
 	}
-	return strconv.FormatFloat(rounded(v), 'f', -1, 64)
-}
-
-// rounded returns a number with two significant digits, which people can read, within 5 %.
-func rounded(v float64) float64 {
-	f, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 2, 64), 64)
-	if err != nil {
-		return v
-	}
-	return f
+	return strconv.FormatFloat(search.Significant(v, 2), 'f', -1, 64)
 }
 
 // at returns the coordinate of a value, false if the value is outside the range.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/windtunnel/windtunnel/report/table"
+	"github.com/windtunnel/windtunnel/report/terminal"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -28,7 +29,8 @@ type Point struct {
 // Points returns the candidates of the search, the best first, then today's configuration and the best ones.
 func (x *Tuned) Points() (out []Point) {
 	add := func(of string, values map[string]string, results []float64, kept bool) {
-		p := Point{Of: of, Results: results, Kept: kept}
+		p := Point{Of: of, Results: results, Kept: kept,
+			Texts: terminal.Texts(len(results), func(i int) string { return x.t.objectives[i].text(results[i]) })}
 		for i := range x.Knobs {
 			k := &x.Knobs[i]
 			value := cmp.Or(values[k.Name], k.Today)
@@ -38,9 +40,7 @@ func (x *Tuned) Points() (out []Point) {
 			}
 			p.Values, p.At = append(p.Values, value), append(p.At, at)
 		}
-		for i, v := range results {
-			p.Texts = append(p.Texts, x.t.objectives[i].text(v))
-		}
+
 		out = append(out, p)
 	}
 	for i := range x.Candidates {
@@ -112,11 +112,7 @@ func (x *Tuned) WriteTable(to io.Writer, parquet bool) error {
 		for _, v := range p.Results {
 			row = append(row, table.Number(v))
 		}
-		limits := "kept"
-		if !p.Kept {
-			limits = "missed"
-		}
-		w.Write(append(row, table.Of(limits)))
+		w.Write(append(row, table.Of(limits(p.Kept))))
 	}
 	return w.Close()
 }

@@ -33,7 +33,6 @@ type candidate struct {
 	at     []float64
 	values []string
 	score  Score
-	length float64 // the share of a run that the score is from
 }
 
 func (c *candidate) key() string { return strings.Join(c.values, "\x00") }
@@ -125,7 +124,7 @@ func (r *race) generation(list []*candidate, number int) (done bool, err error) 
 			return false, err
 		}
 		for i, c := range list {
-			c.score, c.length = scores[i], length
+			c.score = scores[i]
 		}
 		r.order(list)
 		if i+1 < len(rungs) {

@@ -28,6 +28,7 @@ import (
 	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/internal/version"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/terminal"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -103,10 +104,8 @@ func Tune(ctx context.Context, p *search.Player, o Options) (*Tuned, error) {
 		first = append(first, c)
 	}
 	err = r.search(first)
-	out := &Tuned{Scenario: t.base.Name, Knobs: t.knobs, t: t, Runs: t.runs, Replications: o.Replications}
-	for i := range t.objectives {
-		out.Objectives = append(out.Objectives, t.objectives[i].name)
-	}
+	out := &Tuned{Scenario: t.base.Name, Knobs: t.knobs, t: t, Runs: t.runs, Replications: o.Replications,
+		Objectives: t.goal.names()}
 	for i := range t.scenarios[1:] {
 		out.Others = append(out.Others, t.scenarios[1+i].Name)
 	}
@@ -187,10 +186,7 @@ func prepare(o Options) (t *tuner, err error) {
 	if t.goal, err = newGoal(t.base, t.Objectives, t.Keep, t.SLO); err != nil {
 		return nil, located(err)
 	}
-	var knobs []string
-	for i := range t.knobs {
-		knobs = append(knobs, t.knobs[i].Name)
-	}
+	knobs := terminal.Texts(len(t.knobs), func(i int) string { return t.knobs[i].Name })
 	for i := range o.Variants {
 		key, err := t.store.Of(&o.Variants[i], t.scenarios[i], knobs, t.Objectives, t.Keep, o.SLO, o.HoldOut)
 		if err != nil {
@@ -438,7 +434,7 @@ func (t *tuner) race(list []*candidate, length float64, generation int) ([]Score
 		err = refused[0]
 	case !slices.ContainsFunc(out, Score.possible):
 		err = exit.Errorf(exit.Input, "no run has a value of %s; choose another --objective, or more requests (-n)",
-			t.names())
+			strings.Join(t.names(), " and "))
 	}
 	return out, err
 }

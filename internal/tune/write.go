@@ -91,18 +91,15 @@ func (x *Tuned) block(w io.Writer, columns []column) {
 		}
 	}
 	if slices.ContainsFunc(columns, func(c column) bool { return !c.of.Kept }) {
-		row("limits", func(c *column) string {
-			if c.of.Kept {
-				return "kept"
-			}
-			return "missed"
-		})
+		row("limits", func(c *column) string { return limits(c.of.Kept) })
 	}
 	for i := range x.Knobs {
 		k := &x.Knobs[i]
 		row(k.short(), func(c *column) string { return cmp.Or(c.of.Values[k.Name], k.Today, "as it is") })
 	}
 }
+
+func limits(kept bool) string { return map[bool]string{true: "kept", false: "missed"}[kept] }
 
 // mostName bounds the name of a knob in a table.
 const mostName = 36

@@ -13,7 +13,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/diagnose"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
-	"github.com/windtunnel/windtunnel/report/observe"
 )
 
 // Window is the stretch of time that figures describe, and the objectives of a good answer in it.
@@ -63,8 +62,10 @@ var gauges = []struct {
 		"max_over_time(vllm:num_requests_running[$w])"},
 	{diagnose.GPUUse, "avg_over_time(vllm_gpu_utilization_percent[$w]) / 100 or " +
 		"avg_over_time(DCGM_FI_DEV_GPU_UTIL[$w]) / 100"},
-	{diagnose.HitRate, observe.HitShare("$w") + " or avg(avg_over_time(vllm_kv_cache_hit_rate[$w]))"},
-	{diagnose.Failures, observe.ErrorShare("$w") + " or " +
+	{diagnose.HitRate, "sum(rate(vllm:prefix_cache_hits_total[$w])) / " +
+		"sum(rate(vllm:prefix_cache_queries_total[$w])) or avg(avg_over_time(vllm_kv_cache_hit_rate[$w]))"},
+	{diagnose.Failures, "(sum(rate(llm_d_epp_request_error_total[$w])) or vector(0)) / " +
+		"sum(rate(llm_d_epp_request_total[$w])) or " +
 		`sum(increase(envoy_http_downstream_rq_xx{envoy_response_code_class="5"}[$w])) / ` +
 		"sum(increase(envoy_http_downstream_rq_xx[$w]))"},
 	{diagnose.IndexGot, "sum(increase(llm_d_router_epp_kv_cache_events_messages_received_total[$w])) or " +
@@ -130,14 +131,10 @@ func (a *querier) when() string {
 	return fmt.Sprintf("in the %s to %s", a.w.For, a.w.To.UTC().Format(time.RFC3339))
 }
 
-// windowed returns a query with the window in place of $w.
-func (a *querier) windowed(query string) string {
-	return strings.ReplaceAll(query, "$w", strconv.Itoa(int(a.w.For.Seconds()))+"s")
-}
-
 func (a *querier) ask(query string) (list []Series) {
+	query = strings.ReplaceAll(query, "$w", strconv.Itoa(int(a.w.For.Seconds()))+"s")
 	if a.err == nil {
-		list, a.err = a.s.Instant(a.ctx, a.windowed(query), a.w.To)
+		list, a.err = a.s.Instant(a.ctx, query, a.w.To)
 	}
 	return list
 }

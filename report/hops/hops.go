@@ -133,32 +133,25 @@ func (m *Meter) Record(e record.Event) {
 }
 
 func (p *passing) pass(at record.At, e *record.Event) {
+	switch at {
+	case record.At{Hop: record.Client, Step: record.RequestSent}:
+		p.sent = e.Time
+	case record.At{Hop: record.Client, Step: record.FirstTokenReceived}:
+		p.first = e.Time
+	case record.At{Hop: record.Client, Step: record.LastTokenReceived}:
+		p.completed = true
+	case record.At{Hop: record.EPP, Step: record.RequestReceived}:
+		p.arrived = e.Time
+	case record.At{Hop: record.EPP, Step: record.EndpointPicked}:
+		p.picked = e.Time
+	case record.At{Hop: record.Sidecar, Step: record.RequestReceived}:
+		p.sidecar, p.behindEnvoy = true, e.Time
+	case record.At{Hop: record.Sidecar, Step: record.DecodeLegSent}:
+		p.legSent, p.legReceived, p.legAnswered = e.Time, 0, 0
+	case record.At{Hop: record.Sidecar, Step: record.FirstTokenSeen}:
+		p.answered = e.Time
+	}
 	switch at.Hop {
-	case record.Client:
-		switch at.Step {
-		case record.RequestSent:
-			p.sent = e.Time
-		case record.FirstTokenReceived:
-			p.first = e.Time
-		case record.LastTokenReceived:
-			p.completed = true
-		}
-	case record.EPP:
-		switch at.Step {
-		case record.RequestReceived:
-			p.arrived = e.Time
-		case record.EndpointPicked:
-			p.picked = e.Time
-		}
-	case record.Sidecar:
-		switch at.Step {
-		case record.RequestReceived:
-			p.sidecar, p.behindEnvoy = true, e.Time
-		case record.DecodeLegSent:
-			p.legSent, p.legReceived, p.legAnswered = e.Time, 0, 0
-		case record.FirstTokenSeen:
-			p.answered = e.Time
-		}
 	case record.Server:
 		p.served(at.Step, e)
 	case record.Envoy:

@@ -98,14 +98,6 @@ func (p *Panel) json(id, x, y int) map[string]any {
 	return out
 }
 
-// datasource returns Grafana's provisioning of the Prometheus.
-func (o *Options) datasource() ([]byte, error) {
-	return yaml.Marshal(map[string]any{"apiVersion": 1,
-		"datasources": []any{map[string]any{"name": "Prometheus", "uid": "prometheus", "type": "prometheus",
-			"access": "proxy", "url": o.Prometheus,
-			"isDefault": true, "jsonData": map[string]any{"timeInterval": o.Interval.String()}}}})
-}
-
 // provider returns Grafana's provisioning of the dashboards.
 func (o *Options) provider() ([]byte, error) {
 	return yaml.Marshal(map[string]any{"apiVersion": 1,

@@ -41,29 +41,18 @@ const (
 // Files returns the files of a folder by their slashed names.
 func Files(o Options) (map[string][]byte, error) {
 	out := map[string][]byte{}
-	for _, name := range []string{PrometheusFile, "kubernetes.yml"} {
+	fill := strings.NewReplacer("INTERVAL", fmt.Sprintf("%ds", int(o.Interval.Seconds())), "PROMETHEUS", o.Prometheus)
+	for _, name := range []string{PrometheusFile, "kubernetes.yml", recordings, alerts,
+		Provisioning + "/datasources/prometheus.yml"} {
 		text, err := files.ReadFile("files/" + name)
 		if err != nil {
 			return nil, err
 		}
-		out[name] = []byte(strings.ReplaceAll(string(text), "INTERVAL", fmt.Sprintf("%ds", int(o.Interval.Seconds()))))
+		out[name] = []byte(fill.Replace(string(text)))
 	}
-	for name, make := range map[string]func() ([]byte, error){
-		"rules/recordings.yml": func() ([]byte, error) {
-			return ruleFile("llm-d-recordings",
-				Recordings)
-		},
-		"rules/alerts.yml": func() ([]byte, error) {
-			return ruleFile("llm-d-alerts",
-				Alerts)
-		},
-		Provisioning + "/datasources/prometheus.yml": o.datasource,
-		Provisioning + "/dashboards/llm-d.yml":       o.provider} {
-		text, err := make()
-		if err != nil {
-			return nil, err
-		}
-		out[name] = text
+	var err error
+	if out[Provisioning+"/dashboards/llm-d.yml"], err = o.provider(); err != nil {
+		return nil, err
 	}
 	for _, d := range Dashboards {
 		text, err := d.JSON()

@@ -26,15 +26,15 @@ func TestQueriesParse(t *testing.T) {
 	if queries < 150 {
 		t.Errorf("only %d queries", queries)
 	}
-	for _, a := range Alerts {
-		if _, err := parser.ParseExpr(a.Expr()); err != nil {
-			t.Errorf("%s: %v\n%s", a.Name, err, a.Expr())
+	for _, a := range Alerts() {
+		if _, err := parser.ParseExpr(a.Expr); err != nil {
+			t.Errorf("%s: %v\n%s", a.Alert, err, a.Expr)
 		}
 		if _, err := model.ParseDuration(a.For); err != nil {
-			t.Errorf("%s: %v", a.Name, err)
+			t.Errorf("%s: %v", a.Alert, err)
 		}
 	}
-	for _, r := range Recordings {
+	for _, r := range Recordings() {
 		if !model.LegacyValidation.IsValidMetricName(r.Record) {
 			t.Errorf("%s is no name of a series", r.Record)
 		}

@@ -2,7 +2,6 @@ package observe
 
 import (
 	"fmt"
-	"iter"
 	"strings"
 )
 
@@ -42,11 +41,6 @@ const (
 	every = "[$__rate_interval]"
 )
 
-// one returns a panel with one query.
-func one(title, unit, legend, expr string) Panel {
-	return Panel{Title: title, Unit: unit, Queries: []Query{{expr, legend}}}
-}
-
 // rate returns a query for the rate of a counter, summed over all series.
 func rate(counter, selector string) string { return "sum(" + each(counter, selector) + ")" }
 
@@ -69,11 +63,11 @@ func p99By(labels, histogram, selector string) string {
 
 // rates returns a panel with the rates of a counter by a label.
 func rates(title, unit, label, counter, selector string) Panel {
-	return one(title, unit, "{{"+label+"}}", rateBy(label, counter, selector))
+	return panel(title, unit, "{{"+label+"}}", rateBy(label, counter, selector))
 }
 
-// several returns a panel with a query for each pair of legend and query.
-func several(title, unit string, pairs ...string) Panel {
+// panel returns a panel with a query for each pair of legend and query.
+func panel(title, unit string, pairs ...string) Panel {
 	p := Panel{Title: title, Unit: unit}
 	for i := 0; i+1 < len(pairs); i += 2 {
 		p.Queries = append(p.Queries, Query{pairs[i+1], pairs[i]})
@@ -91,30 +85,37 @@ func ofClusters(title, unit, format string, pairs ...string) Panel {
 			pairs[i] = fmt.Sprintf(format, pairs[i])
 		}
 	}
-	return several(title, unit, pairs...)
+	return panel(title, unit, pairs...)
 }
 
-// quantiles returns a panel with percentiles of a histogram, and with its mean for "mean".
-func quantiles(title, unit, histogram, selector string, qs ...string) Panel {
+// quantiles returns a panel with percentiles of a histogram, in percent, and with its mean for 0.
+func quantiles(title, unit, histogram, selector string, percents ...int) Panel {
 	p := Panel{Title: title, Unit: unit}
-	for _, q := range qs {
-		if q == "mean" {
-			p.Queries = append(p.Queries,
-				Query{fmt.Sprintf("sum(rate(%s_sum{%s}%s)) / sum(rate(%[1]s_count{%[2]s}%[3]s))", histogram, selector,
-					every), q})
-			continue
+	for _, n := range percents {
+		q := Query{fmt.Sprintf("histogram_quantile(%g, sum by (le) (rate(%s_bucket{%s}%s)))", float64(n)/100, histogram,
+			selector, every), fmt.Sprintf("p%d", n)}
+		if n == 0 {
+			q = Query{fmt.Sprintf("sum(rate(%s_sum{%s}%s)) / sum(rate(%[1]s_count{%[2]s}%[3]s))", histogram, selector,
+				every), "mean"}
 		}
-		p.Queries = append(p.Queries,
-			Query{fmt.Sprintf("histogram_quantile(%s, sum by (le) (rate(%s_bucket{%s}%s)))", q, histogram, selector,
-				every), "p" + fmt.Sprint(percent(q))})
+		p.Queries = append(p.Queries, q)
 	}
 	return p
 }
 
-func percent(q string) int {
-	var f float64
-	_, _ = fmt.Sscan(q, &f) // a constant
-	return int(100*f + 0.5)
+// Percentiles of most panels, of vLLM's own dashboard, and of the Gateway API inference extension's.
+var (
+	usual  = []int{50, 90, 99}
+	ofVLLM = []int{99, 95, 90, 50, 0}
+	ofGAIE = []int{95, 90, 50}
+)
+
+// needing returns the panels of a row that needs a feature.
+func needing(what string, panels ...Panel) []Panel {
+	for i := range panels {
+		panels[i].Needs = what
+	}
+	return panels
 }
 
 func (p Panel) needs(what string) Panel { p.Needs = what; return p }
@@ -144,56 +145,54 @@ var Dashboards = []Dashboard{
 	{"llm-d-overview", "llm-d: requests, caches, GPUs, scheduling, errors", "The five groups of document 003.", []Row{
 		{"1. Request rate and latency", []Panel{
 			rates("Requests per second", "reqps", "target_model_name", "llm_d_epp_request_total", ns),
-			quantiles("Latency", "s", "llm_d_epp_request_duration_seconds", ns, "0.5", "0.9", "0.99"),
-			one("Error rate", "percentunit", "errors",
+			quantiles("Latency", "s", "llm_d_epp_request_duration_seconds", ns, usual...),
+			panel("Error rate", "percentunit", "errors",
 				"("+rate("llm_d_epp_request_error_total", ns)+" or vector(0)) / "+rate("llm_d_epp_request_total", ns)),
-			quantiles("Time to first token, at the picker", "s", "llm_d_epp_request_ttft_seconds", ns, "0.5", "0.9",
-				"0.99"),
-			one("Time at the sidecar", "s", "{{quantile}}",
+			quantiles("Time to first token, at the picker", "s", "llm_d_epp_request_ttft_seconds", ns, usual...),
+			panel("Time at the sidecar", "s", "{{quantile}}",
 				`max by (quantile) (llmd_sidecar_request_duration_seconds{`+ns+`})`).needs(sidecars),
 		}},
 		{"2. KV cache", []Panel{
-			one("Hit rate", "percentunit", "hits",
+			panel("Hit rate", "percentunit", "hits",
 				rate("vllm:prefix_cache_hits_total", ns)+" / "+rate("vllm:prefix_cache_queries_total", ns)).target(0.7),
-			one("Hit rate per pod", "percentunit", "{{pod}}", `vllm_kv_cache_hit_rate{`+ns+`}`).target(0.7),
-			one("Size per pod", "bytes", "{{pod}}", `vllm_kv_cache_size_bytes{`+ns+`}`),
-			one("Use per pod", "percentunit", "{{pod}}", `vllm:kv_cache_usage_perc{`+ns+`}`),
-			quantiles("Transfer duration", "s", "vllm:nixl_xfer_time_seconds", ns, "0.5", "0.9",
-				"0.99").needs(disaggregated),
-			one("Transfer duration, as sidecars measure it", "s", "{{quantile}}",
+			panel("Hit rate per pod", "percentunit", "{{pod}}", `vllm_kv_cache_hit_rate{`+ns+`}`).target(0.7),
+			panel("Size per pod", "bytes", "{{pod}}", `vllm_kv_cache_size_bytes{`+ns+`}`),
+			panel("Use per pod", "percentunit", "{{pod}}", `vllm:kv_cache_usage_perc{`+ns+`}`),
+			quantiles("Transfer duration", "s", "vllm:nixl_xfer_time_seconds", ns, usual...).needs(disaggregated),
+			panel("Transfer duration, as sidecars measure it", "s", "{{quantile}}",
 				`max by (quantile) (llmd_sidecar_kv_cache_transfer_duration_seconds{`+ns+`})`).needs(sidecars),
 			rates("Transferred", "Bps", "pod", "llmd_sidecar_kv_cache_transfer_bytes", ns).needs(sidecars),
-			several("The picker's view of caches", "percentunit", "{{pod}}",
+			panel("The picker's view of caches", "percentunit", "{{pod}}",
 				`llmd_epp_cache_hit_rate{`+ns+`}`).needs(prefixes),
-			several("KV-Cache Manager: blocks", "short", "pairs of block and pod", `kv_cache_manager_total_blocks`,
+			panel("KV-Cache Manager: blocks", "short", "pairs of block and pod", `kv_cache_manager_total_blocks`,
 				"different blocks", `kv_cache_manager_unique_blocks`).needs(kvManager),
-			several("KV-Cache Manager: hit rate", "percentunit", "all", `kv_cache_manager_global_hit_rate`, "{{pod}}",
+			panel("KV-Cache Manager: hit rate", "percentunit", "all", `kv_cache_manager_global_hit_rate`, "{{pod}}",
 				`kv_cache_manager_hit_rate`).needs(kvManager),
 			rates("KV-Cache Manager: events", "ops", "type", "kv_cache_manager_events_received_total",
 				"").needs(kvManager),
 		}},
 		{"3. GPUs", []Panel{
-			one("Memory in use", "percentunit", "{{pod}}",
+			panel("Memory in use", "percentunit", "{{pod}}",
 				`vllm_gpu_memory_used_bytes{`+ns+`} / vllm_gpu_memory_total_bytes{`+ns+`}`).needs(accelerator),
-			one("Memory in use", "bytes", "{{pod}}", `vllm_gpu_memory_used_bytes{`+ns+`}`),
-			one("Compute (share of the peak)", "percent", "{{pod}}",
+			panel("Memory in use", "bytes", "{{pod}}", `vllm_gpu_memory_used_bytes{`+ns+`}`),
+			panel("Compute (share of the peak)", "percent", "{{pod}}",
 				`vllm_gpu_compute_utilization_percent{`+ns+`}`).needs(accelerator),
-			one("Busy", "percent", "{{pod}}", `vllm_gpu_utilization_percent{`+ns+`}`),
-			one("Active requests per GPU", "short", "{{pod}}",
+			panel("Busy", "percent", "{{pod}}", `vllm_gpu_utilization_percent{`+ns+`}`),
+			panel("Active requests per GPU", "short", "{{pod}}",
 				`sum by (pod) (vllm_active_requests{`+ns+`}) / sum by (pod) (windtunnel:accelerators{`+ns+`})`),
 		}},
 		{"4. Scheduling", []Panel{
-			one("Filters, p99", "s", "{{filter}}",
+			panel("Filters, p99", "s", "{{filter}}",
 				p99By("filter", "llmd_epp_filter_duration_seconds", ns)).needs("a picker with filters"),
-			one("Scorers, p99", "s", "{{scorer}}", p99By("scorer", "llmd_epp_scorer_duration_seconds", ns)),
-			one("Decisions", "s", "{{quantile}}", `max by (quantile) (llmd_epp_scheduling_duration_seconds{`+ns+`})`),
+			panel("Scorers, p99", "s", "{{scorer}}", p99By("scorer", "llmd_epp_scorer_duration_seconds", ns)),
+			panel("Decisions", "s", "{{quantile}}", `max by (quantile) (llmd_epp_scheduling_duration_seconds{`+ns+`})`),
 			rates("Where requests go", "reqps", "endpoint_name", "llm_d_epp_scheduler_attempts_total",
 				`status="success"`),
 			rates("Decisions by result", "ops", "result", "llmd_epp_scheduling_decisions_total", ns),
-			several("Pods in decisions", "ops", "candidates", rate("llmd_epp_candidate_pods_total", ns), "filtered out",
+			panel("Pods in decisions", "ops", "candidates", rate("llmd_epp_candidate_pods_total", ns), "filtered out",
 				rate("llmd_epp_filtered_pods_total", ns), "scored",
 				rate("llmd_epp_scored_pods_total", ns)),
-			several("Session affinity", "ops", "kept", rate("llmd_epp_session_affinity_hits_total", ns), "moved",
+			panel("Session affinity", "ops", "kept", rate("llmd_epp_session_affinity_hits_total", ns), "moved",
 				rate("llmd_epp_session_affinity_misses_total", ns)),
 		}},
 		{"5. Errors and retries", []Panel{
@@ -216,145 +215,130 @@ var Dashboards = []Dashboard{
 		}},
 	}},
 	{"vllm", "vLLM", "The panels of vLLM's own dashboard.", []Row{{"", []Panel{
-		quantiles("E2E request latency", "s", "vllm:e2e_request_latency_seconds", of, "0.99", "0.95", "0.9", "0.5",
-			"mean"),
-		several("Token throughput", "ops", "prompt", rate("vllm:prompt_tokens_total", of),
+		quantiles("E2E request latency", "s", "vllm:e2e_request_latency_seconds", of, ofVLLM...),
+		panel("Token throughput", "ops", "prompt", rate("vllm:prompt_tokens_total", of),
 			"generation", rate("vllm:generation_tokens_total", of)),
-		quantiles("Inter-token latency", "s", "vllm:inter_token_latency_seconds", of, "0.99", "0.95", "0.9", "0.5",
-			"mean"),
-		several("Scheduler state", "short", "running: {{pod}}", `vllm:num_requests_running{`+of+`}`, "waiting: {{pod}}",
+		quantiles("Inter-token latency", "s", "vllm:inter_token_latency_seconds", of, ofVLLM...),
+		panel("Scheduler state", "short", "running: {{pod}}", `vllm:num_requests_running{`+of+`}`, "waiting: {{pod}}",
 			`vllm:num_requests_waiting{`+of+`}`),
-		quantiles("Time to first token", "s", "vllm:time_to_first_token_seconds", of, "0.99", "0.95", "0.9", "0.5",
-			"mean"),
-		one("Cache utilization", "percentunit", "{{pod}}", `vllm:kv_cache_usage_perc{`+of+`}`),
+		quantiles("Time to first token", "s", "vllm:time_to_first_token_seconds", of, ofVLLM...),
+		panel("Cache utilization", "percentunit", "{{pod}}", `vllm:kv_cache_usage_perc{`+of+`}`),
 		heatmap("Prompt length", "short", "vllm:request_prompt_tokens"),
 		heatmap("Generation length", "short", "vllm:request_generation_tokens"),
-		one("Finish reason", "short", "{{finished_reason}}",
+		panel("Finish reason", "short", "{{finished_reason}}",
 			`sum by (finished_reason) (increase(vllm:request_success_total{`+of+`}`+every+`))`),
-		one("Queue time", "s", "{{pod}}", `rate(vllm:request_queue_time_seconds_sum{`+of+`}`+every+`)`),
-		several("Prefill and decode time", "s", "prefill: {{pod}}",
+		panel("Queue time", "s", "{{pod}}", `rate(vllm:request_queue_time_seconds_sum{`+of+`}`+every+`)`),
+		panel("Prefill and decode time", "s", "prefill: {{pod}}",
 			`rate(vllm:request_prefill_time_seconds_sum{`+of+`}`+every+`)`, "decode: {{pod}}",
 			`rate(vllm:request_decode_time_seconds_sum{`+of+`}`+every+`)`),
-		one("Max generation tokens", "short", "{{pod}}",
+		panel("Max generation tokens", "short", "{{pod}}",
 			`rate(vllm:request_max_num_generation_tokens_sum{`+of+`}`+every+`)`),
 	}}}},
 	{"llm-d-diagnosis", "llm-d: performance, saturation, prefill and decode",
 		"What llm-d's own dashboards have beside vLLM's panels.", []Row{
 			{"Performance and KV cache", []Panel{
-				one("Prefix cache hits per pod", "percentunit", "{{pod}}",
+				panel("Prefix cache hits per pod", "percentunit", "{{pod}}",
 					rateBy("pod", "vllm:prefix_cache_hits_total", of)+" / "+
 						rateBy("pod", "vllm:prefix_cache_queries_total", of)),
-				one("Average KV cache use", "percent", "use", `avg(vllm:kv_cache_usage_perc{`+of+`}) * 100`),
+				panel("Average KV cache use", "percent", "use", `avg(vllm:kv_cache_usage_perc{`+of+`}) * 100`),
 				rates("Requests per second", "reqps", "pod", "vllm:request_success_total", of),
-				one("Ready endpoints", "short", "{{name}}", `llm_d_epp_ready_endpoints`),
-				one("Average queue", "short", "{{name}}", `llm_d_epp_average_queue_size`),
-				one("Average KV cache use, as the picker knows it", "percentunit", "{{name}}",
+				panel("Ready endpoints", "short", "{{name}}", `llm_d_epp_ready_endpoints`),
+				panel("Average queue", "short", "{{name}}", `llm_d_epp_average_queue_size`),
+				panel("Average KV cache use, as the picker knows it", "percentunit", "{{name}}",
 					`llm_d_epp_average_kv_cache_utilization`),
-				several("Prefix index of the picker", "short", "{{plugin_name}}",
+				panel("Prefix index of the picker", "short", "{{plugin_name}}",
 					`llm_d_epp_prefix_indexer_size`).needs(prefixes),
 				quantiles("Hit ratio that the picker expects", "percentunit", "llm_d_epp_prefix_indexer_hit_ratio", ns,
-					"0.5", "0.9").needs(prefixes),
+					50, 90).needs(prefixes),
 			}},
 			{"Failure and saturation", []Panel{
-				one("Error rate by type", "percentunit", "{{error_code}}",
+				panel("Error rate by type", "percentunit", "{{error_code}}",
 					`sum by (error_code) (rate(inference_objective_request_error_total{`+ns+`}`+
 						every+`)) / on () group_left () sum(rate(inference_objective_request_total{`+ns+`}`+
 						every+`))`).needs(failure),
-				quantiles("Request duration", "s", "inference_objective_request_duration_seconds", ns, "0.5", "0.9",
-					"0.99"),
+				quantiles("Request duration", "s", "inference_objective_request_duration_seconds", ns, usual...),
 				rates("Preemptions", "ops", "pod", "vllm:num_preemptions_total", of),
-				one("Pickers up", "short", "{{instance}}", `up{job=~".*epp.*"}`),
-				one("Servers up", "short", "{{instance}}", `up{job=~".*vllm.*"}`),
-				quantiles("Scheduling", "s", "llm_d_epp_scheduler_e2e_duration_seconds", ns, "0.5", "0.9", "0.99"),
-				one("Plug-ins, p99", "s", "{{extension_point}} {{plugin_type}}",
+				panel("Pickers up", "short", "{{instance}}", `up{job=~".*epp.*"}`),
+				panel("Servers up", "short", "{{instance}}", `up{job=~".*vllm.*"}`),
+				quantiles("Scheduling", "s", "llm_d_epp_scheduler_e2e_duration_seconds", ns, usual...),
+				panel("Plug-ins, p99", "s", "{{extension_point}} {{plugin_type}}",
 					p99By("extension_point, plugin_type", "llm_d_epp_plugin_duration_seconds", ns)),
 			}},
 			{"Each pod", []Panel{
-				one("Running", "short", "{{pod}}", `sum by (pod) (vllm:num_requests_running{`+of+`})`),
-				one("Waiting", "short", "{{pod}}", `sum by (pod) (vllm:num_requests_waiting{`+of+`})`),
+				panel("Running", "short", "{{pod}}", `sum by (pod) (vllm:num_requests_running{`+of+`})`),
+				panel("Waiting", "short", "{{pod}}", `sum by (pod) (vllm:num_requests_waiting{`+of+`})`),
 				rates("Tokens per second", "ops", "pod", "vllm:generation_tokens_total", of),
-				one("Idle (1: no step)", "short", "{{pod}}",
+				panel("Idle (1: no step)", "short", "{{pod}}",
 					`1 - (sum by (pod) (rate(vllm:iteration_tokens_total_count{`+of+`}`+every+`)) > bool 0)`),
 			}},
-			{"Prefill and decode", []Panel{
-				several("Time to first token, p99", "s", "prefill", `histogram_quantile(0.99, sum by (le) `+
+			{"Prefill and decode", needing(disaggregated,
+				panel("Time to first token, p99", "s", "prefill", `histogram_quantile(0.99, sum by (le) `+
 					`(rate(vllm:time_to_first_token_seconds_bucket{pod=~".*prefill.*",`+of+`}`+every+`)))`,
 					"decode", `histogram_quantile(0.99, sum by (le) `+
 						`(rate(vllm:time_to_first_token_seconds_bucket{pod=~".*decode.*",`+of+`}`+
-						every+`)))`).needs(disaggregated),
-				several("Running", "short", "prefill", `sum(vllm:num_requests_running{pod=~".*prefill.*",`+of+`})`,
-					"decode", `sum(vllm:num_requests_running{pod=~".*decode.*",`+of+`})`).needs(disaggregated),
-				several("Waiting", "short", "prefill", `sum(vllm:num_requests_waiting{pod=~".*prefill.*",`+of+`})`,
-					"decode", `sum(vllm:num_requests_waiting{pod=~".*decode.*",`+of+`})`).needs(disaggregated),
-				several("KV cache use", "percentunit", "prefill",
+						every+`)))`),
+				panel("Running", "short", "prefill", `sum(vllm:num_requests_running{pod=~".*prefill.*",`+of+`})`,
+					"decode", `sum(vllm:num_requests_running{pod=~".*decode.*",`+of+`})`),
+				panel("Waiting", "short", "prefill", `sum(vllm:num_requests_waiting{pod=~".*prefill.*",`+of+`})`,
+					"decode", `sum(vllm:num_requests_waiting{pod=~".*decode.*",`+of+`})`),
+				panel("KV cache use", "percentunit", "prefill",
 					`avg(vllm:kv_cache_usage_perc{pod=~".*prefill.*",`+of+`})`, "decode",
-					`avg(vllm:kv_cache_usage_perc{pod=~".*decode.*",`+of+`})`).needs(disaggregated),
+					`avg(vllm:kv_cache_usage_perc{pod=~".*decode.*",`+of+`})`),
 				rates("Decisions for prefill and decode", "ops", "decision_type", "llm_d_epp_disagg_decision_total",
-					ns).needs(disaggregated),
-				quantiles("KV transfers", "s", "vllm:nixl_xfer_time_seconds", of, "0.5", "0.9",
-					"0.99").needs(disaggregated),
-				quantiles("Posting KV transfers", "s", "vllm:nixl_post_time_seconds", of, "0.5", "0.9",
-					"0.99").needs(disaggregated),
-				quantiles("Bytes per KV transfer", "bytes", "vllm:nixl_bytes_transferred", of, "0.5", "0.9",
-					"0.99").needs(disaggregated),
-				quantiles("Descriptors per KV transfer", "short", "vllm:nixl_num_descriptors", of, "0.5", "0.9",
-					"0.99").needs(disaggregated),
-				rates("Failed KV transfers", "ops", "pod", "vllm:nixl_num_failed_transfers_total",
-					of).needs(disaggregated),
-			}},
-			{"KV index of the picker", []Panel{
-				several("Look-ups", "ops", "look-ups",
+					ns),
+				quantiles("KV transfers", "s", "vllm:nixl_xfer_time_seconds", of, usual...),
+				quantiles("Posting KV transfers", "s", "vllm:nixl_post_time_seconds", of, usual...),
+				quantiles("Bytes per KV transfer", "bytes", "vllm:nixl_bytes_transferred", of, usual...),
+				quantiles("Descriptors per KV transfer", "short", "vllm:nixl_num_descriptors", of, usual...),
+				rates("Failed KV transfers", "ops", "pod", "vllm:nixl_num_failed_transfers_total", of),
+			)},
+			{"KV index of the picker", needing(kvEvents,
+				panel("Look-ups", "ops", "look-ups",
 					rate("llm_d_router_epp_kv_cache_index_lookup_requests_total", ""), "hits",
-					rate("llm_d_router_epp_kv_cache_index_lookup_hits_total", "")).needs(kvEvents),
-				several("Blocks", "ops", "admitted", rate("llm_d_router_epp_kv_cache_index_admissions_total", ""),
-					"evicted", rate("llm_d_router_epp_kv_cache_index_evictions_total", "")).needs(kvEvents),
-				quantiles("Look-up latency", "s", "llm_d_router_epp_kv_cache_index_lookup_latency_seconds", "", "0.5",
-					"0.99").needs(kvEvents),
-				several("Messages", "ops", "{{pod_identifier}}",
+					rate("llm_d_router_epp_kv_cache_index_lookup_hits_total", "")),
+				panel("Blocks", "ops", "admitted", rate("llm_d_router_epp_kv_cache_index_admissions_total", ""),
+					"evicted", rate("llm_d_router_epp_kv_cache_index_evictions_total", "")),
+				quantiles("Look-up latency", "s", "llm_d_router_epp_kv_cache_index_lookup_latency_seconds", "", 50, 99),
+				panel("Messages", "ops", "{{pod_identifier}}",
 					rateBy("pod_identifier", "llm_d_router_epp_kv_cache_events_messages_received_total",
-						"")).needs(kvEvents),
-				several("Backlog", "short", "waiting",
-					`llm_d_router_epp_kv_cache_events_pool_queue_depth`).needs(kvEvents),
-			}},
+						"")),
+				panel("Backlog", "short", "waiting", `llm_d_router_epp_kv_cache_events_pool_queue_depth`),
+			)},
 		}},
 	{"inference-gateway", "Inference gateway", "The rows of the Gateway API inference extension's dashboard.", []Row{
 		{"Inference pool", []Panel{
-			one("Average KV cache use", "percentunit", "{{name}}", `inference_pool_average_kv_cache_utilization`),
-			one("Average queue", "short", "{{name}}", `inference_pool_average_queue_size`),
-			one("Queue per pod", "short", "{{model_server_pod}}", `inference_pool_per_pod_queue_size`),
-			one("Ready pods", "short", "{{name}}", `inference_pool_ready_pods`),
+			panel("Average KV cache use", "percentunit", "{{name}}", `inference_pool_average_kv_cache_utilization`),
+			panel("Average queue", "short", "{{name}}", `inference_pool_average_queue_size`),
+			panel("Queue per pod", "short", "{{model_server_pod}}", `inference_pool_per_pod_queue_size`),
+			panel("Ready pods", "short", "{{name}}", `inference_pool_ready_pods`),
 		}},
 		{"Inference objective", []Panel{
 			rates("Requests", "reqps", "model_name", "inference_objective_request_total", ""),
 			rates("Errors", "reqps", "error_code", "inference_objective_request_error_total", "").needs(failure),
-			quantiles("Duration", "s", "inference_objective_request_duration_seconds", "", "0.95", "0.9", "0.5"),
-			quantiles("Request size", "bytes", "inference_objective_request_sizes", "", "0.95", "0.9", "0.5"),
-			quantiles("Response size", "bytes", "inference_objective_response_sizes", "", "0.95", "0.9", "0.5"),
-			quantiles("Input tokens", "short", "inference_objective_input_tokens", "", "0.95", "0.9",
-				"0.5").needs(usage),
-			quantiles("Output tokens", "short", "inference_objective_output_tokens", "", "0.95", "0.9",
-				"0.5").needs(usage),
-			one("Running", "short", "{{model_name}}", `inference_objective_running_requests`),
+			quantiles("Duration", "s", "inference_objective_request_duration_seconds", "", ofGAIE...),
+			quantiles("Request size", "bytes", "inference_objective_request_sizes", "", ofGAIE...),
+			quantiles("Response size", "bytes", "inference_objective_response_sizes", "", ofGAIE...),
+			quantiles("Input tokens", "short", "inference_objective_input_tokens", "", ofGAIE...).needs(usage),
+			quantiles("Output tokens", "short", "inference_objective_output_tokens", "", ofGAIE...).needs(usage),
+			panel("Running", "short", "{{model_name}}", `inference_objective_running_requests`),
 		}},
-		{"Flow control", []Panel{
-			one("Pool saturation", "percentunit", "{{inference_pool}}",
-				`inference_extension_flow_control_pool_saturation`).target(1).needs(flowControl),
-			one("Queue", "short", "{{fairness_id}} {{priority}}",
-				`sum by (fairness_id, priority) (inference_extension_flow_control_queue_size)`).needs(flowControl),
-			one("Queued bytes", "bytes", "{{fairness_id}} {{priority}}",
-				`sum by (fairness_id, priority) (inference_extension_flow_control_queue_bytes)`).needs(flowControl),
-			one("Growth of the queue", "ops", "{{priority}}",
-				`sum by (priority) (deriv(inference_extension_flow_control_queue_size`+every+`))`).needs(flowControl),
+		{"Flow control", needing(flowControl,
+			panel("Pool saturation", "percentunit", "{{inference_pool}}",
+				`inference_extension_flow_control_pool_saturation`).target(1),
+			panel("Queue", "short", "{{fairness_id}} {{priority}}",
+				`sum by (fairness_id, priority) (inference_extension_flow_control_queue_size)`),
+			panel("Queued bytes", "bytes", "{{fairness_id}} {{priority}}",
+				`sum by (fairness_id, priority) (inference_extension_flow_control_queue_bytes)`),
+			panel("Growth of the queue", "ops", "{{priority}}",
+				`sum by (priority) (deriv(inference_extension_flow_control_queue_size`+every+`))`),
 			quantiles("Time in the queue", "s", "inference_extension_flow_control_request_queue_duration_seconds",
-				`outcome="Dispatched"`, "0.5", "0.9", "0.99").needs(flowControl),
+				`outcome="Dispatched"`, usual...),
 			quantiles("Entering the queue", "s", "inference_extension_flow_control_request_enqueue_duration_seconds",
-				"", "0.5", "0.99").needs(flowControl),
-			one("The longest queues", "s", "{{fairness_id}} {{priority}}", `topk(10, sum by (fairness_id, priority) `+
-				`(rate(inference_extension_flow_control_request_queue_duration_seconds_sum[$__range])))`).needs(
-				flowControl),
-			rates("What left the queue", "ops", "outcome", "llm_d_epp_flow_control_requests_total",
-				"").needs(flowControl),
-		}},
+				"", 50, 99),
+			panel("The longest queues", "s", "{{fairness_id}} {{priority}}", `topk(10, sum by (fairness_id, priority) `+
+				`(rate(inference_extension_flow_control_request_queue_duration_seconds_sum[$__range])))`),
+			rates("What left the queue", "ops", "outcome", "llm_d_epp_flow_control_requests_total", ""),
+		)},
 	}},
 }
 
@@ -365,30 +349,24 @@ func Filled(expr string) string {
 		".*").Replace(expr)
 }
 
-// Queries yields the queries of panels and rules under names that people can find them by, filled in. An alert's query
-// is without its threshold.
-func Queries() iter.Seq2[string, string] {
-	return func(yield func(name, expr string) bool) {
-		for _, d := range Dashboards {
-			for _, r := range d.Rows {
-				for _, p := range r.Panels {
-					for _, q := range p.Queries {
-						if !yield(strings.Trim(d.File+", "+r.Title, ", ")+", "+p.Title+": "+q.Legend, Filled(q.Expr)) {
-							return
-						}
-					}
+// Queries returns the queries of panels and rules by names that people can find them by, filled in. An alert's query is
+// without its threshold, such as "> 0.05".
+func Queries() map[string]string {
+	out := map[string]string{}
+	for _, d := range Dashboards {
+		for _, r := range d.Rows {
+			for _, p := range r.Panels {
+				for _, q := range p.Queries {
+					out[strings.Trim(d.File+", "+r.Title, ", ")+", "+p.Title+": "+q.Legend] = Filled(q.Expr)
 				}
 			}
 		}
-		for _, r := range Recordings {
-			if !yield(r.Record, r.Expr) {
-				return
-			}
-		}
-		for _, a := range Alerts {
-			if !yield(a.Name, a.Of) {
-				return
-			}
-		}
 	}
+	for _, r := range Recordings() {
+		out[r.Record] = r.Expr
+	}
+	for _, a := range Alerts() {
+		out[a.Alert] = strings.TrimRight(a.Expr[:strings.LastIndexAny(a.Expr, "<>=")], " <>=")
+	}
+	return out
 }

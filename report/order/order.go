@@ -2,6 +2,7 @@
 package order
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -89,15 +90,7 @@ func (o *Stream) loop() {
 // pass passes every event up to a time on.
 func (o *Stream) pass(until machine.Time) {
 	o.mu.Lock()
-	machine.SortStableFunc(o.wait, func(a, b record.Event) int {
-		switch {
-		case a.Time < b.Time:
-			return -1
-		case a.Time > b.Time:
-			return 1
-		}
-		return 0
-	})
+	machine.SortStableFunc(o.wait, func(a, b record.Event) int { return cmp.Compare(a.Time, b.Time) })
 	n, _ := slices.BinarySearchFunc(o.wait, until, func(e record.Event, t machine.Time) int {
 		if e.Time <= t {
 			return -1

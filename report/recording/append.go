@@ -13,18 +13,18 @@ func AppendEvent(b []byte, e record.Event) ([]byte, error) {
 	b = append(b, `{"time":`...)
 	b = appendSeconds(b, int64(e.Time))
 	b = append(b, `,"request":`...)
-	b = appendString(b, e.Request)
+	b = AppendString(b, e.Request)
 	if e.Attempt != 0 {
 		b = append(b, `,"attempt":`...)
 		b = strconv.AppendInt(b, int64(e.Attempt), 10)
 	}
 	b = append(b, `,"hop":`...)
-	b = appendString(b, string(e.Hop))
+	b = AppendString(b, string(e.Hop))
 	b = append(b, `,"step":`...)
-	b = appendString(b, string(e.Step))
+	b = AppendString(b, string(e.Step))
 	if e.Endpoint != "" {
 		b = append(b, `,"endpoint":`...)
-		b = appendString(b, e.Endpoint)
+		b = AppendString(b, e.Endpoint)
 	}
 	if len(e.Details) > 0 {
 		b = append(b, `,"details":{`...)
@@ -32,7 +32,7 @@ func AppendEvent(b []byte, e record.Event) ([]byte, error) {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = appendString(b, d.Key)
+			b = AppendString(b, d.Key)
 			b = append(b, ':')
 			var err error
 			if b, err = appendValue(b, d.Value); err != nil {
@@ -65,7 +65,7 @@ func appendSeconds(b []byte, ns int64) []byte {
 func appendValue(b []byte, v any) ([]byte, error) {
 	switch v := v.(type) {
 	case string:
-		return appendString(b, v), nil
+		return AppendString(b, v), nil
 	case int:
 		return strconv.AppendInt(b, int64(v), 10), nil
 	case bool:
@@ -75,8 +75,8 @@ func appendValue(b []byte, v any) ([]byte, error) {
 	return append(b, text...), err
 }
 
-// appendString appends text as JSON. The library writes text that needs an escape.
-func appendString(b []byte, s string) []byte {
+// AppendString appends text as a JSON string that is safe inside HTML. The library writes text that needs an escape.
+func AppendString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < 0x20 || c > 0x7e || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
 			text, err := json.Marshal(s)

@@ -5,6 +5,7 @@ package steptimes
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/windtunnel/windtunnel/core/modelserver/apiserver"
@@ -51,12 +52,9 @@ func (c Counts) Add(l *engine.Load) Counts {
 	if !ok || timer.Hardware() == nil {
 		return c
 	}
-	at := -1
-	for i := range c {
-		if c[i].timer.Source() == timer.Source() && c[i].timer.Hardware() == timer.Hardware() {
-			at = i
-		}
-	}
+	at := slices.IndexFunc(c, func(x count) bool {
+		return x.timer.Source() == timer.Source() && x.timer.Hardware() == timer.Hardware()
+	})
 	if at < 0 {
 		at, c = len(c), append(c, count{timer: timer})
 	}

@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"cmp"
+	"io"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -85,4 +86,14 @@ func Columns(text string) int {
 		_, text, _ = strings.Cut(after, "m")
 	}
 	return n
+}
+
+// WriteWrapped writes text, with each of its lines broken as Wrap breaks it.
+func WriteWrapped(to io.Writer, text string, hang, columns int) error {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(Wrap(strings.TrimSuffix(line, "\n"), hang, columns) + "\n")
+	}
+	_, err := io.WriteString(to, b.String())
+	return err
 }

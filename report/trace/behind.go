@@ -39,7 +39,8 @@ func (b *builder) sidecar(n int, prefix string, parent SpanID) (legs []leg) {
 	}
 	last := events[len(events)-1]
 	parent = b.below(events, parent)
-	part := Part{Service: "llm-d-disagg-sidecar", Instance: ownEndpoint(events)}
+	received, _ := first(events, record.RequestReceived) // which has the sidecar's own address
+	part := Part{Service: "llm-d-disagg-sidecar", Instance: received.Endpoint}
 	start := events[0].Time
 	method, path := cmp.Or(text(detail(events, "method")), "POST"), text(detail(events, "path"))
 	s := b.add(prefix+"sidecar",
@@ -90,12 +91,6 @@ func (b *builder) sidecar(n int, prefix string, parent SpanID) (legs []leg) {
 		}
 	}
 	return legs
-}
-
-// ownEndpoint returns the sidecar's own address, which its first step has.
-func ownEndpoint(events []record.Event) string {
-	e, _ := first(events, record.RequestReceived)
-	return e.Endpoint
 }
 
 func milliseconds(t machine.Time) float64 { return t.Seconds() * 1000 }

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
@@ -121,12 +122,7 @@ func (c *Collector) release(request string) {
 func (c *Collector) Close() (dropped int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var rest []string
-	for request := range c.open {
-		rest = append(rest, request)
-	}
-	slices.Sort(rest)
-	for _, request := range rest {
+	for _, request := range slices.Sorted(maps.Keys(c.open)) {
 		c.release(request)
 	}
 	return c.dropped

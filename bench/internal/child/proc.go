@@ -38,37 +38,22 @@ func CPUOf(pid int) time.Duration {
 
 // ResidentBytes returns a process's resident memory, from /proc, or 0 where there is no /proc.
 func ResidentBytes(pid int) int64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.SplitSeq(string(text), "\n") {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-			if err == nil {
-				return kb << 10
-			}
-		}
-	}
-	return 0
+	return status(fmt.Sprintf("/proc/%d/status", pid), "VmRSS:") << 10
 }
 
 // Preemptions returns how often the threads of a process were preempted, from /proc, or 0 where there is no /proc.
-func Preemptions(pid int) int {
+func Preemptions(pid int) (sum int) {
 	paths, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid)) // the pattern is valid
-	sum := 0
 	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			continue // the thread has ended
-		}
-		for line := range strings.SplitSeq(string(text), "\n") {
-			if rest, ok := strings.CutPrefix(line, "nonvoluntary_ctxt_switches:"); ok {
-				if n, err := strconv.Atoi(strings.TrimSpace(rest)); err == nil {
-					sum += n
-				}
-			}
-		}
+		sum += int(status(path, "nonvoluntary_ctxt_switches:"))
 	}
 	return sum
+}
+
+// status returns the number after a name in a status file of /proc, or 0 where the process or thread has ended.
+func status(path, name string) int64 {
+	text, _ := os.ReadFile(path)
+	_, after, _ := strings.Cut(string(text), "\n"+name)
+	n, _ := strconv.ParseInt(append(strings.Fields(after), "0")[0], 10, 64)
+	return n
 }

@@ -76,7 +76,7 @@ func (c *Cmd) Run(o *console.Console) error {
 		}
 	}
 	fmt.Fprintf(o.Stdout, "%d dashboards, %d recording and %d alerting rules are in %s\n", len(observe.Dashboards),
-		len(observe.Recordings), len(observe.Alerts), c.Dir)
+		len(observe.Recordings()), len(observe.Alerts()), c.Dir)
 	if !c.Start {
 		return nil
 	}

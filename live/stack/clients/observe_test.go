@@ -266,7 +266,7 @@ func TestQueriesReturnData(t *testing.T) {
 		t.Errorf("%s returns no data\n%s", name, expr)
 	}
 	t.Logf("%d of %d queries returned data", queries-len(open), queries)
-	for _, r := range observe.Recordings {
+	for _, r := range observe.Recordings() {
 		eventually.Is(t, "the recording "+r.Record, func() bool { return results(t, p.URL, r.Record) > 0 })
 	}
 	// The labels that dashboards go by are there as they are written.
