@@ -19,7 +19,7 @@ type Predictor struct {
 	// relative to the scenario's own directory.
 	Model string `json:"model"`
 	// The objective of the trees: mean, or quantile.
-	Objective PredictionObjective `json:"objective"`
+	Objective string `json:"objective" oneof:"mean,quantile" default:"mean"`
 	// Which quantile.
 	Quantile float64 `json:"quantile" min:"0.01" max:"0.99"`
 	// The time from one training to the next.
@@ -35,21 +35,9 @@ type Predictor struct {
 	models *predictor.Models
 }
 
-// PredictionObjective is the objective of the predictor's trees.
-type PredictionObjective string
-
-// The objectives.
-const (
-	PredictMean     PredictionObjective = predictor.Mean
-	PredictQuantile PredictionObjective = predictor.Quantile
-)
-
-func (PredictionObjective) Values() []string { return []string{predictor.Mean, predictor.Quantile} }
-
 func (p *Predictor) defaults() {
 	o := predictor.DefaultOptions()
-	p.Objective, p.Quantile, p.RetrainingInterval, p.MinSamples = PredictMean, o.Alpha, o.Interval.Duration(),
-		o.MinSamples
+	p.Quantile, p.RetrainingInterval, p.MinSamples = o.Alpha, o.Interval.Duration(), o.MinSamples
 	p.SamplesPerBucket, p.Ensemble = o.BucketSize, o.Ensemble
 }
 
@@ -62,7 +50,7 @@ func (p *Predictor) plan(seed uint64) *plan.Predictor {
 		return nil
 	}
 	o := predictor.DefaultOptions()
-	o.Objective, o.Alpha, o.Interval, o.MinSamples = string(p.Objective), p.Quantile,
+	o.Objective, o.Alpha, o.Interval, o.MinSamples = p.Objective, p.Quantile,
 		machine.FromDuration(p.RetrainingInterval), p.MinSamples
 	o.BucketSize, o.Ensemble, o.Seed = p.SamplesPerBucket, p.Ensemble, seed
 	return &plan.Predictor{Options: o, Train: p.Train, Models: p.models}

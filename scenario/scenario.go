@@ -43,7 +43,7 @@ type Scenario struct {
 	// The scenario's name in headings and reports.
 	Name string `json:"name"`
 	// The seed of all random values: the same seed gives the same run.
-	Seed uint64 `json:"seed" min:"0"`
+	Seed uint64 `json:"seed" min:"0" default:"1"`
 	// Kubernetes manifests, a file or a directory, relative to the scenario's own directory. Requests take their
 	// Gateway's routes to their InferencePools, under their policies. The scenario's pools then override fields of the
 	// InferencePools of the same names.
@@ -93,8 +93,6 @@ func (s *Scenario) SendAgain(list []workload.Recorded) (strangers map[string]int
 
 // Files returns the paths of the scenario's file and of all files that it names. A run must not write to them.
 func (s *Scenario) Files() []string { return s.read }
-
-func (s *Scenario) defaults() { s.Seed = 1 }
 
 //go:embed embedded.yaml
 var embedded []byte
