@@ -385,8 +385,11 @@ func (s *checker) readManifests(p *Pool, path, dir string) {
 		if m := &a.Manifest; m.Given() {
 			at += ".manifest"
 			if m.Text == nil {
-				m.File, m.Text = s.readFile(at, dir, m.File, "the path of a file with a ScaledObject or "+
-					"HorizontalPodAutoscaler, from the scenario's own directory", MaxFileBytes)
+				s.readFile(at, dir, m.File, "the path of a file with a ScaledObject or HorizontalPodAutoscaler, from "+
+					"the scenario's own directory", MaxFileBytes, func(file string, text []byte) error {
+					m.File, m.Text = file, text
+					return nil
+				})
 				if m.Text == nil {
 					return
 				}

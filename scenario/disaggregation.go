@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"cmp"
+	_ "embed" // prefillpicker.yaml
 	"fmt"
 	"maps"
 	"strings"
@@ -168,31 +169,9 @@ const GroupLabel = "windtunnel/group"
 
 // pickerOfPrefill is the default EndpointPickerConfig of a disaggregated pool: the deciders and filters of llm-d, with
 // document 003's threshold of 10 new tokens.
-const pickerOfPrefill = `apiVersion: llm-d.ai/v1alpha1
-kind: EndpointPickerConfig
-plugins:
-- {type: approx-prefix-cache-producer, parameters: {autoTune: false, blockSizeTokens: 16, lruCapacityPerServer: 31250}}
-- {type: prefix-cache-scorer}
-- {type: queue-scorer}
-- {type: prefill-filter}
-- {type: decode-filter}
-- {type: max-score-picker}
-- {type: prefix-based-pd-decider, parameters: {nonCachedTokens: 10}}
-- {type: disagg-profile-handler, parameters: {deciders: {prefill: prefix-based-pd-decider}}}
-schedulingProfiles:
-- name: prefill
-  plugins:
-  - {pluginRef: prefill-filter}
-  - {pluginRef: prefix-cache-scorer, weight: 2}
-  - {pluginRef: queue-scorer, weight: 1}
-  - {pluginRef: max-score-picker}
-- name: decode
-  plugins:
-  - {pluginRef: decode-filter}
-  - {pluginRef: prefix-cache-scorer, weight: 2}
-  - {pluginRef: queue-scorer, weight: 1}
-  - {pluginRef: max-score-picker}
-`
+//
+//go:embed prefillpicker.yaml
+var pickerOfPrefill string
 
 // builtInPicker is the name of pickerOfPrefill in messages.
 const builtInPicker = "the built-in picker configuration for prefill and decode"

@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/epp/predictor"
@@ -58,16 +57,9 @@ func (p *Predictor) plan(seed uint64) *plan.Predictor {
 
 // readPredictor reads trained models.
 func (s *checker) readPredictor(p *Predictor, field, dir string) {
-	if p.Model == "" {
-		return
-	}
-	const what = "a file of models that `windtunnel sim --save-model` wrote"
-	_, text := s.readFile(field+".model", dir, p.Model, what, predictor.MaxFileBytes)
-	if text == nil {
-		return
-	}
-	var err error
-	if p.models, err = predictor.Load(text); err != nil {
-		s.bad(field+".model", fmt.Sprintf("%q: %v", p.Model, err), what)
-	}
+	s.readFile(field+".model", dir, p.Model, "a file of models that `windtunnel sim --save-model` wrote",
+		predictor.MaxFileBytes, func(_ string, text []byte) (err error) {
+			p.models, err = predictor.Load(text)
+			return err
+		})
 }

@@ -229,15 +229,14 @@ func (s *checker) readFiles(dir string) {
 	for i := range s.Pools {
 		p, path := &s.Pools[i], fmt.Sprintf("pools[%d]", i)
 		for _, k := range p.kinds(path) {
-			s.readStepTimes(&k, dir)
-			s.readModelConfig(p, &k, dir)
+			s.readHardware(p, &k, dir)
 		}
 		s.readTokenizer(p, path+".modelServer", dir)
 		s.readPredictor(&p.Predictor, path+".predictor", dir)
 		c := &p.EPP.Config
 		if c.Given() && c.Text == nil {
-			c.File, c.Text = s.readFile(path+".epp.config", dir, c.File,
-				"the path of an EndpointPickerConfig file, from the scenario's own directory", MaxFileBytes)
+			s.readFile(path+".epp.config", dir, c.File,
+				"the path of an EndpointPickerConfig file, from the scenario's own directory", MaxFileBytes, c.take)
 			switch k := files.KindOf(c.Text); k.Is {
 			case "", files.Picker, files.Objects, files.Scenario: // the picker's reader knows these
 			default:
@@ -262,14 +261,23 @@ func beside(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// readFile reads a file that a field names. what describes the expected file. text is nil after a mistake.
-func (s *checker) readFile(field, dir, name, what string, most int64) (path string, text []byte) {
-	path = beside(dir, name)
-	text, err := files.Read(path, most)
-	if err != nil {
-		s.bad(field, fmt.Sprintf("%q: %v", name, err), what)
-		return path, nil
+// readFile reads a file that a field names, if it names one, and parses it. what describes the expected file, "" where
+// the errors do.
+func (s *checker) readFile(field, dir, name, what string, most int64, parse func(file string, text []byte) error) {
+	if name == "" {
+		return
 	}
-	s.read = append(s.read, path)
-	return path, text
+	file := beside(dir, name)
+	text, err := files.Read(file, most)
+	if err == nil {
+		s.read = append(s.read, file)
+		err = parse(file, text)
+	}
+	switch {
+	case err == nil:
+	case what == "":
+		s.bad(field, err.Error(), "")
+	default:
+		s.bad(field, fmt.Sprintf("%q: %v", name, err), what)
+	}
 }
