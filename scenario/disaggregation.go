@@ -133,15 +133,10 @@ func (p *Pool) Decoders() (n int) {
 	return n
 }
 
-// Prefills reports whether the server with this index only prefills.
-func (p *Pool) Prefills(index int) bool { return index >= p.Decoders() }
-
 // RoleLabel is the label with the role of a server in a disaggregated pool.
 const RoleLabel = "llm-d.ai/role"
 
-// Labels returns the labels of the server with this index, or nil.
-func (p *Pool) Labels(index int) map[string]string { return p.labelsOf(p.DeploymentOf(index), index) }
-
+// labelsOf returns the labels of the server with this index, or nil.
 func (p *Pool) labelsOf(d *Deployment, index int) map[string]string {
 	labels := map[string]string{}
 	if index < len(p.labels) {

@@ -37,14 +37,6 @@ const (
 var ofPool = []string{"batching", "prefixCaching", "blockSize", "outputTokens", "tokenizer", "chatTemplate",
 	"storeResponses", "engineSteps", "loraAdapters", "kvEvents", "faults"}
 
-// GroupName returns the group's name of the server with this index, "" where the pool has no groups.
-func (p *Pool) GroupName(index int) string {
-	if d := p.DeploymentOf(index); d != nil {
-		return d.Group
-	}
-	return ""
-}
-
 // Server returns the behaviour of the simulated server with this index.
 func (p *Pool) Server(index int) *ModelServer {
 	if d := p.DeploymentOf(index); d != nil {
