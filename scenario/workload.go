@@ -125,7 +125,9 @@ type SharedPrompt struct {
 	Characters dist.Dist `json:"characters" unit:"count" min:"1" max:"16777216"`
 }
 
-// unsaid reports whether neither the content nor the length of prompts is given.
-func (p *Prompt) unsaid() bool {
-	return p.Text == "" && p.Bytes.IsZero() && p.Characters.Quantile(1) == 0 && p.Tokens.Quantile(1) == 0
+// complete sets the length of prompts where neither their content nor their length is given.
+func (p *Prompt) complete() {
+	if p.Text == "" && p.Bytes.IsZero() && p.Characters.Quantile(1) == 0 && p.Tokens.Quantile(1) == 0 {
+		p.Characters, _ = dist.ParseCount("100") // a valid text
+	}
 }
