@@ -14,7 +14,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"reflect"
@@ -167,16 +166,6 @@ func otherKind(file string, k files.Kind) error {
 		return nil
 	}
 	return Problems{{File: file, Found: "found " + k.Is, Expected: files.Scenario, Hint: k.Use}}
-}
-
-// Read reads a scenario from a stream. file is its name in messages. Paths in the scenario are relative to the working
-// directory.
-func Read(file string, from io.Reader, settings ...Setting) (*Scenario, error) {
-	data, err := files.ReadFrom(file, from, MaxFileBytes)
-	if err != nil {
-		return nil, err
-	}
-	return Parse(file, data, settings...)
 }
 
 // Parse reads a scenario from memory. file is its name in messages, and paths in the scenario are relative to its

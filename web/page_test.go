@@ -104,7 +104,7 @@ func shoot(t *testing.T, ctx context.Context, dir string) {
 // played returns the page of a scenario in virtual time, whose description may be changed.
 func played(t *testing.T, text string, change ...func(*web.Meta)) (*web.Server, report.Summary) {
 	t.Helper()
-	s, err := scenario.Read("scenario", strings.NewReader(text))
+	s, err := scenario.Parse("scenario", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
