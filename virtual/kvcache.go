@@ -27,13 +27,8 @@ type kvWire struct {
 type kvIndex struct {
 	picker *picking
 	number int
-	name   string
-	hasher kv.Hasher
-	bound  int // of its blocks; 0 is none
 	lag    report.Lag
 	lost   bool // its picker has died during the run
-	// replays: it asks for messages that were published before it listened.
-	replays bool
 }
 
 // kvOutbox holds the KV events of one server.
@@ -70,10 +65,8 @@ func (x *kvWire) connect(k *picking) {
 	}
 	for i, ix := range k.m.Indexes() {
 		x.names.Understand(ix.Config.Hasher)
-		c := &ix.Config
-		own := &kvIndex{picker: k, number: i, name: ix.Producer.Name(), hasher: c.Hasher, bound: c.MaxBlocks,
-			replays: ix.Sources.ReplayPort > 0}
-		x.indexes, x.replays = append(x.indexes, own), x.replays || own.replays
+		x.indexes = append(x.indexes, &kvIndex{picker: k, number: i})
+		x.replays = x.replays || ix.Sources.ReplayPort > 0
 	}
 }
 
@@ -188,9 +181,10 @@ func (x *kvWire) check() []report.IndexSummary {
 	}
 	for _, ix := range x.indexes {
 		m := ix.picker.m
-		kept := kvindex.Kept{MaxBlocks: ix.bound, Displaced: m.KV(ix.number).Stats().Displaced > 0,
-			Lost: ix.lost || m.Indexes()[ix.number].Lost, Replays: ix.replays}
-		add(report.IndexName(ix.name, ix.picker.RecordName), ix.hasher, kept, &ix.lag,
+		is := m.Indexes()[ix.number]
+		kept := kvindex.Kept{MaxBlocks: is.Config.MaxBlocks, Displaced: m.KV(ix.number).Stats().Displaced > 0,
+			Lost: ix.lost || is.Lost, Replays: is.Sources.ReplayPort > 0}
+		add(report.IndexName(is.Producer.Name(), ix.picker.RecordName), is.Config.Hasher, kept, &ix.lag,
 			func(i int) []kv.Key { return m.KV(ix.number).Keys(p.servers[i].endpoint) })
 	}
 	if m := x.manager; m != nil {

@@ -128,6 +128,7 @@ func (x *pool) newServer(s *plan.Server) error {
 	}
 	sv := &server{Server: s, pool: x, endpoint: address(x.Index, s.Index), core: core, engine: core.Engine(),
 		calls: map[enginecore.Call]peer{}}
+	sv.connections = connections{breakAll: func() { sv.breakOff("the connection broke", true) }, changed: x.check}
 	if sv.fetched, err = simplelru.NewLRU[string, struct{}](modelserver.MaxStored, nil); err != nil {
 		return err
 	}
