@@ -363,7 +363,7 @@ func (x *computed) submit(to *server) {
 // request that takes every step replaces it, and applyEffect returns that request's sequence.
 func (x *computed) applyEffect(s *server, f *engine.Effect) *sequence {
 	d := x.d
-	if !x.Hear(f) {
+	if !x.ApplyEffect(f) {
 		r := d.becomes()
 		if r.sidecar == nil {
 			return &r.at.one.sequence

@@ -29,7 +29,7 @@ func (x *incident) happen() {
 		return
 	}
 	x.record(record.IncidentBegan)
-	x.went(x.Begin(x.pool.Pool, x.pool))
+	x.went(x.Apply(x.pool.Pool, x.pool))
 	if x.For > 0 {
 		w.queue.Push(w.now.Add(machine.FromDuration(x.For)), machine.ClassTimer, event{then, x.recover})
 	}
@@ -40,7 +40,7 @@ func (x *incident) recover() {
 	if x.pool.w.busy() {
 		x.record(record.IncidentEnded)
 	}
-	x.went(x.End(x.pool))
+	x.went(x.Revert(x.pool))
 }
 
 // went panics after an error: the plan only has incidents that can happen.

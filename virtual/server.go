@@ -109,7 +109,7 @@ func (s *server) effect(e enginecore.Effect) {
 		q.at.p.Kept = &modelserver.Kept{Host: s.host(), Port: s.pool.SideChannel, Hold: q.Hold}
 		return
 	}
-	if !q.at.p.Heard(q.Sequence, &f) {
+	if !q.at.p.ApplyEffect(q.Sequence, &f) {
 		return
 	}
 	if a := q.at; !a.updated { // notify follows once the engine has reported everything
