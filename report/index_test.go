@@ -8,7 +8,7 @@ import (
 )
 
 // A summary lists each index and marks the wrong one, also after a recording.
-func TestIndexesAreTold(t *testing.T) {
+func TestIndexesAreReported(t *testing.T) {
 	t.Parallel()
 	list := []IndexSummary{
 		{Index: "whole", Pods: 1, Blocks: 1200, Events: 40, P50: .001, P90: .002, P99: .003, Max: .5},

@@ -21,16 +21,13 @@ type Lifecycle struct {
 	Startup dist.Dist `json:"startup" above:"0s" max:"24h"`
 	// How long a server that leaves still takes requests from proxies that do not know yet (a preStop hook that
 	// sleeps).
-	PreStop time.Duration `json:"preStop" min:"0s" max:"24h"`
+	PreStop time.Duration `json:"preStop" min:"0s" max:"24h" default:"5s"`
 	// How long a server that leaves has to finish its requests, preStop included (terminationGracePeriodSeconds). The
 	// requests that it has not finished by then break off.
-	GracePeriod time.Duration `json:"gracePeriod" min:"1ms" max:"24h"`
+	GracePeriod time.Duration `json:"gracePeriod" min:"1ms" max:"24h" default:"30s"`
 }
 
-func (l *Lifecycle) defaults() {
-	l.Startup = deployment.DefaultStartup()
-	l.PreStop, l.GracePeriod = 5*time.Second, 30*time.Second
-}
+func (l *Lifecycle) defaults() { l.Startup = deployment.DefaultStartup() }
 
 // Price is the cost of a pool's accelerators.
 type Price struct {
@@ -50,9 +47,9 @@ type Autoscaling struct {
 	// (the same, less the servers that are still starting), saturation (the pool's, and running requests), tokens
 	// (seconds of prefill in flight), kv-cache (the model servers' use of it), latency (p90 of TTFT and TPOT, as a part
 	// of their objectives).
-	Signal Signal `json:"signal"`
+	Signal Signal `json:"signal" oneof:"queue,queue-guard,saturation,tokens,kv-cache,latency" default:"queue"`
 	// The fewest servers; 0 lets the last one end after a cooldownPeriod without requests.
-	MinReplicas int `json:"minReplicas" min:"0" max:"2048"`
+	MinReplicas int `json:"minReplicas" min:"0" max:"2048" default:"1"`
 	// The most servers.
 	MaxReplicas int `json:"maxReplicas" min:"1" max:"2048"`
 	// The targets of the signal.
@@ -106,12 +103,10 @@ type ScalingTrigger struct {
 	// The target for the figure.
 	Target float64 `json:"target" min:"0.001" max:"1000000000000"`
 	// AverageValue divides the figure by the servers; Value does not.
-	MetricType MetricType `json:"metricType"`
+	MetricType autoscaler.TargetKind `json:"metricType" oneof:"AverageValue,Value" default:"AverageValue"`
 	// The figure above which KEDA starts the first server, with minReplicas 0.
 	Activation float64 `json:"activation" min:"0" max:"1000000000000"`
 }
-
-func (t *ScalingTrigger) defaults() { t.MetricType = MetricType(autoscaler.AverageValue) }
 
 // ScalingRules are those of one direction.
 type ScalingRules struct {
@@ -120,21 +115,19 @@ type ScalingRules struct {
 	// The largest change within a period.
 	Policies []ScalingPolicy `json:"policies" max:"32"`
 	// Which of several policies counts: Max, Min, or Disabled for no change at all.
-	SelectPolicy SelectPolicy `json:"selectPolicy"`
+	SelectPolicy autoscaler.SelectPolicy `json:"selectPolicy" oneof:"Max,Min,Disabled" default:"Max"`
 	// How far the figure may be from the target without any change, as a part of it.
 	Tolerance float64 `json:"tolerance" min:"0" max:"10"`
 
 	given bool // the file has a window
 }
 
-func (r *ScalingRules) defaults() {
-	r.SelectPolicy, r.Tolerance = SelectPolicy(autoscaler.MaxChange), autoscaler.DefaultTolerance
-}
+func (r *ScalingRules) defaults() { r.Tolerance = autoscaler.DefaultTolerance }
 
 // ScalingPolicy allows a change within a period.
 type ScalingPolicy struct {
 	// Pods counts servers, Percent a part of the current servers.
-	Type PolicyType `json:"type"`
+	Type autoscaler.PolicyType `json:"type" oneof:"Pods,Percent"`
 	// The number of servers, or the percentage.
 	Value int `json:"value" min:"1" max:"1000000"`
 	// The period of the change.
@@ -154,23 +147,7 @@ const (
 	LatencySignal    Signal = "latency"
 )
 
-func (Signal) Values() []string {
-	return []string{"queue", "queue-guard", "saturation", "tokens", "kv-cache", "latency"}
-}
-
-// MetricType, SelectPolicy and PolicyType are enumerations of autoscaling/v2.
-type (
-	MetricType   autoscaler.TargetKind
-	SelectPolicy autoscaler.SelectPolicy
-	PolicyType   autoscaler.PolicyType
-)
-
-func (MetricType) Values() []string   { return []string{"AverageValue", "Value"} }
-func (SelectPolicy) Values() []string { return []string{"Max", "Min", "Disabled"} }
-func (PolicyType) Values() []string   { return []string{"Pods", "Percent"} }
-
 func (a *Autoscaling) defaults() {
-	a.Signal, a.MinReplicas = QueueSignal, 1
 	a.Targets = Targets{Queue: 1, Running: 16, Saturation: 0.7, Backlog: 1500 * time.Millisecond, KVCache: 0.8}
 	a.ScrapeInterval, a.SyncPeriod = autoscaler.DefaultScrape.Duration(), autoscaler.DefaultSync.Duration()
 }
@@ -408,8 +385,11 @@ func (s *checker) readManifests(p *Pool, path, dir string) {
 		if m := &a.Manifest; m.Given() {
 			at += ".manifest"
 			if m.Text == nil {
-				m.File, m.Text = s.readFile(at, dir, m.File, "the path of a file with a ScaledObject or "+
-					"HorizontalPodAutoscaler, from the scenario's own directory", MaxFileBytes)
+				s.readFile(at, dir, m.File, "the path of a file with a ScaledObject or HorizontalPodAutoscaler, from "+
+					"the scenario's own directory", MaxFileBytes, func(file string, text []byte) error {
+					m.File, m.Text = file, text
+					return nil
+				})
 				if m.Text == nil {
 					return
 				}

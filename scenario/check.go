@@ -57,9 +57,7 @@ func (s *checker) check() {
 			w.Timeout = max(w.Timeout, 2*time.Duration(s.Pools[i].longestPrefill()))
 		}
 	}
-	if w.Prompt.unsaid() {
-		w.Prompt.Characters = mustCount("100")
-	}
+	w.Prompt.complete()
 	known := len(s.problems)
 	s.checkAsked(w, "workload")
 	if len(s.problems) == known { // otherwise each class repeats the problems

@@ -77,8 +77,8 @@ func (s *checker) checkClasses() {
 				add(at+"."+h.field, fmt.Sprintf("found %.80q", h.value), headerValueHelp)
 			}
 		}
-		if s.written("workload."+at+".prompt") && x.Prompt.unsaid() {
-			x.Prompt.Characters = mustCount("100")
+		if s.written("workload." + at + ".prompt") {
+			x.Prompt.complete()
 		}
 		own := w.of(s.Scenario, i)
 		s.checkWhere(own, "workload."+at)

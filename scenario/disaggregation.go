@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"cmp"
+	_ "embed" // prefillpicker.yaml
 	"fmt"
 	"maps"
 	"strings"
@@ -32,17 +33,17 @@ type Disaggregation struct {
 	Pipelined bool `json:"pipelined"`
 	// The link between servers: infiniband-200, infiniband-400, roce-100, roce-200, ethernet-10, ethernet-25,
 	// ethernet-100, nvlink or pcie-5. Without RDMA, the connectors use TCP.
-	NIC string `json:"nic"`
+	NIC string `json:"nic" default:"infiniband-200"`
 	// What happens when no prefill server could prefill: the client gets the error, or the decode server also prefills
 	// (local).
-	OnPrefillFailure PrefillFailure `json:"onPrefillFailure"`
+	OnPrefillFailure PrefillFailure `json:"onPrefillFailure" oneof:"error,local" default:"error"`
 	// How often the sidecar retries one prefill server after a 5xx or a broken connection.
 	PrefillRetries int `json:"prefillRetries" min:"0" max:"100"`
 	// What a decode server does when it could not fetch KV blocks: fail the request, or recompute the prompt (vLLM's
 	// kv_load_failure_policy).
-	OnTransferFailure TransferFailure `json:"onTransferFailure"`
+	OnTransferFailure TransferFailure `json:"onTransferFailure" oneof:"fail,recompute" default:"fail"`
 	// How long a prefill server holds KV blocks that no server fetches (vLLM's VLLM_NIXL_ABORT_REQUEST_TIMEOUT).
-	HoldBlocks time.Duration `json:"holdBlocks" min:"1ms" max:"24h"`
+	HoldBlocks time.Duration `json:"holdBlocks" min:"1ms" max:"24h" default:"480s"`
 	// The number of sessions that each sidecar remembers. Above 0 is document 002's session mode, in which the sidecar
 	// itself chooses the prefill server.
 	SessionCache int `json:"sessionCache" min:"0" max:"1000000"`
@@ -50,11 +51,7 @@ type Disaggregation struct {
 
 func (d *Disaggregation) defaults() {
 	d.Connector = Connector(connector.NIXLv2.Name)
-	d.NIC = defaultNIC
 	d.SideChannelPort = plan.SideChannelPort
-	d.OnPrefillFailure = ErrorToClient
-	d.OnTransferFailure = FailRequest
-	d.HoldBlocks = 480 * time.Second
 }
 
 // Connector is a way to bring KV caches from prefill to decode servers.
@@ -71,13 +68,8 @@ func (Connector) Values() []string {
 // PrefillFailure is the answer to a request that no server could prefill.
 type PrefillFailure string
 
-// The answers to a failed prefill.
-const (
-	ErrorToClient PrefillFailure = "error"
-	DecodeAlone   PrefillFailure = "local"
-)
-
-func (PrefillFailure) Values() []string { return []string{string(ErrorToClient), string(DecodeAlone)} }
+// DecodeAlone lets the decode server prefill, too. Otherwise the client gets the error.
+const DecodeAlone PrefillFailure = "local"
 
 // TransferFailure is the answer to a request whose KV blocks were lost.
 type TransferFailure string
@@ -87,8 +79,6 @@ const (
 	FailRequest TransferFailure = "fail"
 	Recompute   TransferFailure = "recompute"
 )
-
-func (TransferFailure) Values() []string { return []string{string(FailRequest), string(Recompute)} }
 
 // sidecarConfig returns the configuration of the pool's sidecars.
 func (p *Pool) sidecarConfig() disagg.Config {
@@ -122,9 +112,6 @@ func (p *Pool) link() link.Profile {
 	return profile
 }
 
-// defaultNIC is the network of a cluster built for disaggregation.
-const defaultNIC = "infiniband-200"
-
 // sideChannel returns the port where servers are asked for KV caches. A scenario made in Go may leave it out.
 func (d *Disaggregation) sideChannel() int { return cmp.Or(d.SideChannelPort, plan.SideChannelPort) }
 
@@ -146,15 +133,10 @@ func (p *Pool) Decoders() (n int) {
 	return n
 }
 
-// Prefills reports whether the server with this index only prefills.
-func (p *Pool) Prefills(index int) bool { return index >= p.Decoders() }
-
 // RoleLabel is the label with the role of a server in a disaggregated pool.
 const RoleLabel = "llm-d.ai/role"
 
-// Labels returns the labels of the server with this index, or nil.
-func (p *Pool) Labels(index int) map[string]string { return p.labelsOf(p.DeploymentOf(index), index) }
-
+// labelsOf returns the labels of the server with this index, or nil.
 func (p *Pool) labelsOf(d *Deployment, index int) map[string]string {
 	labels := map[string]string{}
 	if index < len(p.labels) {
@@ -182,31 +164,9 @@ const GroupLabel = "windtunnel/group"
 
 // pickerOfPrefill is the default EndpointPickerConfig of a disaggregated pool: the deciders and filters of llm-d, with
 // document 003's threshold of 10 new tokens.
-const pickerOfPrefill = `apiVersion: llm-d.ai/v1alpha1
-kind: EndpointPickerConfig
-plugins:
-- {type: approx-prefix-cache-producer, parameters: {autoTune: false, blockSizeTokens: 16, lruCapacityPerServer: 31250}}
-- {type: prefix-cache-scorer}
-- {type: queue-scorer}
-- {type: prefill-filter}
-- {type: decode-filter}
-- {type: max-score-picker}
-- {type: prefix-based-pd-decider, parameters: {nonCachedTokens: 10}}
-- {type: disagg-profile-handler, parameters: {deciders: {prefill: prefix-based-pd-decider}}}
-schedulingProfiles:
-- name: prefill
-  plugins:
-  - {pluginRef: prefill-filter}
-  - {pluginRef: prefix-cache-scorer, weight: 2}
-  - {pluginRef: queue-scorer, weight: 1}
-  - {pluginRef: max-score-picker}
-- name: decode
-  plugins:
-  - {pluginRef: decode-filter}
-  - {pluginRef: prefix-cache-scorer, weight: 2}
-  - {pluginRef: queue-scorer, weight: 1}
-  - {pluginRef: max-score-picker}
-`
+//
+//go:embed prefillpicker.yaml
+var pickerOfPrefill string
 
 // builtInPicker is the name of pickerOfPrefill in messages.
 const builtInPicker = "the built-in picker configuration for prefill and decode"

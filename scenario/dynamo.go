@@ -16,12 +16,12 @@ type Dynamo struct {
 	// (in another pod), graph (before the model servers, whose sidecar is dynamo: the whole graph is a black box, and
 	// the picker chooses one of its frontends). The picker reaches a sidecar or an external frontend as
 	// http://dynamo-frontend:8000.
-	Frontend DynamoFrontend `json:"frontend"`
+	Frontend DynamoFrontend `json:"frontend" oneof:"none,sidecar,external,graph" default:"none"`
 	// The round-trip time to an external frontend. Left out: 1ms. A sidecar's takes no time in virtual time.
 	RoundTrip time.Duration `json:"roundTrip" min:"0s" max:"10s"`
 	// How often workers push their role and load, besides the pushes when their number of requests changes. The router
 	// drops a worker after three times this long without a push.
-	PushInterval time.Duration `json:"pushInterval" min:"10ms" max:"1h"`
+	PushInterval time.Duration `json:"pushInterval" min:"10ms" max:"1h" default:"1s"`
 	// Tokens of a block, as the router counts (Dynamo's --block-size).
 	BlockSize int `json:"blockSize" min:"1" max:"4096"`
 	// How much a cached block reduces a worker's cost, in blocks; 0 routes by load alone (--kv-overlap-score-credit).
@@ -49,14 +49,11 @@ const (
 	GraphFrontend    DynamoFrontend = "graph"
 )
 
-func (DynamoFrontend) Values() []string { return []string{"none", "sidecar", "external", "graph"} }
-
 // defaultRoundTrip is the round-trip time between two pods of a cluster.
 const defaultRoundTrip = time.Millisecond
 
 func (d *Dynamo) defaults() {
 	c := dynamo.DefaultConfig()
-	d.Frontend, d.PushInterval = NoFrontend, time.Second
 	d.BlockSize, d.OverlapScoreCredit, d.PrefillLoadScale, d.RouterTTL = c.BlockSize, c.OverlapScoreCredit,
 		c.PrefillLoadScale, c.TTL.Duration()
 }

@@ -95,14 +95,6 @@ func (s *Scenario) pickerSeed(pool, replica int) uint64 {
 	return d.Uint64()
 }
 
-// ServerName returns the name of the pool's model server with this index.
-func (p *Pool) ServerName(index int) string {
-	if d := p.DeploymentOf(index); d != nil {
-		return d.serverName(index)
-	}
-	return fmt.Sprintf("%s-%d", p.Name, index)
-}
-
 func (d *Deployment) serverName(index int) string {
 	if d.apart && d.group == nil && !d.Prefills {
 		return fmt.Sprintf("%s-decode-%d", d.Name, index-d.First)

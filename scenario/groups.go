@@ -12,9 +12,9 @@ type ServerGroup struct {
 	// The group's name in the names of its servers and in the report.
 	Name string `json:"name"`
 	// How many servers it has.
-	Replicas int `json:"replicas" min:"1" max:"16384"`
+	Replicas int `json:"replicas" min:"1" max:"16384" default:"1"`
 	// What they do: decode (and prefill, where no other group does), or only prefill.
-	Role ServerRole `json:"role"`
+	Role ServerRole `json:"role" oneof:"decode,prefill" default:"decode"`
 	// What differs from the pool's modelServer: the accelerator, and everything that times and memory depend on. What
 	// requests see is the same in the whole pool.
 	ModelServer ModelServer `json:"modelServer"`
@@ -23,8 +23,6 @@ type ServerGroup struct {
 	// The price of the group's accelerators. Left out: the pool's.
 	Price Price `json:"price"`
 }
-
-func (g *ServerGroup) defaults() { g.Replicas, g.Role = 1, DecodeRole }
 
 // ServerRole is the role of a group of servers.
 type ServerRole string
@@ -35,19 +33,9 @@ const (
 	PrefillRole ServerRole = "prefill"
 )
 
-func (ServerRole) Values() []string { return []string{string(DecodeRole), string(PrefillRole)} }
-
 // ofPool are the fields of a modelServer that all groups of a pool share.
 var ofPool = []string{"batching", "prefixCaching", "blockSize", "outputTokens", "tokenizer", "chatTemplate",
 	"storeResponses", "engineSteps", "loraAdapters", "kvEvents", "faults"}
-
-// GroupName returns the group's name of the server with this index, "" where the pool has no groups.
-func (p *Pool) GroupName(index int) string {
-	if d := p.DeploymentOf(index); d != nil {
-		return d.Group
-	}
-	return ""
-}
 
 // Server returns the behaviour of the simulated server with this index.
 func (p *Pool) Server(index int) *ModelServer {

@@ -11,7 +11,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/latency"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/hardware"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/modelshape"
-	"github.com/windtunnel/windtunnel/internal/files"
 )
 
 // pooledHardware is the hardware of a pool's model servers. It is resolved once for all replicas, since a large pool
@@ -226,56 +225,29 @@ func sameAccelerator(a, b string) bool {
 	return strings.EqualFold(a, b) || err1 == nil && err2 == nil && x.Name == y.Name
 }
 
-// readModelConfig reads the file of modelConfig.
-func (s *checker) readModelConfig(p *Pool, k *kind, dir string) {
+// readHardware reads the files of modelConfig, calibration and stepTimes.
+func (s *checker) readHardware(p *Pool, k *kind, dir string) {
 	m := k.m
-	if m.ModelConfig == "" {
-		return
+	read := func(field, name string, most int64, parse func(file string, text []byte) error) {
+		s.readFile(k.at(s, field), dir, name, "", most, parse)
 	}
-	file := beside(dir, m.ModelConfig)
-	text, err := files.Read(file, modelshape.MaxConfigBytes)
-	if err == nil {
-		s.read = append(s.read, file)
-		var shape modelshape.Shape
-		if shape, err = modelshape.ParseConfig(file, text); err == nil {
-			shape.Name = p.modelName(m)
-			m.hardware.shape = &shape
-		}
-	}
-	if err != nil {
-		s.bad(k.at(s, "modelConfig"), err.Error(), "")
-	}
-}
-
-// readStepTimes reads the files of stepTimes and calibration.
-func (s *checker) readStepTimes(k *kind, dir string) {
-	m := k.m
-	if m.Calibration != "" {
-		file := beside(dir, m.Calibration)
-		text, err := files.Read(file, MaxFileBytes)
-		if err == nil {
-			s.read = append(s.read, file)
-			m.hardware.calibration, err = latency.ParseCalibration(file, text)
-		}
-		if err != nil {
-			s.bad(k.at(s, "calibration"), err.Error(), "")
-		}
-	}
-	if m.StepTimes == "" {
-		return
-	}
-	file := beside(dir, m.StepTimes)
-	text, err := files.Read(file, MaxFileBytes)
-	if err == nil {
-		s.read = append(s.read, file)
+	read("calibration", m.Calibration, MaxFileBytes, func(file string, text []byte) (err error) {
+		m.hardware.calibration, err = latency.ParseCalibration(file, text)
+		return err
+	})
+	read("stepTimes", m.StepTimes, MaxFileBytes, func(file string, text []byte) (err error) {
 		m.hardware.measured, err = latency.ParseCSV(file, string(text))
-	}
-	if err == nil && len(m.hardware.measured) == 0 {
-		err = fmt.Errorf("%s: there are no points in it", file)
-	}
-	if err != nil {
-		s.bad(k.at(s, "stepTimes"), err.Error(), "")
-	}
+		if err == nil && len(m.hardware.measured) == 0 {
+			err = fmt.Errorf("%s: there are no points in it", file)
+		}
+		return err
+	})
+	read("modelConfig", m.ModelConfig, modelshape.MaxConfigBytes, func(file string, text []byte) error {
+		shape, err := modelshape.ParseConfig(file, text)
+		shape.Name = p.modelName(m)
+		m.hardware.shape = &shape
+		return err
+	})
 }
 
 // ranks returns how many servers each replica has: its data-parallel ranks.

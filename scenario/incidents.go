@@ -95,10 +95,7 @@ func (s *Scenario) CheckLive() error {
 			}
 		}
 	}
-	if len(out) == 0 {
-		return nil
-	}
-	return out
+	return out.Err()
 }
 
 // CheckIncident returns an error if an incident cannot happen in a pool now, whatever its time.

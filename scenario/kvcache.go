@@ -10,19 +10,14 @@ import (
 // KVEvents are the events that model servers publish about their KV caches.
 type KVEvents struct {
 	// The format of events: none, msgpack (vLLM), msgpack-map (newer vLLM), json (document 003).
-	Format KVEventFormat `json:"format"`
+	Format KVEventFormat `json:"format" oneof:"none,msgpack,msgpack-map,json" default:"none"`
 	// How long a server collects events before it sends them together (document 003's VLLM_KV_EVENT_INTERVAL_MS).
-	Interval time.Duration `json:"interval" min:"100us" max:"1h"`
+	Interval time.Duration `json:"interval" min:"100us" max:"1h" default:"100ms"`
 	// How long a message is under way in virtual time.
 	Delay time.Duration `json:"delay" min:"0s" max:"1h"`
 	// Where servers send events besides their own socket, such as the zmqEndpoint that a picker binds:
 	// tcp://127.0.0.1:5557.
 	Connect []string `json:"connect" max:"16"`
-}
-
-func (e *KVEvents) defaults() {
-	e.Format = NoKVEvents
-	e.Interval = 100 * time.Millisecond
 }
 
 // Published reports whether model servers publish events.
@@ -35,11 +30,8 @@ type KVEventFormat string
 const (
 	NoKVEvents KVEventFormat = "none"
 	MsgpackKV  KVEventFormat = "msgpack"
-	MapKV      KVEventFormat = "msgpack-map"
 	JSONKV     KVEventFormat = "json"
 )
-
-func (KVEventFormat) Values() []string { return []string{"none", "msgpack", "msgpack-map", "json"} }
 
 // checkKVCache checks the KV events of a pool.
 func (s *checker) checkKVCache(p *Pool, path string) {

@@ -346,7 +346,7 @@ func (m *fromManifests) scaling(w *gateway.Workload, field string, a *Autoscalin
 			if query := autoscaler.OfHint(kind); query != "" {
 				a.Triggers = append(a.Triggers,
 					ScalingTrigger{Name: kind, Query: query, Target: k.ScaleTargets[kind],
-						MetricType: MetricType(autoscaler.AverageValue)})
+						MetricType: autoscaler.AverageValue})
 			}
 		}
 	})

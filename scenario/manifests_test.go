@@ -69,8 +69,8 @@ func TestDataParallelManifests(t *testing.T) {
 	}
 	p := &s.Pools[0]
 	_, gpus, _ := p.Cost(&p.Deployments()[0])
-	if p.Servers() != 12 || gpus != 2 || p.Labels(11)["tier"] != "fast" || p.Labels(12)["tier"] != "" {
-		t.Errorf("%d servers with %d GPUs each, the last with labels %v", p.Servers(), gpus, p.Labels(11))
+	if p.Servers() != 12 || gpus != 2 || labels(p, 11)["tier"] != "fast" || labels(p, 12)["tier"] != "" {
+		t.Errorf("%d servers with %d GPUs each, the last with labels %v", p.Servers(), gpus, labels(p, 11))
 	}
 	h := p.ModelServer.hardware.model
 	if h.Group.Ranks() != 16 || !h.Group.EP || h.VLLM.Version != "0.28.1" {
@@ -92,8 +92,8 @@ func TestManifests(t *testing.T) {
 	p := &s.Pools[0]
 	m := &p.ModelServer
 	if len(s.Pools) != 1 || p.Replicas != 3 || p.Model != "llama" || m.MaxNumSeqs != 17 || m.PrefixCaching ||
-		m.BlockSize != 32 || m.Batching != Continuous || len(m.LoRAAdapters) != 1 || p.Labels(2)["tier"] != "fast" {
-		t.Errorf("%d pools, %d servers of %q: %+v, labels %v", len(s.Pools), p.Replicas, p.Model, m, p.Labels(2))
+		m.BlockSize != 32 || m.Batching != Continuous || len(m.LoRAAdapters) != 1 || labels(p, 2)["tier"] != "fast" {
+		t.Errorf("%d pools, %d servers of %q: %+v, labels %v", len(s.Pools), p.Replicas, p.Model, m, labels(p, 2))
 	}
 	if s, err = withManifests(t, served,
 		"pools: [{name: one, replicas: 5, modelServer: {maxNumSeqs: 9}}]\n"); err != nil || s.Pools[0].Replicas != 5 ||
@@ -257,3 +257,5 @@ spec:
 		}
 	}
 }
+
+func labels(p *Pool, server int) map[string]string { return p.labelsOf(p.DeploymentOf(server), server) }

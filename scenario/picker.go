@@ -48,6 +48,12 @@ func objectOrPath(v strictyaml.Value, kind string) (file string, text []byte, ou
 	return file, nil, out
 }
 
+// take sets the configuration to a file's.
+func (c *PickerConfig) take(file string, text []byte) error {
+	c.File, c.Text = file, text
+	return nil
+}
+
 // Read parses the configuration. picker.New checks it.
 func (c *PickerConfig) Read() (*config.Config, error) { return config.Read(c.File, c.Text) }
 

@@ -6,7 +6,6 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
 	"github.com/windtunnel/windtunnel/core/gateway"
-	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 	"github.com/windtunnel/windtunnel/core/wire/chattemplate"
@@ -20,21 +19,21 @@ type Pool struct {
 	Name string `json:"name"`
 	// The model that the pool serves. Several pools have different models: a request finds its pool by the model, or
 	// the LoRA adapter, that it asks for.
-	Model string `json:"model"`
+	Model string `json:"model" default:"llama-3.1-8b"`
 	// Further names of the model (vLLM's --served-model-name).
 	ServedModelNames []string `json:"servedModelNames" max:"64"`
 	// How a request reaches its model server: held keeps the upstream request open after part 1 until the first token
 	// arrives (document 000); plain sends it whole.
-	Flow Flow `json:"flow"`
+	Flow Flow `json:"flow" oneof:"held,plain" default:"plain"`
 	// How many model servers to simulate, unless endpoints or groups are given.
 	Replicas int `json:"replicas" min:"1" max:"16384"`
 	// Model servers of different kinds, in place of replicas.
 	Groups []ServerGroup `json:"groups" max:"64"`
 	// The protocol between Envoy and the model servers.
-	Upstream HTTPVersion `json:"upstream"`
+	Upstream HTTPVersion `json:"upstream" oneof:"http1,http2" default:"http1"`
 	// What happens while the endpoint picker is down: FailClose answers 503, FailOpen sends requests to any ready model
 	// server.
-	FailureMode FailureMode `json:"failureMode"`
+	FailureMode FailureMode `json:"failureMode" oneof:"FailClose,FailOpen" default:"FailClose"`
 	// External model servers, as host:port, instead of simulated ones.
 	Endpoints []string `json:"endpoints" max:"16384"`
 	// How the simulated model servers behave.
@@ -44,7 +43,7 @@ type Pool struct {
 	// The proxy in front of each model server: none, routing (the sidecar for prefill/decode disaggregation) or dynamo
 	// (NVIDIA Dynamo's frontend in direct mode, which sends a request as tokens to the worker that the picker names;
 	// docs/dynamo.md). Neither supports held requests.
-	Sidecar Sidecar `json:"sidecar"`
+	Sidecar Sidecar `json:"sidecar" oneof:"none,routing,dynamo" default:"none"`
 	// Prefill and decode on different servers, through the sidecars.
 	Disaggregation Disaggregation `json:"disaggregation"`
 
@@ -74,30 +73,22 @@ type Pool struct {
 	byHand   bool // a user may stop servers during the run
 }
 
-func (p *Pool) defaults() {
-	p.Model = "llama-3.1-8b"
-	p.Flow = Plain
-	p.Upstream = HTTP1
-	p.FailureMode = FailClose
-	p.Sidecar = NoSidecar
-}
-
 // ModelServer is the behaviour of a simulated model server. Fields that are left out have the profile's default.
 type ModelServer struct {
 	// How requests share the server: independent (each alone, document 000), continuous (a batch that changes each
 	// step, as vLLM), static (batches start and end together), none (one request at a time).
-	Batching Batching `json:"batching"`
+	Batching Batching `json:"batching" oneof:"independent,continuous,static,none" default:"independent"`
 	// How long prefill takes, for instance 100ms..30s or 50ms±10%. A server that batches takes one duration, or none:
 	// the accelerator then determines it.
-	Prefill dist.Dist `json:"prefill" above:"0s"`
+	Prefill dist.Dist `json:"prefill" above:"0s" default:"100ms..30s"`
 	// The time from one output token to the next.
-	InterTokenLatency dist.Dist `json:"interTokenLatency"`
+	InterTokenLatency dist.Dist `json:"interTokenLatency" default:"20ms"`
 	// How many tokens an answer has, unless the request asks for fewer.
-	OutputTokens dist.Dist `json:"outputTokens" unit:"count" min:"1" max:"1000000"`
+	OutputTokens dist.Dist `json:"outputTokens" unit:"count" min:"1" max:"1000000" default:"16"`
 
 	// The defaults of a server that batches: document (003: 256 sequences and 8192 tokens in a step) or vllm (of its
 	// version: 1024 and 8192 on an accelerator of 70 GiB or more other than A100, otherwise 256 and 2048).
-	Profile Profile `json:"profile"`
+	Profile Profile `json:"profile" oneof:"document,vllm" default:"document"`
 	// The release of vLLM whose defaults apply, from 0.8.0 on. Left out: 0.19.0.
 	Version string `json:"version"`
 	// The most sequences in one step (vLLM's --max-num-seqs).
@@ -111,7 +102,7 @@ type ModelServer struct {
 	MaxNewTokens int `json:"maxNewTokens" min:"1" max:"16777216"`
 	// Whether a long prompt may be computed in several steps (vLLM's --enable-chunked-prefill). Without it, a step
 	// takes a whole prompt, so that maxNumBatchedTokens is at least maxModelLen.
-	ChunkedPrefill bool `json:"chunkedPrefill"`
+	ChunkedPrefill bool `json:"chunkedPrefill" default:"true"`
 	// The most tokens per step of a prompt that is longer than this; 0 is no limit (vLLM's
 	// --long-prefill-token-threshold).
 	LongPrefillTokenThreshold int `json:"longPrefillTokenThreshold" min:"0" max:"4194304"`
@@ -122,9 +113,9 @@ type ModelServer struct {
 	MaxLongPartialPrefills int `json:"maxLongPartialPrefills" min:"0" max:"65536"`
 	// The order of waiting requests: fcfs (first come) or priority (the request's own, lower first; vLLM's
 	// --scheduling-policy).
-	SchedulingPolicy Policy `json:"schedulingPolicy"`
+	SchedulingPolicy Policy `json:"schedulingPolicy" oneof:"fcfs,priority" default:"fcfs"`
 	// Whether prompts that begin alike share KV blocks (vLLM's --enable-prefix-caching).
-	PrefixCaching bool `json:"prefixCaching"`
+	PrefixCaching bool `json:"prefixCaching" default:"true"`
 
 	// Tokens in one KV-cache block (vLLM's --block-size).
 	BlockSize int `json:"blockSize" min:"1" max:"4096"`
@@ -146,7 +137,7 @@ type ModelServer struct {
 	MemoryLimit size.Bytes `json:"memoryLimit" min:"1" max:"16384GiB"`
 	// What happens to a server that does not fit into its memory: refuse is an error when the scenario is read, restart
 	// kills and restarts it repeatedly, as Kubernetes does (OOMKilled, CrashLoopBackOff).
-	OOM OOM `json:"oom"`
+	OOM OOM `json:"oom" oneof:"refuse,restart" default:"refuse"`
 
 	// The model for the step times of a server that batches. Left out: the pool's.
 	Model string `json:"model"`
@@ -189,7 +180,7 @@ type ModelServer struct {
 	// the roofline of inference-sim (BLIS) with its utilisation of H100, A100 and L40S, to see how far results depend
 	// on the source; or document-003 for those of document 003's example, 200 ms for a prompt of 2,000 tokens and 20
 	// ms for each token of an answer, on any hardware; a warning reports what the hardware cannot do.
-	Source StepSource `json:"source"`
+	Source StepSource `json:"source" oneof:"vllm,measured,roofline,inference-sim,document-003" default:"vllm"`
 	// Step times as coefficients, instead of the accelerator's.
 	Coefficients Coefficients `json:"coefficients"`
 	// Step times as a CSV file with the header model,system,backend,tp,phase,batch,context_tokens,ms, instead of the
@@ -203,7 +194,7 @@ type ModelServer struct {
 
 	// The detail of the engines' steps in a recording: none, steps (the work of each step, and the time on the links of
 	// a tensor-parallel group), phases (each broadcast, all-reduce and gather in a step with its time).
-	EngineSteps StepDetail `json:"engineSteps"`
+	EngineSteps StepDetail `json:"engineSteps" oneof:"none,steps,phases" default:"none"`
 
 	// The LoRA adapters that the servers know from the start.
 	LoRAAdapters []string `json:"loraAdapters" max:"1024"`
@@ -229,19 +220,8 @@ type ModelServer struct {
 }
 
 func (m *ModelServer) defaults() {
-	m.Batching = Independent
-	m.Prefill = dist.Between(100*machine.Millisecond, 30*machine.Second)
-	m.InterTokenLatency = dist.Fixed(20 * machine.Millisecond)
-	m.OutputTokens = mustCount("16")
-	m.Profile = DocumentProfile
-	m.ChunkedPrefill = true
-	m.PrefixCaching = true
-	m.SchedulingPolicy = FCFS
-	m.OOM = OOMRefuse
 	m.LoRALoadTime = engine.DefaultLoRALoadTime.Duration()
 	m.LoRAActivateTime = engine.DefaultLoRAActivateTime.Duration()
-	m.EngineSteps = NoSteps
-	m.Source = VLLMSource
 }
 
 // EPP is the behaviour of the pool's endpoint picker.
@@ -249,33 +229,33 @@ type EPP struct {
 	// The number of its replicas. Each has its own view of the model servers: its own scrapes, indexes and flow
 	// control. Envoy calls them in turn. 0 is a pool without a picker, like a plain Service: Envoy sends requests to
 	// the healthy model servers in turn.
-	Replicas int `json:"replicas" min:"0" max:"64"`
+	Replicas int `json:"replicas" min:"0" max:"64" default:"1"`
 	// How long a replica works on a request before it decides, such as 2ms or lognormal(2ms, 1ms). Other requests wait
 	// during that time. In wall time it is added to the time of the decision itself. Left out: no time.
 	ServiceTime dist.Dist `json:"serviceTime" max:"1m"`
 	// The number of requests that a replica works on at once, with a serviceTime.
-	Workers int `json:"workers" min:"1" max:"4096"`
+	Workers int `json:"workers" min:"1" max:"4096" default:"1"`
 	// The longest pause between two pieces of a request's body before the client gets a 408.
-	BodyIdleTimeout time.Duration `json:"bodyIdleTimeout" min:"1ms" max:"24h"`
+	BodyIdleTimeout time.Duration `json:"bodyIdleTimeout" min:"1ms" max:"24h" default:"30s"`
 	// How long a request's whole body may take before the client gets a 408. Neither limit applies while a request is
 	// held.
-	BodyTimeout time.Duration `json:"bodyTimeout" min:"1ms" max:"24h"`
+	BodyTimeout time.Duration `json:"bodyTimeout" min:"1ms" max:"24h" default:"5m"`
 	// How long the picker may take to decide before the client gets a 504.
-	Deadline time.Duration `json:"deadline" min:"1ms" max:"1h"`
+	Deadline time.Duration `json:"deadline" min:"1ms" max:"1h" default:"10s"`
 	// How long a request may be held before the client gets a 504. Keep it above the longest prefill.
-	HoldLimit time.Duration `json:"holdLimit" min:"1ms" max:"24h"`
+	HoldLimit time.Duration `json:"holdLimit" min:"1ms" max:"24h" default:"1m"`
 	// The largest request body; a larger one gets a 413.
-	MaxBodyBytes size.Bytes `json:"maxBodyBytes" min:"1" max:"1GiB"`
+	MaxBodyBytes size.Bytes `json:"maxBodyBytes" min:"1" max:"1GiB" default:"4MiB"`
 	// The length of part 2's random metadata.
-	MetadataBytes size.Bytes `json:"metadataBytes" min:"1" max:"1MiB"`
+	MetadataBytes size.Bytes `json:"metadataBytes" min:"1" max:"1MiB" default:"32"`
 	// What error answers look like: openai JSON, or the plain text of the real EPP.
-	Errors ErrorStyle `json:"errors"`
+	Errors ErrorStyle `json:"errors" oneof:"openai,epp" default:"openai"`
 	// Envoy's body mode towards the picker. A held request needs FULL_DUPLEX_STREAMED.
-	BodyMode BodyMode `json:"bodyMode"`
+	BodyMode BodyMode `json:"bodyMode" oneof:"FULL_DUPLEX_STREAMED,BUFFERED" default:"FULL_DUPLEX_STREAMED"`
 	// Envoy's body mode for responses. It determines what the picker sees of them, and so which of its metrics exist.
 	// With BUFFERED, the client gets nothing of an answer before its end. Left out: FULL_DUPLEX_STREAMED if bodyMode
 	// is, otherwise NONE.
-	ResponseBodyMode ResponseBodyMode `json:"responseBodyMode"`
+	ResponseBodyMode ResponseBodyMode `json:"responseBodyMode" oneof:"FULL_DUPLEX_STREAMED,STREAMED,BUFFERED,NONE"`
 	// How long Envoy waits for the picker's answer (document 003's processingTimeout, Envoy's message_timeout) before
 	// failureMode applies. It needs bodyMode BUFFERED. Left out: no limit.
 	ProcessingTimeout time.Duration `json:"processingTimeout" min:"1ms" max:"1h"`
@@ -325,16 +305,4 @@ func (p *Pool) asking() gateway.Asking {
 	a := p.EPP.asking()
 	a.FailOpen = p.FailureMode == FailOpen
 	return a
-}
-
-func (e *EPP) defaults() {
-	e.Replicas, e.Workers = 1, 1
-	e.BodyIdleTimeout = 30 * time.Second
-	e.BodyTimeout = 5 * time.Minute
-	e.Deadline = 10 * time.Second
-	e.HoldLimit = time.Minute
-	e.MaxBodyBytes = 4 << 20
-	e.MetadataBytes = 32
-	e.Errors = OpenAIErrors
-	e.BodyMode = FullDuplexStreamed
 }

@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/windtunnel/windtunnel/core/epp/predictor"
@@ -19,7 +18,7 @@ type Predictor struct {
 	// relative to the scenario's own directory.
 	Model string `json:"model"`
 	// The objective of the trees: mean, or quantile.
-	Objective PredictionObjective `json:"objective"`
+	Objective string `json:"objective" oneof:"mean,quantile" default:"mean"`
 	// Which quantile.
 	Quantile float64 `json:"quantile" min:"0.01" max:"0.99"`
 	// The time from one training to the next.
@@ -35,21 +34,9 @@ type Predictor struct {
 	models *predictor.Models
 }
 
-// PredictionObjective is the objective of the predictor's trees.
-type PredictionObjective string
-
-// The objectives.
-const (
-	PredictMean     PredictionObjective = predictor.Mean
-	PredictQuantile PredictionObjective = predictor.Quantile
-)
-
-func (PredictionObjective) Values() []string { return []string{predictor.Mean, predictor.Quantile} }
-
 func (p *Predictor) defaults() {
 	o := predictor.DefaultOptions()
-	p.Objective, p.Quantile, p.RetrainingInterval, p.MinSamples = PredictMean, o.Alpha, o.Interval.Duration(),
-		o.MinSamples
+	p.Quantile, p.RetrainingInterval, p.MinSamples = o.Alpha, o.Interval.Duration(), o.MinSamples
 	p.SamplesPerBucket, p.Ensemble = o.BucketSize, o.Ensemble
 }
 
@@ -62,7 +49,7 @@ func (p *Predictor) plan(seed uint64) *plan.Predictor {
 		return nil
 	}
 	o := predictor.DefaultOptions()
-	o.Objective, o.Alpha, o.Interval, o.MinSamples = string(p.Objective), p.Quantile,
+	o.Objective, o.Alpha, o.Interval, o.MinSamples = p.Objective, p.Quantile,
 		machine.FromDuration(p.RetrainingInterval), p.MinSamples
 	o.BucketSize, o.Ensemble, o.Seed = p.SamplesPerBucket, p.Ensemble, seed
 	return &plan.Predictor{Options: o, Train: p.Train, Models: p.models}
@@ -70,16 +57,9 @@ func (p *Predictor) plan(seed uint64) *plan.Predictor {
 
 // readPredictor reads trained models.
 func (s *checker) readPredictor(p *Predictor, field, dir string) {
-	if p.Model == "" {
-		return
-	}
-	const what = "a file of models that `windtunnel sim --save-model` wrote"
-	_, text := s.readFile(field+".model", dir, p.Model, what, predictor.MaxFileBytes)
-	if text == nil {
-		return
-	}
-	var err error
-	if p.models, err = predictor.Load(text); err != nil {
-		s.bad(field+".model", fmt.Sprintf("%q: %v", p.Model, err), what)
-	}
+	s.readFile(field+".model", dir, p.Model, "a file of models that `windtunnel sim --save-model` wrote",
+		predictor.MaxFileBytes, func(_ string, text []byte) (err error) {
+			p.models, err = predictor.Load(text)
+			return err
+		})
 }

@@ -95,16 +95,18 @@ func (s *Scenario) place(path string) strictyaml.Value {
 // Locate gives an error the place of a path, in the scenario's file.
 func (s *Scenario) Locate(path string, err error) error { return s.place(path).ProblemsOf(err).Err() }
 
-// defaulter is a section with default values of its own.
+// defaulter is a section with default values that other packages define.
 type defaulter interface{ defaults() }
 
-// SetDefaults fills a section and those in it.
+// SetDefaults fills a section and those in it, by the fields' tags default.
 func SetDefaults(v reflect.Value) {
 	if s, ok := v.Addr().Interface().(defaulter); ok {
 		s.defaults()
 	}
 	for _, f := range strictyaml.Fields(v.Type()) {
-		if IsSection(f.Type) {
+		if text, ok := f.Tag.Lookup("default"); ok {
+			strictyaml.SetText(v.FieldByIndex(f.Index), text, f.Tag)
+		} else if IsSection(f.Type) {
 			SetDefaults(v.FieldByIndex(f.Index))
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"reflect"
@@ -43,7 +42,7 @@ type Scenario struct {
 	// The scenario's name in headings and reports.
 	Name string `json:"name"`
 	// The seed of all random values: the same seed gives the same run.
-	Seed uint64 `json:"seed" min:"0"`
+	Seed uint64 `json:"seed" min:"0" default:"1"`
 	// Kubernetes manifests, a file or a directory, relative to the scenario's own directory. Requests take their
 	// Gateway's routes to their InferencePools, under their policies. The scenario's pools then override fields of the
 	// InferencePools of the same names.
@@ -93,8 +92,6 @@ func (s *Scenario) SendAgain(list []workload.Recorded) (strangers map[string]int
 
 // Files returns the paths of the scenario's file and of all files that it names. A run must not write to them.
 func (s *Scenario) Files() []string { return s.read }
-
-func (s *Scenario) defaults() { s.Seed = 1 }
 
 //go:embed embedded.yaml
 var embedded []byte
@@ -171,16 +168,6 @@ func otherKind(file string, k files.Kind) error {
 	return Problems{{File: file, Found: "found " + k.Is, Expected: files.Scenario, Hint: k.Use}}
 }
 
-// Read reads a scenario from a stream. file is its name in messages. Paths in the scenario are relative to the working
-// directory.
-func Read(file string, from io.Reader, settings ...Setting) (*Scenario, error) {
-	data, err := files.ReadFrom(file, from, MaxFileBytes)
-	if err != nil {
-		return nil, err
-	}
-	return Parse(file, data, settings...)
-}
-
 // Parse reads a scenario from memory. file is its name in messages, and paths in the scenario are relative to its
 // directory. With settings, mistakes have no lines, since the text is not the file's.
 func Parse(file string, data []byte, settings ...Setting) (*Scenario, error) {
@@ -231,15 +218,14 @@ func (s *checker) readFiles(dir string) {
 	for i := range s.Pools {
 		p, path := &s.Pools[i], fmt.Sprintf("pools[%d]", i)
 		for _, k := range p.kinds(path) {
-			s.readStepTimes(&k, dir)
-			s.readModelConfig(p, &k, dir)
+			s.readHardware(p, &k, dir)
 		}
 		s.readTokenizer(p, path+".modelServer", dir)
 		s.readPredictor(&p.Predictor, path+".predictor", dir)
 		c := &p.EPP.Config
 		if c.Given() && c.Text == nil {
-			c.File, c.Text = s.readFile(path+".epp.config", dir, c.File,
-				"the path of an EndpointPickerConfig file, from the scenario's own directory", MaxFileBytes)
+			s.readFile(path+".epp.config", dir, c.File,
+				"the path of an EndpointPickerConfig file, from the scenario's own directory", MaxFileBytes, c.take)
 			switch k := files.KindOf(c.Text); k.Is {
 			case "", files.Picker, files.Objects, files.Scenario: // the picker's reader knows these
 			default:
@@ -264,14 +250,23 @@ func beside(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// readFile reads a file that a field names. what describes the expected file. text is nil after a mistake.
-func (s *checker) readFile(field, dir, name, what string, most int64) (path string, text []byte) {
-	path = beside(dir, name)
-	text, err := files.Read(path, most)
-	if err != nil {
-		s.bad(field, fmt.Sprintf("%q: %v", name, err), what)
-		return path, nil
+// readFile reads a file that a field names, if it names one, and parses it. what describes the expected file, "" where
+// the errors do.
+func (s *checker) readFile(field, dir, name, what string, most int64, parse func(file string, text []byte) error) {
+	if name == "" {
+		return
 	}
-	s.read = append(s.read, path)
-	return path, text
+	file := beside(dir, name)
+	text, err := files.Read(file, most)
+	if err == nil {
+		s.read = append(s.read, file)
+		err = parse(file, text)
+	}
+	switch {
+	case err == nil:
+	case what == "":
+		s.bad(field, err.Error(), "")
+	default:
+		s.bad(field, fmt.Sprintf("%q: %v", name, err), what)
+	}
 }

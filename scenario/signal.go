@@ -54,7 +54,7 @@ func (a *Autoscaling) ofSignal(s *Scenario) error {
 				return err
 			}
 			last := &c.Triggers[len(c.Triggers)-1]
-			last.Kind, last.Activation = autoscaler.TargetKind(x.MetricType), x.Activation
+			last.Kind, last.Activation = x.MetricType, x.Activation
 		}
 	case a.Signal == QueueSignal:
 		err = cmp.Or(add("epp-queue-size", queueQuery, t.Queue), add("epp-running-requests", runningQuery, t.Running))
@@ -121,11 +121,11 @@ func (r *ScalingRules) apply(to *autoscaler.Rules) {
 		to.Policies = nil
 		for _, p := range r.Policies {
 			to.Policies = append(to.Policies,
-				autoscaler.Policy{Type: autoscaler.PolicyType(p.Type), Value: p.Value,
+				autoscaler.Policy{Type: p.Type, Value: p.Value,
 					Period: machine.FromDuration(p.Period)})
 		}
 	}
-	to.SelectPolicy, to.Tolerance = autoscaler.SelectPolicy(r.SelectPolicy), r.Tolerance
+	to.SelectPolicy, to.Tolerance = r.SelectPolicy, r.Tolerance
 }
 
 // exact formats a number for PromQL and formulas.

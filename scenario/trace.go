@@ -26,7 +26,7 @@ type WorkloadTrace struct {
 	Format TraceFormat `json:"format"`
 	// The factor by which the trace is played faster than it was recorded. workload.rate sets the speed in requests per
 	// second instead.
-	Speedup float64 `json:"speedup" min:"0.000001" max:"1000000"`
+	Speedup float64 `json:"speedup" min:"0.000001" max:"1000000" default:"1"`
 	// How many tokens a hash id represents. 0: the format's default, 512 for mooncake and 16 for bailian.
 	BlockSize int `json:"blockSize" min:"0" max:"65536"`
 	// The json_format of Envoy's access log, for envoy: a JSON object such as '{"begin": "%START_TIME%"}'. Left out:
@@ -38,8 +38,6 @@ type WorkloadTrace struct {
 	// The time in the trace at which playing begins. workload.duration is how much of the trace's time follows.
 	From time.Duration `json:"from" min:"0s" max:"87600h"`
 }
-
-func (t *WorkloadTrace) defaults() { t.Speedup = 1 }
 
 // Fields of a workload that a trace excludes.
 var (

@@ -3,8 +3,6 @@ package scenario
 import (
 	"errors"
 	"strconv"
-
-	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 )
 
 // ModelLen is the length of a sequence in tokens, or AutoModelLen.
@@ -36,15 +34,4 @@ func (n ModelLen) Range() (low, high float64) {
 		n = 1
 	}
 	return float64(n), float64(n)
-}
-
-// mustCount and mustSpan are only ever called with constants.
-func mustCount(text string) dist.Dist { return must(dist.ParseCount(text)) }
-func mustSpan(text string) dist.Dist  { return must(dist.Parse(text)) }
-
-func must(d dist.Dist, err error) dist.Dist {
-	if err != nil {
-		panic(err)
-	}
-	return d
 }

@@ -12,19 +12,19 @@ import (
 // Workload describes the requests of the simulated client.
 type Workload struct {
 	// How many requests to send.
-	Requests int `json:"requests" min:"1" max:"100000000"`
+	Requests int `json:"requests" min:"1" max:"100000000" default:"1"`
 	// Recorded requests, in place of generated ones.
 	Trace WorkloadTrace `json:"trace"`
 	// How many requests are in flight at once (closed loop). With a rate, the largest number.
-	Concurrency int `json:"concurrency" min:"1" max:"1000000"`
+	Concurrency int `json:"concurrency" min:"1" max:"1000000" default:"1"`
 	// Requests per second that arrive independently of the end of earlier ones (open loop). Left out: the client sends
 	// the next request when one ends.
 	Rate float64 `json:"rate" min:"0" max:"10000000"`
 	// How the times between arrivals are distributed: poisson, constant, gamma or weibull.
-	Arrivals Arrivals `json:"arrivals"`
+	Arrivals Arrivals `json:"arrivals" oneof:"poisson,constant,gamma,weibull" default:"poisson"`
 	// The shape of gamma and weibull arrivals, like the burstiness of vLLM's benchmark: below 1 they are bursty, 1 is
 	// poisson, above 1 they are more regular.
-	Burstiness float64 `json:"burstiness" min:"0.01" max:"10000"`
+	Burstiness float64 `json:"burstiness" min:"0.01" max:"10000" default:"1"`
 	// Consecutive rates, in place of rate. No request arrives after the last stage.
 	Stages []Stage `json:"stages" max:"10000"`
 	// Alternating times with and without arrivals.
@@ -34,7 +34,7 @@ type Workload struct {
 	// The time after which the client begins no conversation. Without requests, it also determines their number.
 	Duration time.Duration `json:"duration" min:"1ms" max:"8760h"`
 	// Whether requests ask for server-sent events ("stream": true).
-	Stream bool `json:"stream"`
+	Stream bool `json:"stream" default:"true"`
 	// Whether request bodies are sent in chunks, without content-length.
 	ChunkedUpload bool `json:"chunkedUpload"`
 	// The model that requests ask for: a pool's model, or an adapter. Left out: the first pool's.
@@ -42,11 +42,11 @@ type Workload struct {
 	// The API of requests: chat for POST /v1/chat/completions, completions for POST /v1/completions, messages for
 	// Anthropic's POST /v1/messages, responses for POST /v1/responses, grpc-generate and grpc-embed for Generate and
 	// Embed of vLLM's gRPC service (vllm.grpc.engine.VllmEngine), which take HTTP/2 all the way and end with trailers.
-	API API `json:"api"`
+	API API `json:"api" oneof:"chat,completions,messages,responses,grpc-generate,grpc-embed" default:"chat"`
 	// More fields of every request's body, a JSON object such as '{"n": 2, "stop": ["a"]}'.
 	BodyFields string `json:"bodyFields"`
 	// The protocol between client and Envoy.
-	HTTP HTTPVersion `json:"http"`
+	HTTP HTTPVersion `json:"http" oneof:"http1,http2" default:"http1"`
 	// The path of requests, with or without a query, such as /default/my-llm/v1/chat/completions, in place of the API's
 	// own. It needs manifests with a route from there.
 	Path string `json:"path"`
@@ -74,22 +74,11 @@ type Workload struct {
 	// of traffic may have other objectives.
 	SLO SLO `json:"slo"`
 	// How long the client waits for a whole answer.
-	Timeout time.Duration `json:"timeout" min:"1ms" max:"24h"`
+	Timeout time.Duration `json:"timeout" min:"1ms" max:"24h" default:"2m"`
 
 	most     int // the number of requests before settle
 	class    int // the class's number from 1, for a workload of one class
 	priority int // of that class
-}
-
-func (w *Workload) defaults() {
-	w.Requests = 1
-	w.Concurrency = 1
-	w.Stream = true
-	w.HTTP = HTTP1
-	w.API = ChatAPI
-	w.Arrivals = PoissonArrivals
-	w.Burstiness = 1
-	w.Timeout = 2 * time.Minute
 }
 
 // SLO are the objectives of a good answer. Those that are left out do not count.
@@ -123,7 +112,7 @@ type Prompt struct {
 	Tokens dist.Dist `json:"tokens" unit:"count" min:"1" max:"16777216"`
 	// The characters of a random prompt: ascii, unicode (any code point), or boundary-like (text that resembles a
 	// multipart delimiter).
-	Alphabet Alphabet `json:"alphabet"`
+	Alphabet Alphabet `json:"alphabet" oneof:"ascii,unicode,boundary-like" default:"ascii"`
 	// Shared beginnings of prompts, such as system prompts. The rest of a prompt follows.
 	Shared SharedPrompt `json:"shared"`
 }
@@ -136,9 +125,9 @@ type SharedPrompt struct {
 	Characters dist.Dist `json:"characters" unit:"count" min:"1" max:"16777216"`
 }
 
-// unsaid reports whether neither the content nor the length of prompts is given.
-func (p *Prompt) unsaid() bool {
-	return p.Text == "" && p.Bytes.IsZero() && p.Characters.Quantile(1) == 0 && p.Tokens.Quantile(1) == 0
+// complete sets the length of prompts where neither their content nor their length is given.
+func (p *Prompt) complete() {
+	if p.Text == "" && p.Bytes.IsZero() && p.Characters.Quantile(1) == 0 && p.Tokens.Quantile(1) == 0 {
+		p.Characters, _ = dist.ParseCount("100") // a valid text
+	}
 }
-
-func (p *Prompt) defaults() { p.Alphabet = ASCII }

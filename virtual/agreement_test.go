@@ -62,7 +62,7 @@ workload: {requests: 200, rate: 30, stream: true, prompt: {characters: 200..6000
 			}
 			said := map[string]float64{}
 			for i, sv := range w.pools[0].servers {
-				if s.Pools[0].Prefills(i) {
+				if s.Pools[0].DeploymentOf(i).Prefills {
 					continue
 				}
 				x := sv.core.Stats().At(w.now, &sv.metrics, sv.engine)

@@ -191,7 +191,7 @@ func (a *answering) do(e *modelserver.Effect) {
 		a.refuse(e)
 	case modelserver.Cut:
 		r.cut(e.Reset)
-	case modelserver.Begin, modelserver.Tokens, modelserver.Fail, modelserver.End:
+	case modelserver.BeginAnswer, modelserver.Tokens, modelserver.Fail, modelserver.End:
 		if e.Kind == modelserver.Fail && !r.GRPC {
 			r.fail(&response.Error{Type: e.Error.Type, Message: e.Error.Message})
 		}

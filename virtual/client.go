@@ -27,7 +27,7 @@ type clientSide struct {
 	refusal      *response.Reader // an answer with an error status
 	first        bool             // the client has seen the first token
 	over         bool
-	heard        *response.Reader // the answer's text, if a sidecar may have assembled the answer
+	answerText   *response.Reader // the answer's text, if a sidecar may have assembled the answer
 	words        described.Text   // the answer, if the conversation continues
 	said         string           // the answer, if it is not a described.Text
 }
@@ -93,19 +93,18 @@ func (w *world) clientHead(h header.List, q *workload.Request) header.List {
 }
 
 // giveUp ends the request at the client's time limit.
-func (r *request) giveUp() {
-	if !r.over {
-		f := r.facts()
-		r.finish(f.TimedOut())
-		r.left()
-	}
-}
+func (r *request) giveUp() { r.abandon((*response.Facts).TimedOut) }
 
 // leaves ends the request because the client leaves on purpose.
 func (r *request) leaves() {
+	r.abandon(func(f *response.Facts) (record.Outcome, []record.Detail) { return f.Left(response.ClientLeft) })
+}
+
+// abandon ends the request, unless it has ended, with an outcome of the facts that the client knows.
+func (r *request) abandon(outcome func(*response.Facts) (record.Outcome, []record.Detail)) {
 	if !r.over {
 		f := r.facts()
-		r.finish(f.Left(response.ClientLeft))
+		r.finish(outcome(&f))
 		r.left()
 	}
 }
@@ -159,7 +158,7 @@ func (r *request) received(body []byte, piece *described.Piece, end bool) {
 		r.first = true
 		r.record(record.FirstTokenReceived, record.D("status", r.status))
 	}
-	r.hear(body)
+	r.keepAnswer(body)
 	if !ok {
 		if r.refusal == nil {
 			r.refusal = response.NewReader("application/json")
@@ -201,12 +200,12 @@ func (r *request) contentType() string {
 	return "application/json"
 }
 
-// hear keeps the text of the answer, if the conversation continues.
-func (r *request) hear(body []byte) {
+// keepAnswer keeps the text of the answer, if the conversation continues.
+func (r *request) keepAnswer(body []byte) {
 	if r.w.answers != nil {
 		r.w.answers(r.ID, body)
 	}
-	if r.heard != nil {
-		_, _ = r.heard.Write(body) // it never fails
+	if r.answerText != nil {
+		_, _ = r.answerText.Write(body) // it never fails
 	}
 }

@@ -101,7 +101,7 @@ func (c *cluster) accept(r *request, head, set header.List) {
 	if r.route != nil {
 		a = r.route.Attempts().With(set)
 	}
-	c.input(upstream.Begin{Request: c.number, ID: r.ID, Attempts: a, Named: named})
+	c.input(upstream.RequestHeaders{Request: c.number, ID: r.ID, Attempts: a, Named: named})
 }
 
 // read takes a piece of the request's body.

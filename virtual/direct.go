@@ -359,11 +359,11 @@ func (x *computed) submit(to *server) {
 	to.input(enginecore.Submit{Sequence: &x.Sequence.Sequence})
 }
 
-// hear takes the engine's effect on it. For an effect that does not occur in the life of a whole answer, a request that
-// takes every step replaces it, and hear returns that request's sequence.
-func (x *computed) hear(s *server, f *engine.Effect) *sequence {
+// applyEffect takes the engine's effect on it. For an effect that does not occur in the life of a whole answer, a
+// request that takes every step replaces it, and applyEffect returns that request's sequence.
+func (x *computed) applyEffect(s *server, f *engine.Effect) *sequence {
 	d := x.d
-	if !x.Hear(f) {
+	if !x.ApplyEffect(f) {
 		r := d.becomes()
 		if r.sidecar == nil {
 			return &r.at.one.sequence

@@ -128,7 +128,7 @@ func (r *request) enter(at *server, head header.List) {
 			Prefillers: x.config.Prefillers(head.Get(picker.HeaderPrefiller), r.pool.sessionPrefillers),
 			Session:    r.Header.Get(disagg.SessionHeader),
 			Routed:     disagg.ReadRouted(head.Get)})
-	p.class, p.carried = machine.ClassTimer, p.hear
+	p.class, p.carried = machine.ClassTimer, p.handleReports
 	p.open(r.w, p.x, &p.fx, func(i int) { p.act(p.fx.List[i].Do) })
 }
 
@@ -231,8 +231,8 @@ func (p *sidecarRequest) call(d disagg.Leg) {
 	})
 }
 
-// hear handles the progress reports of legs that had to wait.
-func (p *sidecarRequest) hear() {
+// handleReports handles the progress reports of legs that had to wait.
+func (p *sidecarRequest) handleReports() {
 	p.playing = false
 	for len(p.later) > 0 {
 		report := p.later[0]

@@ -112,7 +112,7 @@ func (f *replicaSet) happens(e deployment.Effect) {
 	case deployment.Stopped:
 		f.finishing(e.Pod)
 	case deployment.Ended:
-		sv.control(deployment.End) // the process ends with its KV cache
+		sv.control(deployment.KillEngine) // the process ends with its KV cache
 	case deployment.Killed:
 		cut = sv.kill()
 	}
@@ -203,7 +203,7 @@ func (s *server) ready() bool { return s.replicaSet == nil || s.phase == deploym
 func (s *server) restart() {
 	s.lived, s.killed = true, false
 	s.pause(false)
-	s.control(deployment.Begin)
+	s.control(deployment.StartEngine)
 	if s.sidecar != nil {
 		if err := s.sidecar.forget(s.pool.Sidecars.Sessions); err != nil {
 			panic(fmt.Sprintf("virtual: %v", err)) // the same number was taken before
@@ -242,7 +242,7 @@ func (s *server) idle() bool {
 func (s *server) kill() (n int) {
 	n = s.breakOff("the server was killed", false)
 	s.pause(false)
-	s.control(deployment.End)
+	s.control(deployment.KillEngine)
 	return n
 }
 

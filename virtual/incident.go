@@ -29,7 +29,7 @@ func (x *incident) happen() {
 		return
 	}
 	x.record(record.IncidentBegan)
-	x.went(x.Begin(x.pool.Pool, x.pool))
+	x.went(x.Apply(x.pool.Pool, x.pool))
 	if x.For > 0 {
 		w.queue.Push(w.now.Add(machine.FromDuration(x.For)), machine.ClassTimer, event{then, x.recover})
 	}
@@ -40,7 +40,7 @@ func (x *incident) recover() {
 	if x.pool.w.busy() {
 		x.record(record.IncidentEnded)
 	}
-	x.went(x.End(x.pool))
+	x.went(x.Revert(x.pool))
 }
 
 // went panics after an error: the plan only has incidents that can happen.
@@ -162,43 +162,35 @@ func (x *pool) JumpClock(by time.Duration) error {
 	return nil
 }
 
-func (x *pool) ServerConnections(server int) plan.Connections  { return x.servers[server] }
-func (x *pool) PickerConnections(replica int) plan.Connections { return x.pickers[replica] }
-func (x *pool) ClientConnections() plan.Connections            { return clientConnections{x.w} }
+func (x *pool) ServerConnections(server int) plan.Connections { return &x.servers[server].connections }
+func (x *pool) PickerConnections(replica int) plan.Connections {
+	return &x.pickers[replica].connections
+}
+func (x *pool) ClientConnections() plan.Connections { return clientConnections{x.w} }
 
-func (s *server) Cut(stay bool) error {
-	s.breakOff("the connection broke", true)
-	s.cut = stay
-	s.pool.check()
+// connections are those to a server, or from Envoy to a picker: a plan.Connections.
+type connections struct {
+	cut      bool         // new ones are refused
+	late     machine.Time // further time of each message on them
+	breakAll func()
+	changed  func() // Envoy finds out by its health checks
+}
+
+func (c *connections) Cut(stay bool) error {
+	c.breakAll()
+	c.cut = stay
+	c.changed()
 	return nil
 }
 
-func (s *server) Mend() error {
-	s.cut = false
-	s.pool.check()
+func (c *connections) Mend() error {
+	c.cut = false
+	c.changed()
 	return nil
 }
 
-func (s *server) Delay(by time.Duration) error {
-	s.late = machine.FromDuration(by)
-	return nil
-}
-
-func (k *picking) Cut(stay bool) error {
-	k.breakOff("")
-	k.cut = stay
-	k.check()
-	return nil
-}
-
-func (k *picking) Mend() error {
-	k.cut = false
-	k.check()
-	return nil
-}
-
-func (k *picking) Delay(by time.Duration) error {
-	k.late = machine.FromDuration(by)
+func (c *connections) Delay(by time.Duration) error {
+	c.late = machine.FromDuration(by)
 	return nil
 }
 

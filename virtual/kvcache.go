@@ -1,6 +1,9 @@
 package virtual
 
 import (
+	"encoding/json"
+	"time"
+
 	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/kv/kvindex"
@@ -24,13 +27,8 @@ type kvWire struct {
 type kvIndex struct {
 	picker *picking
 	number int
-	name   string
-	hasher kv.Hasher
-	bound  int // of its blocks; 0 is none
 	lag    report.Lag
 	lost   bool // its picker has died during the run
-	// replays: it asks for messages that were published before it listened.
-	replays bool
 }
 
 // kvOutbox holds the KV events of one server.
@@ -67,10 +65,8 @@ func (x *kvWire) connect(k *picking) {
 	}
 	for i, ix := range k.m.Indexes() {
 		x.names.Understand(ix.Config.Hasher)
-		c := &ix.Config
-		own := &kvIndex{picker: k, number: i, name: ix.Producer.Name(), hasher: c.Hasher, bound: c.MaxBlocks,
-			replays: ix.Sources.ReplayPort > 0}
-		x.indexes, x.replays = append(x.indexes, own), x.replays || own.replays
+		x.indexes = append(x.indexes, &kvIndex{picker: k, number: i})
+		x.replays = x.replays || ix.Sources.ReplayPort > 0
 	}
 }
 
@@ -139,3 +135,64 @@ func (s *server) deliverKV() {
 		}
 	}
 }
+
+// kvManager is document 003's KV-Cache Manager: an index that knows pods by name, with the answers to a picker's
+// KVCacheManagerScorer.
+type kvManager struct {
+	*kvindex.Index
+	hasher kv.Hasher
+	scorer *kvindex.Scorer
+	lag    report.Lag
+}
+
+func newKVManager(blockTokens int) *kvManager {
+	m := &kvManager{hasher: kv.Hasher{BlockTokens: blockTokens}}
+	m.Index = kvindex.New(kvindex.Config{Hasher: m.hasher})
+	m.scorer = m.View().Scorer()
+	return m
+}
+
+// scores returns the manager's answer to a KVCacheManagerScorer.
+func (x *kvWire) scores(r *request) ([]byte, error) {
+	keys := x.manager.hasher.PromptKeys(x.pool.Model(), "", r.promptTokens())
+	return json.Marshal(x.manager.scorer.Answer(keys, nil, nil))
+}
+
+// check compares every index, after the last event has arrived, with the blocks of the engines.
+func (x *kvWire) check() []report.IndexSummary {
+	if x == nil {
+		return nil
+	}
+	p := x.pool
+	w := p.w
+	w.now = w.now.Add(speculation) // no index expects an event any more
+	for _, ix := range x.indexes {
+		ix.picker.m.KV(ix.number).Advance(w.now, new(kvindex.Effects))
+	}
+	engines := make([][]kv.EngineHash, len(p.servers))
+	for i, sv := range p.servers {
+		engines[i] = sv.core.Cached()
+	}
+	var out []report.IndexSummary
+	add := func(name string, h kv.Hasher, kept kvindex.Kept, lag *report.Lag, held func(server int) []kv.Key) {
+		kept.EngineTokens, kept.Deaf = p.BlockTokens, x.deaf
+		c, excuse := x.names.Compare(h, kept, engines, held)
+		out = append(out, report.Compared(name, c, excuse, lag))
+	}
+	for _, ix := range x.indexes {
+		m := ix.picker.m
+		is := m.Indexes()[ix.number]
+		kept := kvindex.Kept{MaxBlocks: is.Config.MaxBlocks, Displaced: m.KV(ix.number).Stats().Displaced > 0,
+			Lost: ix.lost || is.Lost, Replays: is.Sources.ReplayPort > 0}
+		add(report.IndexName(is.Producer.Name(), ix.picker.RecordName), is.Config.Hasher, kept, &ix.lag,
+			func(i int) []kv.Key { return m.KV(ix.number).Keys(p.servers[i].endpoint) })
+	}
+	if m := x.manager; m != nil {
+		add(report.ManagerIndex, m.hasher, kvindex.Kept{}, &m.lag,
+			func(i int) []kv.Key { return m.Keys(p.servers[i].Name) })
+	}
+	return out
+}
+
+// speculation is longer than any index waits for an expected event.
+const speculation = machine.Time(24 * time.Hour)

@@ -48,8 +48,8 @@ func (w *world) send(v *workload.Conversation) {
 func (w *world) sendTo(r *request, v *workload.Conversation) {
 	r.conversation = v
 	if v.More() && r.pool.verbose {
-		r.heard = response.NewReader(r.contentType())
-		r.heard.Keep()
+		r.answerText = response.NewReader(r.contentType())
+		r.answerText.Keep()
 	}
 	r.send()
 }
@@ -66,9 +66,9 @@ func (w *world) poolOf(r *workload.Request) *pool {
 func (w *world) ended(r *request, o record.Outcome) {
 	if v := r.conversation; v.More() {
 		var think machine.Time
-		if r.heard != nil {
-			r.heard.Close()
-			think = v.Next(r.heard.Text(), o)
+		if r.answerText != nil {
+			r.answerText.Close()
+			think = v.Next(r.answerText.Text(), o)
 		} else if r.said != "" {
 			think = v.Next(r.said, o)
 		} else {

@@ -23,11 +23,10 @@ type picking struct {
 	slot[epp.Message, *epp.Effects]
 
 	*plan.Replica
+	connections
 	pool    *pool
 	replica int                   // its index among the pool's pickers
 	down    bool                  // it has died
-	cut     bool                  // Envoy does not reach it
-	late    machine.Time          // further time of each message between it and Envoy
 	has     map[*request]struct{} // its streams, if it may die
 
 	m  *epp.Machine
@@ -43,6 +42,7 @@ type picking struct {
 
 func newPicking(of *pool, r *plan.Replica, number int) (*picking, error) {
 	k := &picking{Replica: r, pool: of, replica: number}
+	k.connections = connections{breakAll: func() { k.breakOff("") }, changed: k.check}
 	if of.Picker.Dies {
 		k.has = map[*request]struct{}{}
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
-
+	"github.com/windtunnel/windtunnel/core/epp"
 	"github.com/windtunnel/windtunnel/core/gateway/proxy"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/machine/bounded"
@@ -19,6 +19,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
 	"github.com/windtunnel/windtunnel/core/wire/tokens"
 	"github.com/windtunnel/windtunnel/report"
+	"github.com/windtunnel/windtunnel/report/constraint"
 	"github.com/windtunnel/windtunnel/scenario"
 )
 
@@ -127,6 +128,7 @@ func (x *pool) newServer(s *plan.Server) error {
 	}
 	sv := &server{Server: s, pool: x, endpoint: address(x.Index, s.Index), core: core, engine: core.Engine(),
 		calls: map[enginecore.Call]peer{}}
+	sv.connections = connections{breakAll: func() { sv.breakOff("the connection broke", true) }, changed: x.check}
 	if sv.fetched, err = simplelru.NewLRU[string, struct{}](modelserver.MaxStored, nil); err != nil {
 		return err
 	}
@@ -262,4 +264,32 @@ func (x *pool) waiting(add func(n int, what string)) {
 		add(st.Running, "that run on "+sv.Name)
 		add(st.Waiting, "that wait in the engine of "+sv.Name)
 	}
+}
+
+// uses returns the use of the endpoint pickers' time, if they have a service time, and of the busiest link between
+// servers.
+func (w *world) uses() (out []constraint.Use) {
+	for _, x := range w.pools {
+		where := ""
+		if len(w.pools) > 1 {
+			where = x.Name
+		}
+		share, n := 0.0, 0
+		for _, k := range x.pickers {
+			if k.service != nil {
+				share += k.service.m.(*epp.Service).Busy(w.over)
+				n++
+			}
+		}
+		if n > 0 {
+			out = append(out, constraint.Use{Kind: constraint.Picker, Where: where, Share: share / float64(n)})
+		}
+		if x.net == nil {
+			continue
+		}
+		if share := x.net.net.Busiest(w.over); share > 0 {
+			out = append(out, constraint.Use{Kind: constraint.Transfer, Where: where, Share: share})
+		}
+	}
+	return out
 }

@@ -20,6 +20,7 @@ import (
 type server struct {
 	slot[enginecore.Message, *enginecore.Effects]
 	*plan.Server
+	connections
 
 	pool       *pool
 	endpoint   string
@@ -27,9 +28,7 @@ type server struct {
 	core       *enginecore.Core
 	reader     modelserver.Reader
 	delay      machine.Time     // further time of a page of its metrics
-	late       machine.Time     // further time of each message to or from it
 	killed     bool             // an incident has killed its process
-	cut        bool             // it is unreachable
 	idleLook   bool             // its metrics are those of an idle server
 	mute       bool             // its KV events are lost
 	updated    []engineListener // of whom the engine has reported something, until notify
@@ -102,7 +101,7 @@ func (s *server) effect(e enginecore.Effect) {
 	}
 	q, ok := e.Sequence.Owner.(*sequence)
 	if !ok {
-		if q = e.Sequence.Owner.(*computed).hear(s, &f); q == nil {
+		if q = e.Sequence.Owner.(*computed).applyEffect(s, &f); q == nil {
 			return
 		}
 	}
@@ -110,7 +109,7 @@ func (s *server) effect(e enginecore.Effect) {
 		q.at.p.Kept = &modelserver.Kept{Host: s.host(), Port: s.pool.SideChannel, Hold: q.Hold}
 		return
 	}
-	if !q.at.p.Heard(q.Sequence, &f) {
+	if !q.at.p.ApplyEffect(q.Sequence, &f) {
 		return
 	}
 	if a := q.at; !a.updated { // notify follows once the engine has reported everything

@@ -104,7 +104,7 @@ func shoot(t *testing.T, ctx context.Context, dir string) {
 // played returns the page of a scenario in virtual time, whose description may be changed.
 func played(t *testing.T, text string, change ...func(*web.Meta)) (*web.Server, report.Summary) {
 	t.Helper()
-	s, err := scenario.Read("scenario", strings.NewReader(text))
+	s, err := scenario.Parse("scenario", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func poolsOf(s *scenario.Scenario) []web.Pool {
 		p := &s.Pools[i]
 		pool := web.Pool{Name: p.Name, Held: p.Flow == scenario.Held, Config: string(p.EPP.Config.Text)}
 		for n, endpoint := range virtual.Endpoints(i, p) {
-			prefills := p.Prefills(n)
+			prefills := p.DeploymentOf(n).Prefills
 			if k := len(pool.Groups); k == 0 || pool.Groups[k-1].Prefill != prefills {
 				pool.Groups = append(pool.Groups, web.Group{Prefill: prefills})
 			}

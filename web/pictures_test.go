@@ -83,7 +83,7 @@ func switchOff(t *testing.T, ctx context.Context) {
 // acting returns the page of a live run with servers and actions.
 func acting(t *testing.T, servers int) *web.Server {
 	t.Helper()
-	s, err := scenario.Read("scenario", strings.NewReader(fleet(servers)))
+	s, err := scenario.Parse("scenario", []byte(fleet(servers)))
 	if err != nil {
 		t.Fatal(err)
 	}

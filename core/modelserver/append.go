@@ -7,10 +7,10 @@ import (
 	"github.com/windtunnel/windtunnel/core/wire/openai"
 )
 
-// Append appends the bytes of an effect that sends something: Begin, Tokens, End, Refuse and Fail.
+// Append appends the bytes of an effect that sends something: BeginAnswer, Tokens, End, Refuse and Fail.
 func (r *Response) Append(b []byte, e *Effect) []byte {
 	switch e.Kind {
-	case Begin:
+	case BeginAnswer:
 		b = r.req.Encoder.Begin(b, r.usage)
 		if !r.req.Stream {
 			return r.appendTokens(b, 0, 1)
@@ -41,7 +41,7 @@ func (r *Response) Append(b []byte, e *Effect) []byte {
 // never written.
 func (r *Response) Describe(e *Effect) (p described.Piece, ok bool) {
 	switch e.Kind {
-	case Begin:
+	case BeginAnswer:
 		r.described = r.describable()
 	case End:
 		if r.described = r.described || (!r.began || !r.inPieces()) && r.describable(); r.described {

@@ -162,7 +162,7 @@ func (x *telling) tell() {
 	x.resp.Input(1, &x.p, &x.fx)
 	for i := range x.fx.List {
 		e := &x.fx.List[i]
-		if e.Kind != Begin && e.Kind != Tokens && e.Kind != End && e.Kind != Fail {
+		if e.Kind != BeginAnswer && e.Kind != Tokens && e.Kind != End && e.Kind != Fail {
 			continue
 		}
 		var p described.Piece

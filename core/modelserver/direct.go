@@ -89,9 +89,9 @@ func (x *Direct) Said() (described.Text, bool) { return x.said.words(x.Tokens) }
 // Text returns the text of the whole answer.
 func (x *Direct) Text() string { return x.said.visible(x.Tokens) }
 
-// Hear processes an effect of the engine. It returns false if the effect does not occur in a request that is answered
-// completely.
-func (x *Direct) Hear(f *engine.Effect) bool {
+// ApplyEffect processes an effect of the engine. It returns false if the effect does not occur in a request that is
+// answered completely.
+func (x *Direct) ApplyEffect(f *engine.Effect) bool {
 	switch f.Kind {
 	case engine.PrefillStarted:
 		if x.StartedAt == machine.Never { // a preempted request starts twice

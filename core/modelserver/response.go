@@ -25,8 +25,8 @@ const (
 	Resume
 	// Abort ends the Sequences that the engine still has.
 	Abort
-	// Begin sends status 200, the request's content type and the bytes from Append.
-	Begin
+	// BeginAnswer sends status 200, the request's content type and the bytes from Append.
+	BeginAnswer
 	// Tokens sends the bytes from Append for the tokens since the last call; there may be none.
 	Tokens
 	// End sends the bytes from Append for the rest, and ends the response. If nothing was sent before, it is the whole
@@ -99,9 +99,9 @@ func (p *Progress) GotKV(took machine.Time, bytes int64) {
 	p.FetchedBytes += bytes
 }
 
-// Heard notes an effect of the engine on a completion, and reports whether the request has made progress. It leaves
-// FirstAt and EndedAt to drivers that may be late.
-func (p *Progress) Heard(q *Sequence, f *engine.Effect) (further bool) {
+// ApplyEffect notes an effect of the engine on a completion, and reports whether the request has made progress. It
+// leaves FirstAt and EndedAt to drivers that may be late.
+func (p *Progress) ApplyEffect(q *Sequence, f *engine.Effect) (further bool) {
 	c := &p.Choices[q.Choice]
 	switch f.Kind {
 	case engine.Rejected:
@@ -542,7 +542,7 @@ func (r *Response) do(now machine.Time, e lifecycle.Effect, fx *Effects) bool {
 		if !r.inPieces() {
 			return false
 		}
-		out.Kind = Begin
+		out.Kind = BeginAnswer
 	case lifecycle.SendEnd:
 		r.over, out.Kind = true, End
 		out.Echo, out.echoes = e.Echo, r.Held()

@@ -171,7 +171,7 @@ func (x *script) play() {
 		case Refuse, Fail, End:
 			x.ends++
 			fallthrough
-		case Begin, Tokens:
+		case BeginAnswer, Tokens:
 			if e.Error != nil {
 				fmt.Fprintf(&x.out, " status=%d", e.Error.Status)
 				if e.Kind == Refuse {

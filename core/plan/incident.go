@@ -190,8 +190,8 @@ func (x *Incident) toggle(v Victim, on bool) {
 	}
 }
 
-// Begin plays the incident on the pool.
-func (x *Incident) Begin(p *Pool, v Victim) error {
+// Apply plays the incident on the pool.
+func (x *Incident) Apply(p *Pool, v Victim) error {
 	if x.Control != nil {
 		return v.Control(x.Server, *x.Control)
 	}
@@ -230,8 +230,8 @@ func (x *Incident) Begin(p *Pool, v Victim) error {
 	return nil
 }
 
-// End undoes what Begin did, once For is over.
-func (x *Incident) End(v Victim) error {
+// Revert undoes what Apply did, once For is over.
+func (x *Incident) Revert(v Victim) error {
 	if x.Undo != nil {
 		return v.Control(x.Server, *x.Undo)
 	}

@@ -52,7 +52,7 @@ func clusters(t *rapid.T) Kind[upstream.Message, *machine.Effects[upstream.Effec
 			request, attempt := uint64(rapid.IntRange(1, 6).Draw(t, "request")), rapid.IntRange(1, 3).Draw(t, "attempt")
 			switch rapid.IntRange(0, 10).Draw(t, "message") {
 			case 0, 1, 2:
-				return upstream.Begin{Request: request, ID: fmt.Sprint(request),
+				return upstream.RequestHeaders{Request: request, ID: fmt.Sprint(request),
 					Named: rapid.SliceOfN(rapid.SampledFrom(append(all, "?")), 0, 2).Draw(t, "named"),
 					Attempts: gateway.Attempts{Retries: rapid.IntRange(0, 3).Draw(t, "retries"), On: []string{"5xx"},
 						Base: 10 * time.Millisecond, Max: 20 * time.Millisecond,

@@ -21,20 +21,22 @@ func Pools(s *scenario.Scenario, endpoints func(pool int) []string) []report.Poo
 			out[i].Pickers = append(out[i].Pickers, p.PickerName(n))
 		}
 		for n, endpoint := range endpoints(i) {
-			name, prefill := p.GroupName(n), p.Servers() > 0 && p.Prefills(n)
-			if k := len(out[i].Groups); k == 0 || out[i].Groups[k-1].Name != name ||
-				out[i].Groups[k-1].Prefill != prefill {
-				out[i].Groups = append(out[i].Groups, report.Group{Name: name, Prefill: prefill})
-				if d := p.DeploymentOf(n); d != nil {
-					price, gpus, accelerator := p.Cost(d)
-					out[i].Groups[len(out[i].Groups)-1].DeploymentInfo = report.DeploymentInfo{Deployment: d.Name,
-						Replicas: d.Replicas, Lives: p.Lives(), GPUs: gpus, Accelerator: accelerator,
-						PerGPUHour: price.PerGPUHour, Source: price.Source}
-				}
+			if d := p.DeploymentOf(n); d != nil && n == d.First {
+				out[i].Groups = append(out[i].Groups,
+					report.Group{Name: d.Group, Prefill: d.Prefills, DeploymentInfo: deploymentInfo(p, d)})
+			} else if n == 0 { // external servers
+				out[i].Groups = []report.Group{{}}
 			}
 			g := &out[i].Groups[len(out[i].Groups)-1]
 			g.Endpoints = append(g.Endpoints, endpoint)
 		}
 	}
 	return out
+}
+
+// deploymentInfo returns a deployment's data for a report.
+func deploymentInfo(p *scenario.Pool, d *scenario.Deployment) report.DeploymentInfo {
+	price, gpus, accelerator := p.Cost(d)
+	return report.DeploymentInfo{Deployment: d.Name, Replicas: d.Replicas, Lives: p.Lives(), GPUs: gpus,
+		Accelerator: accelerator, PerGPUHour: price.PerGPUHour, Source: price.Source}
 }

@@ -45,20 +45,23 @@ type Variant struct {
 // ReadVariant reads and checks a scenario's file, - for standard input, or a built-in scenario.
 func ReadVariant(stdin io.Reader, file string, set []scenario.Setting, o scenario.Overrides) (v Variant, err error) {
 	v = Variant{Settings: set, Overrides: o}
-	return v, v.Read(stdin, file)
+	_, err = v.Read(stdin, file)
+	return v, err
 }
 
-// Read reads and checks the variant's scenario, as ReadVariant does.
-func (v *Variant) Read(stdin io.Reader, file string) (err error) {
+// Read reads and checks the variant's scenario, as ReadVariant does. After an error of Overrides or the recording, it
+// still returns the scenario.
+func (v *Variant) Read(stdin io.Reader, file string) (*scenario.Scenario, error) {
+	var err error
 	if v.File, v.Text, err = ReadText(stdin, file); err != nil {
-		return err
+		return nil, err
 	}
 	v.Name = v.File
 	s, notes, err := v.parse()
-	if err == nil {
+	if s != nil {
 		v.Assumed = append(slices.Clip(s.Assumed()), notes...)
 	}
-	return err
+	return s, err
 }
 
 // ReadText returns the text of a scenario's file, - for standard input, or of a built-in scenario, with its name in
@@ -101,7 +104,7 @@ func (v *Variant) parse() (s *scenario.Scenario, notes []string, err error) {
 	}
 	if v.Recorded != nil {
 		if notes, err = Resend(s, v.Settings, v.Recorded, v.Recording); err != nil {
-			return nil, nil, err
+			return s, nil, err
 		}
 	}
 	return s, notes, exit.With(exit.Usage, s.Override(v.Overrides))

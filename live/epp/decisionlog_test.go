@@ -113,7 +113,7 @@ func TestResponseHeadersOnRequest(t *testing.T) {
 }
 
 // The request's record, the page and Explain report the same decision.
-func TestOneDecisionIsToldEverywhere(t *testing.T) {
+func TestOneDecisionIsReportedEverywhere(t *testing.T) {
 	var recorded *picker.Explanation
 	k, _ := newLogged(t, func(o *PickingOptions) {
 		o.Stream.Recorder = record.Func(func(e record.Event) {

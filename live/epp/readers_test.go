@@ -57,7 +57,7 @@ func TestWhoReadsThePages(t *testing.T) {
 
 // A listener that dies ends the picker, with a code; a metrics connection that
 // says nothing more is closed some time.
-func TestDeadListenersAreTold(t *testing.T) {
+func TestDeadListenersAreReported(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"ext_proc", "metrics"} {
 		k := picking(t, evicting, 1)

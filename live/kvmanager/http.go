@@ -266,7 +266,7 @@ func (m *Manager) state(w http.ResponseWriter, _ *http.Request) {
 		s = ix.State()
 		for _, name := range ix.PodNames() {
 			p, _ := ix.Pod(name)
-			updated = max(updated, p.Heard)
+			updated = max(updated, p.LastMessage)
 		}
 	}) {
 		return
@@ -295,7 +295,7 @@ func (m *Manager) pod(w http.ResponseWriter, r *http.Request) {
 	resp := podResponse{PodID: id, BlocksCached: p.Blocks, CacheUtilization: cut(p.Utilization, 2),
 		CacheSizeGB: cut(float64(p.Bytes)/(1<<30), 1),
 		HitRate:     cut(p.HitRate, 2), EvictionRatePerSec: cut(p.EvictionRate, 2), TopBlocks: []topBlock{},
-		Status: "healthy", LastHeartbeat: m.second(p.Heard)}
+		Status: "healthy", LastHeartbeat: m.second(p.LastMessage)}
 	if !p.Healthy {
 		resp.Status = "unhealthy"
 	}

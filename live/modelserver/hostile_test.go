@@ -291,7 +291,7 @@ func TestWildcardIsNoIdentity(t *testing.T) {
 }
 
 // A listener that dies is no secret: the fleet reports it.
-func TestDeadListenersAreTold(t *testing.T) {
+func TestDeadListenersAreReported(t *testing.T) {
 	t.Parallel()
 	dead := start(t, fast())
 	if err := dead.listener.Close(); err != nil {

@@ -162,7 +162,7 @@ func (g *inferenceRequest) send(e *modelserver.Effect) {
 		if serve.TakesTrailers(g.r) {
 			g.timings(false, true, http.TrailerPrefix)
 		}
-	case e.Kind == modelserver.Begin:
+	case e.Kind == modelserver.BeginAnswer:
 		g.began = true
 		g.w.Header()["Content-Type"] = []string{g.resp.Request().Encoder.ContentType()}
 		g.timings(true, false, "")

@@ -80,9 +80,9 @@ func (s *Pool) record(x *plan.Incident, step record.Step, err error) {
 	s.Happens(e)
 }
 
-func (s *Pool) happen(x *plan.Incident) error { return x.Begin(s.pool, victim{s}) }
+func (s *Pool) happen(x *plan.Incident) error { return x.Apply(s.pool, victim{s}) }
 
-func (s *Pool) recover(x *plan.Incident) error { return x.End(victim{s}) }
+func (s *Pool) recover(x *plan.Incident) error { return x.Revert(victim{s}) }
 
 // victim lets incidents act on the pool: a plan.Victim.
 type victim struct{ s *Pool }

@@ -134,7 +134,7 @@ func TestClientsCountAsServers(t *testing.T) {
 			decoded := s.Pools[0].Disaggregation.PrefillReplicas > 0
 			sum := func(name string) (total float64) {
 				for i, e := range r.Endpoints {
-					if decoded && s.Pools[0].Prefills(i) {
+					if decoded && s.Pools[0].DeploymentOf(i).Prefills {
 						continue
 					}
 					total += sample(t, get(t, "http://"+e+"/metrics"), name)

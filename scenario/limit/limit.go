@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -207,32 +208,19 @@ func (f *Figure) UnmarshalText(text []byte) error {
 	return err
 }
 
-// names splits a path: dots separate names, and brackets enclose keys.
+// A path is a name, then names behind dots and keys in brackets.
+var (
+	pathForm = regexp.MustCompile(`^[^.\[]+(\.[^.\[]+|\[[^\]]*\])*$`)
+	pathStep = regexp.MustCompile(`([^.\[]+)|\[([^\]]*)\]`)
+)
+
+// names splits a path.
 func names(text string) (path []string, err error) {
-	for rest, first := text, true; rest != ""; first = false {
-		name := ""
-		if rest[0] == '[' {
-			end := strings.IndexByte(rest, ']')
-			if first || end < 0 {
-				return nil, fmt.Errorf("found %q; expected %s", text, figureHelp)
-			}
-			name, rest = rest[1:end], rest[end+1:]
-		} else {
-			if !first {
-				if rest[0] != '.' {
-					return nil, fmt.Errorf("found %q; expected %s", text, figureHelp)
-				}
-				rest = rest[1:]
-			}
-			end := strings.IndexAny(rest, ".[")
-			if end < 0 {
-				end = len(rest)
-			}
-			if name, rest = rest[:end], rest[end:]; name == "" {
-				return nil, fmt.Errorf("found %q; expected %s", text, figureHelp)
-			}
-		}
-		path = append(path, name)
+	if text != "" && !pathForm.MatchString(text) {
+		return nil, fmt.Errorf("found %q; expected %s", text, figureHelp)
+	}
+	for _, step := range pathStep.FindAllStringSubmatch(text, -1) {
+		path = append(path, step[1]+step[2])
 	}
 	if len(path) == 0 || len(path) > maxPath {
 		return nil, fmt.Errorf("found %q, which has %d names; expected from 1 to %d: %s", text, len(path), maxPath,

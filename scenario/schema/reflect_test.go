@@ -106,6 +106,11 @@ func finish(s *jsonschema.Schema, t reflect.Type) {
 		if !ok {
 			continue
 		}
+		if words, ok := f.Tag.Lookup("oneof"); ok {
+			for word := range strings.SplitSeq(words, ",") {
+				p.Enum = append(p.Enum, word)
+			}
+		}
 		v := sample.Elem().FieldByIndex(f.Index)
 		switch v.Kind() {
 		case reflect.Int, reflect.Uint64, reflect.Float64:

@@ -173,8 +173,7 @@ func (c *startCmd) serve(ctx context.Context, o *console.Console, d lab.Dir, l *
 func optionsOf(o *console.Console) up.Options {
 	quiet := *o
 	quiet.Stderr = io.Discard // the documents' old names of flags are wanted here
-	return up.Options{Sidecar: parts.SidecarOptions(&quiet), Picker: parts.PickerOptions(&quiet),
-		Predictor: parts.PredictorOptions, Trainer: parts.UpTrainer(&quiet)}
+	return parts.UpOptions(&quiet)
 }
 
 // freeAt returns the address of a port of the loopback, or of any port if it is in use and need not be that one.

@@ -8,6 +8,7 @@ import (
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
 	"github.com/windtunnel/windtunnel/live/epp"
 	"github.com/windtunnel/windtunnel/live/sidecar"
+	"github.com/windtunnel/windtunnel/live/up"
 )
 
 // line parses the arguments of a container as the command line of its part, with the container's environment.
@@ -67,10 +68,16 @@ func PickerOptions(o *console.Console) func(args []string, env func(string) (str
 		if err != nil {
 			return epp.StandaloneOptions{}, err
 		}
-		log, err := c.log(inner.Stderr)
+		log, err := newLog(inner.Stderr, c.Verbosity, c.Zap, c.ZapLevel)
 		if err != nil {
 			return epp.StandaloneOptions{}, err
 		}
 		return c.options(log)
 	}
+}
+
+// UpOptions returns the options by which live/up reads the containers of its parts.
+func UpOptions(o *console.Console) up.Options {
+	return up.Options{Sidecar: SidecarOptions(o), Picker: PickerOptions(o), Predictor: PredictorOptions,
+		Trainer: UpTrainer(o)}
 }

@@ -127,7 +127,7 @@ Without Kubernetes, --metrics-endpoint-auth authenticates by --metrics-token-fil
 func (c *EPP) Run(o *console.Console) error {
 	gc.Pick()
 	defer gc.Serve()
-	log, err := c.log(o.Stderr)
+	log, err := newLog(o.Stderr, c.Verbosity, c.Zap, c.ZapLevel)
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}

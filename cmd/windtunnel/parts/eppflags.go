@@ -115,46 +115,35 @@ type eppLogging struct {
 	ZapTime  string `name:"zap-time-encoding" default:"" enum:",epoch,millis,nano,iso8601,rfc3339,rfc3339nano" placeholder:"FORM" help:"Accepted; times are RFC 3339 with nanoseconds."`
 }
 
-func (c *EPP) log(w io.Writer) (*slog.Logger, error) {
-	verbosity := c.Verbosity
-	switch strings.ToLower(c.ZapLevel) {
+// newLog returns a log with the verbosity of the real components' -v, or with a level of --zap-log-level. A negative
+// verbosity is the default.
+func newLog(w io.Writer, verbosity int, form, level string) (*slog.Logger, error) {
+	h := &slog.HandlerOptions{Level: slog.LevelInfo}
+	number, err := strconv.Atoi(level)
+	switch strings.ToLower(level) {
 	case "":
 	case "debug":
 		verbosity = 4
 	case "info":
 		verbosity = 2
 	case "error", "panic":
-		return logAt(w, slog.LevelError, c.Zap), nil
+		verbosity, h.Level = 2, slog.LevelError
 	default:
-		v, err := strconv.Atoi(c.ZapLevel)
-		if err != nil || v <= 0 {
-			return nil, fmt.Errorf("--zap-log-level: %q is not debug, info, error, panic or a number above 0",
-				c.ZapLevel)
+		if err != nil || number <= 0 {
+			return nil, fmt.Errorf("--zap-log-level: %q is not debug, info, error, panic or a number above 0", level)
 		}
-		verbosity = v
+		verbosity = number
 	}
-	return (&EPP{Verbosity: verbosity, Zap: c.Zap}).logger(w), nil
-}
-
-// logger returns a log with the verbosity of the real components' -v. A negative verbosity is the default.
-func (c *EPP) logger(w io.Writer) *slog.Logger {
-	level := slog.LevelInfo
 	switch {
-	case c.Verbosity < 0:
-	case c.Verbosity < 2:
-		level = slog.LevelWarn
-	case c.Verbosity >= 4:
-		level = slog.LevelDebug
+	case verbosity == 0, verbosity == 1:
+		h.Level = slog.LevelWarn
+	case verbosity >= 4:
+		h.Level = slog.LevelDebug
 	}
-	return logAt(w, level, c.Zap)
-}
-
-func logAt(w io.Writer, level slog.Level, form string) *slog.Logger {
-	h := &slog.HandlerOptions{Level: level}
 	if strings.EqualFold(form, "console") {
-		return slog.New(slog.NewTextHandler(w, h))
+		return slog.New(slog.NewTextHandler(w, h)), nil
 	}
-	return slog.New(slog.NewJSONHandler(w, h))
+	return slog.New(slog.NewJSONHandler(w, h)), nil
 }
 
 // eppArg rewrites -v=4, which kong does not read.

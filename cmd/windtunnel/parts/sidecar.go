@@ -294,7 +294,7 @@ func (c *Sidecar) options(o *console.Console) (sidecar.Options, error) {
 	if opts.SessionCache == 0 && len(c.PrefillURL) > 0 {
 		opts.SessionCache = disagg.DefaultSessions
 	}
-	if opts.Log, err = (&EPP{Verbosity: c.Verbosity, Zap: c.Zap, eppLogging: c.eppLogging}).log(o.Stderr); err != nil {
+	if opts.Log, err = newLog(o.Stderr, c.Verbosity, c.Zap, c.ZapLevel); err != nil {
 		return none, err
 	}
 	opts.Log = opts.Log.With(slog.String("component", "sidecar"))

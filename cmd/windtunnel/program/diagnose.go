@@ -12,7 +12,6 @@ import (
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/search"
 	"github.com/windtunnel/windtunnel/live/prometheus"
-	"github.com/windtunnel/windtunnel/live/up"
 	"github.com/windtunnel/windtunnel/report/diagnosis"
 	"github.com/windtunnel/windtunnel/report/recording"
 	"github.com/windtunnel/windtunnel/scenario"
@@ -141,20 +140,19 @@ func (c *diagnoseCmd) cluster(ctx context.Context) (*diagnose.Diagnosis, error) 
 
 // manifests diagnoses what manifests check finds.
 func (c *diagnoseCmd) manifests(o *outside) (*diagnose.Diagnosis, error) {
-	s, err := up.Load(c.Manifests, o.Stdin)
+	s, p, err := compiled(o, c.Manifests)
 	if err != nil {
-		return nil, exit.ByCause(exit.Input, err)
+		return nil, err
 	}
-	all, _ := up.Dry(s, read(o))
 	f := &diagnose.Facts{}
 	say := func(text string) { f.Complaints = append(f.Complaints, diagnose.Complaint{Text: text}) }
-	if err := all.Program.Mistakes; err != nil {
+	if err := p.Mistakes; err != nil {
 		for line := range strings.Lines(err.Error()) {
 			say("mistake: " + strings.TrimSpace(line))
 			f.Symptoms = append(f.Symptoms, strings.TrimSpace(line))
 		}
 	}
-	for _, text := range append(s.Warnings, all.Program.Notes...) {
+	for _, text := range append(s.Warnings, p.Notes...) {
 		say(text)
 	}
 	return diagnose.Of(f), nil

@@ -52,9 +52,7 @@ func (f *loadFlags) recorded(o *outside) (*imports.Recording, error) {
 	if err != nil {
 		return nil, exit.With(exit.Input, err)
 	}
-	for _, n := range r.Notes {
-		note(o, n)
-	}
+	noteAll(o, r.Notes)
 	return r, nil
 }
 
@@ -150,36 +148,33 @@ func (f *verboseFlag) log(o *outside) *slog.Logger {
 	return o.Logger(slog.LevelDebug)
 }
 
-// scenarioWith loads the scenario, with fields set, each as path=value, and applies the flags. more are changes by
-// flags of one command.
-func (f *loadFlags) scenarioWith(o *outside, set []string, more ...func(*scenario.Overrides)) (s *scenario.Scenario,
-	err error) {
+// read reads the scenario, with fields set, each as path=value, and applies the flags. more are changes by flags of one
+// command. After an error in a flag's value, it still returns the scenario.
+func (f *loadFlags) read(o *outside, set []string, more ...func(*scenario.Overrides)) (v search.Variant,
+	s *scenario.Scenario, err error) {
 	r, err := f.recorded(o)
 	if err != nil {
-		return nil, err
+		return v, nil, err
 	}
 	settings, err := f.settings(r.Settings, set, false)
 	if err != nil {
-		return nil, err
+		return v, nil, err
 	}
-	if s, err = loadScenario(o, f.file(), settings...); err != nil {
-		return nil, err
-	}
-	if r.Requests != nil {
-		notes, err := search.Resend(s, settings, r.Requests, f.Recording)
-		if err != nil {
-			return nil, err
-		}
-		for _, n := range notes {
-			note(o, n)
-		}
-	}
-	x := f.overrides()
+	v = search.Variant{Settings: settings, Overrides: f.overrides(), Recorded: r.Requests, Recording: f.Recording}
 	for _, change := range more {
-		change(&x)
+		change(&v.Overrides)
 	}
-	if err := s.Override(x); err != nil {
-		return nil, exit.With(exit.Usage, err)
+	s, err = v.Read(o.Stdin, f.file())
+	return v, s, err
+}
+
+// scenarioWith returns the scenario that read reads, and prints its notes.
+func (f *loadFlags) scenarioWith(o *outside, set []string, more ...func(*scenario.Overrides)) (*scenario.Scenario,
+	error) {
+	v, s, err := f.read(o, set, more...)
+	noteAll(o, v.Assumed)
+	if err != nil {
+		return nil, err
 	}
 	if pace := s.Paced(); pace != "" {
 		note(o, pace)
@@ -189,6 +184,12 @@ func (f *loadFlags) scenarioWith(o *outside, set []string, more ...func(*scenari
 
 // note prints a note for the user on stderr.
 func note(o *outside, text string) { fmt.Fprintf(o.Stderr, "windtunnel: note: %s\n", text) }
+
+func noteAll(o *outside, texts []string) {
+	for _, text := range texts {
+		note(o, text)
+	}
+}
 
 func (f *changeFlags) overrides() scenario.Overrides {
 	return scenario.Overrides{Seed: f.Seed, Requests: f.Requests, Concurrency: f.Concurrency, Rate: f.Rate,
@@ -205,49 +206,26 @@ func (f *loadFlags) overrides() (x scenario.Overrides) {
 
 // variant reads a scenario that is played several times.
 func (f *loadFlags) variant(o *outside, set []string) (search.Variant, error) {
-	r, err := f.recorded(o)
-	if err != nil {
-		return search.Variant{}, err
-	}
-	settings, err := f.settings(r.Settings, set, false)
-	if err != nil {
-		return search.Variant{}, err
-	}
-	v := search.Variant{Settings: settings, Overrides: f.overrides(), Recorded: r.Requests, Recording: f.Recording}
-	err = v.Read(o.Stdin, f.file())
-	for _, a := range v.Assumed {
-		note(o, a)
+	v, _, err := f.read(o, set)
+	if err == nil {
+		noteAll(o, v.Assumed)
 	}
 	return v, err
 }
 
 // inputs are the files that a run of s reads.
 func (f *loadFlags) inputs(s *scenario.Scenario) []string {
-	list := s.Files()
+	list := append(s.Files(), f.File, f.Recording)
 	if f.File == "-" {
 		list = append(list, "/dev/stdin")
-	}
-	if f.Recording != "" {
-		list = append(list, f.Recording)
 	}
 	return list
 }
 
 // loadScenario loads a file, - for standard input, or a built-in scenario, with exit codes and hints.
-func loadScenario(o *outside, path string, settings ...scenario.Setting) (s *scenario.Scenario, err error) {
-	name, text := scenario.Builtin(path)
-	switch {
-	case text != nil:
-		s, err = scenario.Parse(name, text, settings...)
-	case path == "-":
-		s, err = scenario.Read("standard input", o.Stdin, settings...)
-	default:
-		s, err = scenario.Load(path, settings...)
-	}
-	if err == nil {
-		for _, a := range s.Assumed() {
-			note(o, a)
-		}
-	}
-	return s, search.LoadError(err)
+func loadScenario(o *outside, path string) (*scenario.Scenario, error) {
+	var v search.Variant
+	s, err := v.Read(o.Stdin, path)
+	noteAll(o, v.Assumed)
+	return s, err
 }

@@ -98,7 +98,7 @@ func (c *upCmd) Run(o *outside) (err error) {
 	ctx, stop := o.Context()
 	defer stop()
 	note := func(text string) { fmt.Fprintf(o.Stderr, "windtunnel: %s\n", text) }
-	options := read(o)
+	options := parts.UpOptions(o)
 	options.Objects, options.EnvoyPath, options.Dir, options.Host = set, c.EnvoyPath, dir.Path, host
 	options.Note, options.Report, options.Log = note, note, c.log(o)
 	if c.AdminPort > 0 {
@@ -208,15 +208,9 @@ func (c *upCmd) ready(o *outside, u *up.Up) error {
 	return err
 }
 
-// read returns the options with which up reads the containers of its parts.
-func read(o *outside) up.Options {
-	return up.Options{Sidecar: parts.SidecarOptions(o), Picker: parts.PickerOptions(o),
-		Predictor: parts.PredictorOptions, Trainer: parts.UpTrainer(o)}
-}
-
 // plan prints the gateways, routes and replicas of the manifests.
 func plan(o *outside, s *gateway.Set) error {
-	c, err := up.Dry(s, read(o))
+	c, err := up.Dry(s, parts.UpOptions(o))
 	p, w := c.Program, o.Stdout
 	for _, g := range p.Gateways {
 		fmt.Fprintf(w, "Gateway %s/%s\n", g.Namespace, g.Name)
@@ -259,6 +253,16 @@ type manifestFiles struct {
 	Files []string `arg:"" name:"file" help:"Manifests: files, directories, or - for standard input."`
 }
 
+// compiled returns manifests, and what they compile into, with the mistakes.
+func compiled(o *outside, files []string) (*gateway.Set, *gateway.Program, error) {
+	s, err := up.Load(files, o.Stdin)
+	if err != nil {
+		return nil, nil, exit.ByCause(exit.Input, err)
+	}
+	all, _ := up.Dry(s, parts.UpOptions(o))
+	return s, all.Program, nil
+}
+
 type manifestsCheckCmd struct{ manifestFiles }
 
 func (c *manifestsCheckCmd) Help() string {
@@ -269,12 +273,10 @@ func (c *manifestsCheckCmd) Help() string {
 
 // Run prints every mistake, and notes.
 func (c *manifestsCheckCmd) Run(o *outside) error {
-	s, err := up.Load(c.Files, o.Stdin)
+	s, p, err := compiled(o, c.Files)
 	if err != nil {
-		return exit.ByCause(exit.Input, err)
+		return err
 	}
-	all, _ := up.Dry(s, read(o))
-	p := all.Program
 	if p.Mistakes != nil {
 		return exit.With(exit.Input, p.Mistakes)
 	}
@@ -294,13 +296,12 @@ func (c *manifestsShowCmd) Help() string {
 
 // Run prints routes in the order of matching, and all conditions.
 func (c *manifestsShowCmd) Run(o *outside) error {
-	s, err := up.Load(c.Files, o.Stdin)
+	s, p, err := compiled(o, c.Files)
 	if err != nil {
-		return exit.ByCause(exit.Input, err)
+		return err
 	}
-	all, _ := up.Dry(s, read(o))
 	_ = plan(o, s) // manifests without a Gateway are no mistake here
-	for _, x := range all.Program.Status {
+	for _, x := range p.Status {
 		fmt.Fprint(o.Stdout, x)
 	}
 	return nil

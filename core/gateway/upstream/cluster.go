@@ -68,8 +68,8 @@ func (e Effect) Due() machine.Time { return e.At }
 // Message is an event that the driver reports to a Cluster.
 type Message interface{ message() }
 
-// Begin reports a request's headers, after the picker's decision.
-type Begin struct {
+// RequestHeaders reports a request's headers, after the picker's decision.
+type RequestHeaders struct {
 	// Request is a number that no other request in flight has. ID keys the request's random values.
 	Request uint64
 	ID      string
@@ -116,14 +116,14 @@ type Probed struct {
 	Well, Answered bool
 }
 
-func (Begin) message()     {}
-func (Whole) message()     {}
-func (Head) message()      {}
-func (Ended) message()     {}
-func (Broken) message()    {}
-func (Left) message()      {}
-func (Endpoints) message() {}
-func (Probed) message()    {}
+func (RequestHeaders) message() {}
+func (Whole) message()          {}
+func (Head) message()           {}
+func (Ended) message()          {}
+func (Broken) message()         {}
+func (Left) message()           {}
+func (Endpoints) message()      {}
+func (Probed) message()         {}
 
 // Cluster is a machine.Machine[Message, *machine.Effects[Effect]].
 type Cluster struct {
@@ -229,7 +229,7 @@ func (x *Cluster) Input(now machine.Time, m Message, fx *machine.Effects[Effect]
 	x.Advance(now, fx)
 	x.fx = fx
 	switch m := m.(type) {
-	case Begin:
+	case RequestHeaders:
 		x.startExchange(&m)
 	case Whole:
 		if e := x.exchanges[m.Request]; e != nil && !e.sent {

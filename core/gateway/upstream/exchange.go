@@ -34,7 +34,7 @@ type exchange struct {
 // (host_selection_retry_max_attempts).
 const Reselections = 5
 
-func (x *Cluster) startExchange(m *Begin) {
+func (x *Cluster) startExchange(m *RequestHeaders) {
 	if x.exchanges[m.Request] != nil {
 		return
 	}

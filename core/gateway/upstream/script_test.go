@@ -151,7 +151,7 @@ func message(words []string, a gateway.Attempts) Message {
 	}
 	switch request := uint64(n(1)); words[0] {
 	case "begin":
-		b := Begin{Request: request, ID: words[1], Attempts: a}
+		b := RequestHeaders{Request: request, ID: words[1], Attempts: a}
 		if len(words) > 2 {
 			b.Named = strings.Split(words[2], ",")
 		}

@@ -179,7 +179,7 @@ func (f *Feed) take(seq uint64, payload []byte) {
 		f.emit(Effect{Kind: Deliver, Seq: seq, Payload: payload})
 		return
 	}
-	f.heard()
+	f.endSilence()
 	if f.started && seq < f.next && f.same(seq, payload) {
 		return
 	}
@@ -339,8 +339,8 @@ func (f *Feed) due() machine.Time {
 	return min(f.deadline, f.probe, f.retry)
 }
 
-// heard ends a silence of the live stream.
-func (f *Feed) heard() {
+// endSilence ends a silence of the live stream.
+func (f *Feed) endSilence() {
 	if f.cfg.Probe > 0 {
 		f.silence = f.cfg.Probe
 		f.probe = f.now.Add(f.silence)

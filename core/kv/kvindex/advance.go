@@ -172,10 +172,10 @@ func (ix *Index) expire(fx *Effects) {
 func (ix *Index) silentAt(p *pod) machine.Time {
 	at := machine.Never
 	if ix.cfg.StaleAfter > 0 && !p.Stale {
-		at = p.Heard.Add(ix.cfg.StaleAfter)
+		at = p.LastMessage.Add(ix.cfg.StaleAfter)
 	}
 	if ix.cfg.ForgetAfter > 0 {
-		at = min(at, p.Heard.Add(ix.cfg.ForgetAfter))
+		at = min(at, p.LastMessage.Add(ix.cfg.ForgetAfter))
 	}
 	return at
 }
@@ -188,7 +188,7 @@ func (ix *Index) silence(at machine.Time, fx *Effects) {
 			continue
 		}
 		if ix.silentAt(p) <= at {
-			if ix.cfg.ForgetAfter > 0 && p.Heard.Add(ix.cfg.ForgetAfter) <= at {
+			if ix.cfg.ForgetAfter > 0 && p.LastMessage.Add(ix.cfg.ForgetAfter) <= at {
 				fx.Add(Effect{At: at, Kind: PodForgotten, Pod: p.Name, Blocks: p.blocks})
 				ix.dropPod(p)
 				continue
@@ -205,7 +205,7 @@ func (ix *Index) speculate(m *Speculate, fx *Effects) {
 	p := ix.pods[m.Pod]
 	if p == nil {
 		p = ix.addPod(m.Pod, fx)
-		p.Heard = ix.now
+		p.LastMessage = ix.now
 		ix.quiet = min(ix.quiet, ix.silentAt(p))
 	}
 	place := ix.placeOf("", speculativeGroup)

@@ -139,7 +139,7 @@ func (ix *Index) Input(now machine.Time, m Message, fx *Effects) {
 			ix.event(ix.now, m.From, &m.List[i], fx)
 		}
 		if len(m.List) == 0 {
-			ix.heard(ix.now, m.From.Pod, fx)
+			ix.podOf(ix.now, m.From.Pod, fx)
 		}
 	case Asked:
 		ix.asked(&m)
@@ -166,7 +166,7 @@ func (ix *Index) event(now machine.Time, from kv.Topic, e *kv.Event, fx *Effects
 	if int(e.Kind) < len(ix.stats.Events) {
 		ix.stats.Events[e.Kind]++
 	}
-	p := ix.heard(now, from.Pod, fx)
+	p := ix.podOf(now, from.Pod, fx)
 	if e.BlockBytes > 0 {
 		p.Bytes = e.BlockBytes
 	}
@@ -187,15 +187,15 @@ func (ix *Index) event(now machine.Time, from kv.Topic, e *kv.Event, fx *Effects
 	}
 }
 
-// heard returns the pod of a name, and makes a new one.
-func (ix *Index) heard(now machine.Time, name string, fx *Effects) *pod {
+// podOf returns the pod of a name, and makes a new one.
+func (ix *Index) podOf(now machine.Time, name string, fx *Effects) *pod {
 	p := ix.pods[name]
 	if p != nil {
 		p.Lately = true
 	} else {
 		p = ix.addPod(name, fx)
 	}
-	p.Heard = now
+	p.LastMessage = now
 	if p.Stale {
 		p.Stale = false
 		fx.Add(Effect{At: now, Kind: PodHealthy, Pod: name})

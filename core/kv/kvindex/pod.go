@@ -22,21 +22,21 @@ type pod struct {
 
 // podState is a pod in a saved state.
 type podState struct {
-	Name      string         `json:"name"`
-	Number    uint16         `json:"number"`
-	Heard     machine.Time   `json:"heard"`               // last message of any kind
-	Stale     bool           `json:"stale,omitempty"`     // and its PodStale was emitted
-	Lately    bool           `json:"lately,omitempty"`    // it has sent something since makeRoom looked at it
-	Capacity  int            `json:"capacity,omitempty"`  // blocks, as its heartbeats say; 0 unknown
-	HighWater int            `json:"highWater,omitempty"` // most blocks it ever held
-	Bytes     int64          `json:"bytes,omitempty"`     // per block
-	Tokens    int            `json:"tokens,omitempty"`    // per block, as in its last event; 0 unknown
-	Evicted   uint64         `json:"evicted,omitempty"`
-	Rate      []uint32       `json:"rate,omitempty"`     // in a saved state alone
-	RateLast  int64          `json:"rateLast,omitempty"` // likewise
-	Asked     uint64         `json:"asked,omitempty"`    // blocks of the requests sent to it
-	Found     uint64         `json:"found,omitempty"`    // of these, found there
-	Groups    map[int]string `json:"groups,omitempty"`   // kinds of its KV cache groups, as in its last events
+	Name        string         `json:"name"`
+	Number      uint16         `json:"number"`
+	LastMessage machine.Time   `json:"heard"`               // last message of any kind
+	Stale       bool           `json:"stale,omitempty"`     // and its PodStale was emitted
+	Lately      bool           `json:"lately,omitempty"`    // it has sent something since makeRoom looked at it
+	Capacity    int            `json:"capacity,omitempty"`  // blocks, as its heartbeats say; 0 unknown
+	HighWater   int            `json:"highWater,omitempty"` // most blocks it ever held
+	Bytes       int64          `json:"bytes,omitempty"`     // per block
+	Tokens      int            `json:"tokens,omitempty"`    // per block, as in its last event; 0 unknown
+	Evicted     uint64         `json:"evicted,omitempty"`
+	Rate        []uint32       `json:"rate,omitempty"`     // in a saved state alone
+	RateLast    int64          `json:"rateLast,omitempty"` // likewise
+	Asked       uint64         `json:"asked,omitempty"`    // blocks of the requests sent to it
+	Found       uint64         `json:"found,omitempty"`    // of these, found there
+	Groups      map[int]string `json:"groups,omitempty"`   // kinds of its KV cache groups, as in its last events
 }
 
 // maxGroups bounds the KV cache groups of one pod; models have a handful.

@@ -89,7 +89,7 @@ type PodInfo struct {
 	HitRate      float64 // of the blocks of the prompts sent to it, 0 to 1
 	Evicted      uint64  // blocks it reported removed
 	EvictionRate float64 // blocks per second, over the last minute
-	Heard        machine.Time
+	LastMessage  machine.Time
 	Healthy      bool // not silent for StaleAfter
 }
 
@@ -105,8 +105,8 @@ func (ix *Index) Pod(name string) (PodInfo, bool) {
 	}
 	return PodInfo{Pod: name, Blocks: p.blocks, Capacity: p.Capacity, Utilization: p.utilization(),
 		Bytes:   int64(p.blocks) * p.Bytes,
-		HitRate: ratio(p.Found, p.Asked), Evicted: p.Evicted, EvictionRate: p.rate.perSecond(ix.now), Heard: p.Heard,
-		Healthy: !p.Stale}, true
+		HitRate: ratio(p.Found, p.Asked), Evicted: p.Evicted, EvictionRate: p.rate.perSecond(ix.now),
+		LastMessage: p.LastMessage, Healthy: !p.Stale}, true
 }
 
 // PodNames returns the known pods, sorted.

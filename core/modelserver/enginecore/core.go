@@ -179,7 +179,7 @@ func (s *Core) advance(now machine.Time) {
 		}
 		s.stats.Computed(s.now, to, s.eng.Computing()) // the driver calls at the end of every step
 		s.eng.Advance(to, &s.fx.Engine)
-		s.hear()
+		s.applyEffects()
 		s.now = to
 		if s.nextTimer() <= to {
 			_, t := s.timers.Pop()
@@ -226,18 +226,18 @@ func (s *Core) do(q *Sequence, a Action) {
 // input gives the engine a message.
 func (s *Core) input(m engine.Message) {
 	s.eng.Input(s.now, m, &s.fx.Engine)
-	s.hear()
+	s.applyEffects()
 }
 
-// hear processes the engine's effects, each at its time.
-func (s *Core) hear() {
+// applyEffects processes the engine's effects, each at its time.
+func (s *Core) applyEffects() {
 	x := s.fx
-	if x.heard == len(x.Engine.List) {
+	if x.applied == len(x.Engine.List) {
 		return
 	}
-	for x.heard < len(x.Engine.List) {
-		i := x.heard
-		x.heard++
+	for x.applied < len(x.Engine.List) {
+		i := x.applied
+		x.applied++
 		f := &x.Engine.List[i]
 		s.now = max(s.now, f.At)
 		q, _ := s.sequences.Get(f.Request)

@@ -151,8 +151,8 @@ func (Controlled) action() {}
 type Effects struct {
 	List []Effect
 	// Engine holds the engine's effects. List leaves out those that only the Core needs.
-	Engine engine.Effects
-	heard  int // number of Engine's effects processed
+	Engine  engine.Effects
+	applied int // number of Engine's effects processed
 }
 
 // OfEngine returns the engine's effect that an Effect without an Action refers to.
@@ -167,6 +167,6 @@ func (x *Effects) DueAt(i int) machine.Time { return x.List[i].At }
 // Reset removes all effects and keeps the memory.
 func (x *Effects) Reset() {
 	clear(x.List)
-	x.List, x.heard = x.List[:0], 0
+	x.List, x.applied = x.List[:0], 0
 	x.Engine.Reset()
 }

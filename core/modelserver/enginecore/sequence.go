@@ -191,8 +191,8 @@ func (s *Core) has(id engine.RequestID) bool {
 func (s *Core) end(q *Sequence, kind engine.Kind, why engine.Reason) {
 	q.state, q.fetches = ended, nil
 	s.fx.Engine.List = append(s.fx.Engine.List, engine.Effect{At: s.now, Kind: kind, Request: q.Submit.ID, Reason: why})
-	s.fx.heard++
-	s.fx.List = append(s.fx.List, Effect{At: s.now, Engine: int32(s.fx.heard - 1), Sequence: q})
+	s.fx.applied++
+	s.fx.List = append(s.fx.List, Effect{At: s.now, Engine: int32(s.fx.applied - 1), Sequence: q})
 }
 
 func (s *Core) abort(q *Sequence) {

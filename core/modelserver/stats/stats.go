@@ -17,7 +17,7 @@ type Stats struct {
 
 	version        uint64       // changes whenever the counts do
 	active         machine.Time // time of their last change
-	heard          bool         // an effect was processed since Delivered
+	undelivered    bool         // an effect was processed since Delivered
 	preemptions    uint64
 	blockTokens    int
 	refused        uint64 // because the queue was full
@@ -119,7 +119,7 @@ var finishedNames = [finishReasons]string{"stop", "length", "abort", "error", "r
 
 // Effect processes an effect of the engine. q is the effect's sequence; nil if it belongs to none.
 func (s *Stats) Effect(fx *engine.Effects, f *engine.Effect, q *Sequence) {
-	s.active, s.heard = f.At, true
+	s.active, s.undelivered = f.At, true
 	if s.onlyNow {
 		if q != nil && f.Kind == engine.PrefillStarted {
 			q.begun = true // its adapter runs
@@ -173,8 +173,8 @@ func (s *Stats) Effect(fx *engine.Effects, f *engine.Effect, q *Sequence) {
 
 // Delivered follows the last effect of one call of the engine.
 func (s *Stats) Delivered() {
-	if s.heard {
-		s.heard = false
+	if s.undelivered {
+		s.undelivered = false
 		s.version++
 		s.settle()
 	}

@@ -5,10 +5,11 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 )
 
-// Begin and End are the engine's controls for the start of a server's process, with empty caches, and for its kill.
+// StartEngine and KillEngine are the engine's controls for the start of a server's process, with empty caches, and for
+// its kill.
 var (
-	Begin = engine.Control{Op: engine.OpRestart}
-	End   = engine.Control{Op: engine.OpCrash}
+	StartEngine = engine.Control{Op: engine.OpRestart}
+	KillEngine  = engine.Control{Op: engine.OpCrash}
 )
 
 // Recorded returns the step, "" for none, and its details for an effect on a Deployment's server. cut is the number of

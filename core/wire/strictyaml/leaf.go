@@ -32,6 +32,16 @@ func (d *decoder) leaf(v Value, to reflect.Value, tag reflect.StructTag) {
 	}
 }
 
+// SetText sets a field to what a text means in a file. It is for texts of the program, such as defaults: a text that
+// the field does not take is a fault.
+func SetText(to reflect.Value, text string, tag reflect.StructTag) {
+	n := &yaml.Node{Kind: yaml.ScalarNode, Value: text}
+	n.Tag = n.ShortTag()
+	if _, ok := setLeaf(Value{node: n}, to, tag); !ok {
+		panic(fmt.Sprintf("strictyaml: found %q; expected %s", text, Expected(to.Type(), tag)))
+	}
+}
+
 func setUnit(x any, tag reflect.StructTag) {
 	if u, ok := x.(Uniter); ok {
 		u.SetUnit(tag.Get("unit"))

@@ -86,7 +86,7 @@ func TestWhatIsWrittenReadsBack(t *testing.T) {
 }
 
 // A file with one spoiled leaf has exactly one mistake, at that leaf.
-func TestASpoiledLeafIsTold(t *testing.T) {
+func TestASpoiledLeafIsReported(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := samples().Draw(t, "sample")
 		s.Name, s.Numbers, s.Maybe = "n", map[string]int{"x": 1}, new(1.5)

@@ -174,7 +174,7 @@ func (e *Engine) carry(_ machine.Time, fx *enginecore.Effects, i int) {
 	}
 	s := x.Sequence.Owner.(*Seq)
 	b := e.hold(s.Box)
-	if b.Heard(s.Sequence, f) && s.Wants(f.Kind) {
+	if b.ApplyEffect(s.Sequence, f) && s.Wants(f.Kind) {
 		b.wakes = true
 	}
 	switch f.Kind {

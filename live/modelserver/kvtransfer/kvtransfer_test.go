@@ -11,7 +11,7 @@ import (
 )
 
 // A side channel whose listener dies is no secret; one that is closed is none.
-func TestDeadListenerIsTold(t *testing.T) {
+func TestDeadListenerIsReported(t *testing.T) {
 	t.Parallel()
 	for _, dies := range []bool{true, false} {
 		g := serve.Group{Log: slog.New(slog.DiscardHandler)}

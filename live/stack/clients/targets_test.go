@@ -78,7 +78,7 @@ func play(t *testing.T, name, servers string) target {
 	})
 	out := target{url: "http://" + st.Gateway.Addr + "/v1"}
 	for i, e := range st.Pools[0].Endpoints {
-		if !s.Pools[0].Prefills(i) {
+		if !s.Pools[0].DeploymentOf(i).Prefills {
 			out.decodes = append(out.decodes, e)
 		}
 	}

@@ -83,7 +83,7 @@ func (p *Plan) predict(table *latency.Table, x *Probe, sent []machine.Time) (f f
 	}
 	arrived := make([][]machine.Time, len(x.Later))
 	var fx engine.Effects
-	hear := func() {
+	noteTokens := func() {
 		for i := range fx.List {
 			switch y := &fx.List[i]; y.Kind {
 			case engine.FirstToken:
@@ -105,11 +105,11 @@ func (p *Plan) predict(table *latency.Table, x *Probe, sent []machine.Time) (f f
 	for _, i := range order {
 		e.Input(sent[i], &engine.Submit{ID: engine.RequestID(i + 1), PromptTokens: x.Later[i].Prompt,
 			MaxTokens: x.Later[i].Tokens, IgnoreEOS: true, Interest: engine.EveryToken}, &fx)
-		hear()
+		noteTokens()
 	}
 	for at, more := e.Next(); more; at, more = e.Next() {
 		e.Advance(at, &fx)
-		hear()
+		noteTokens()
 	}
 	for i, list := range arrived {
 		if len(list) == 0 {
