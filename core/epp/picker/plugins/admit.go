@@ -15,8 +15,6 @@ type latencySLO struct {
 	latency *dataproducer.Predicted
 }
 
-var newLatencySLO = picker.Of(latencySLO{})
-
 // Configure implements picker.Configurer.
 func (a *latencySLO) Configure(b *picker.Builder, name string, _ picker.Params) error {
 	dataproducer.FindPredicted(b, a.Producer, name, &a.latency)

@@ -20,8 +20,6 @@ type prefixDecider struct {
 	source dataproducer.PrefixSource
 }
 
-var newPrefixDecider = picker.Of(prefixDecider{})
-
 // Configure implements picker.Configurer.
 func (d *prefixDecider) Configure(b *picker.Builder, name string, _ picker.Params) error {
 	dataproducer.FindPrefix(b, "", name, &d.source)
@@ -41,16 +39,12 @@ func (d *prefixDecider) Disaggregate(c *picker.Cycle, decode int32) bool {
 // alwaysPD is always-disagg-pd-decider.
 type alwaysPD struct{ named }
 
-var newAlwaysPD = picker.Plain[alwaysPD]()
-
 // Disaggregate always does.
 func (d *alwaysPD) Disaggregate(*picker.Cycle, int32) bool { return true }
 
 // alwaysMM is always-disagg-multimodal-decider: requests with images, audio
 // or video.
 type alwaysMM struct{ named }
-
-var newAlwaysMM = picker.Plain[alwaysMM]()
 
 // Disaggregate looks for parts that need encoding.
 func (d *alwaysMM) Disaggregate(c *picker.Cycle, _ int32) bool {

@@ -26,8 +26,6 @@ type embeddings struct {
 	caches   []*simplelru.LRU[uint64, struct{}] // by slot, nil before the first
 }
 
-var newEmbeddings = picker.Of(embeddings{})
-
 // Configure implements picker.Configurer.
 func (e *embeddings) Configure(_ *picker.Builder, _ string, _ picker.Params) error {
 	e.CacheMB = cmp.Or(max(e.CacheMB, 0), 4096)
@@ -110,8 +108,6 @@ type embeddingsScorer struct {
 
 	cache *embeddings
 }
-
-var newEmbeddingsScorer = picker.Of(embeddingsScorer{})
 
 // Configure implements picker.Configurer.
 func (s *embeddingsScorer) Configure(b *picker.Builder, name string, _ picker.Params) error {

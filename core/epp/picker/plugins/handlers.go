@@ -12,8 +12,6 @@ import (
 // single is single-profile-handler: the one profile there is.
 type single struct{ named }
 
-var newSingle = picker.Plain[single]()
-
 // CheckProfiles refuses more than one profile.
 func (h *single) CheckProfiles(names []string) error {
 	if len(names) > 1 {
@@ -89,8 +87,6 @@ type headerProfile struct {
 	HeaderName     string `json:"headerName"`
 	DefaultProfile string `json:"defaultProfile"`
 }
-
-var newHeaderProfile = picker.Of(headerProfile{})
 
 // Configure implements picker.Configurer.
 func (h *headerProfile) Configure(_ *picker.Builder, _ string, _ picker.Params) error {

@@ -25,8 +25,6 @@ type noHitLRU struct {
 
 type coldness struct{ cold bool }
 
-var newNoHitLRU = picker.Of(noHitLRU{})
-
 // Configure implements picker.Configurer.
 func (s *noHitLRU) Configure(b *picker.Builder, name string, _ picker.Params) error {
 	s.Size = cmp.Or(max(s.Size, 0), 1024)

@@ -150,8 +150,6 @@ type roundRobin struct {
 	turn int
 }
 
-var newRoundRobin = picker.Of(roundRobin{})
-
 // PickEndpoints takes the next one.
 func (s *roundRobin) PickEndpoints(_ *picker.Cycle, in []int32, _ []float64, picked []int32) []int32 {
 	return append(picked, in[s.turn%len(in)])

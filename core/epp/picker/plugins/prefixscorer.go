@@ -75,8 +75,6 @@ type thresholdPrefix struct {
 	source dataproducer.PrefixSource
 }
 
-var newThresholdPrefix = picker.Of(thresholdPrefix{})
-
 // Configure implements picker.Configurer.
 func (s *thresholdPrefix) Configure(b *picker.Builder, name string, _ picker.Params) error {
 	dataproducer.FindPrefix(b, "", name, &s.source)

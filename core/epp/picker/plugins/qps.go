@@ -21,8 +21,6 @@ type qpsLoad struct {
 	sent *bounded.Store[string, *rate] // by endpoint
 }
 
-var newQPSLoad = picker.Of(qpsLoad{})
-
 // Configure implements picker.Configurer.
 func (s *qpsLoad) Configure(*picker.Builder, string, picker.Params) error {
 	s.sent = bounded.New[string, *rate](bounded.Limits{Entries: maxRates}, nil)

@@ -18,8 +18,6 @@ type topology struct {
 	Region   string `json:"region"`
 }
 
-var newTopology = picker.Of(topology{})
-
 // Configure implements picker.Configurer.
 func (t *topology) Configure(_ *picker.Builder, _ string, _ picker.Params) error {
 	t.Hostname = cmp.Or(t.Hostname, "kubernetes.io/hostname")
@@ -77,8 +75,6 @@ type topologyFilter struct {
 	from  *topology
 }
 
-var newTopologyFilter = picker.Of(topologyFilter{})
-
 // Configure implements picker.Configurer.
 func (f *topologyFilter) Configure(b *picker.Builder, _ string, _ picker.Params) error {
 	f.level = slices.Index(levels, cmp.Or(f.MinAffinity, "host"))
@@ -103,8 +99,6 @@ type topologyScorer struct {
 
 	from *topology
 }
-
-var newTopologyScorer = picker.Of(topologyScorer{})
 
 // Configure implements picker.Configurer.
 func (s *topologyScorer) Configure(b *picker.Builder, _ string, _ picker.Params) error {
