@@ -42,8 +42,12 @@ func NewController(config Config) (*Controller, error) {
 		items:      map[RequestID]*item{},
 		programs:   map[string]*programs{},
 		pool:       pool{detector: config.Detector, changed: true},
-		reclaim:    reclaimer{Eviction: config.Eviction, reclaimState: reclaimState{Issued: map[int]int64{}}},
-		nextSweep:  flowIdleTime,
+		reclaim: reclaimer{enabled: config.Eviction, grace: utilizationGrace,
+			reclaimState: reclaimState{Issued: map[int]int64{}}},
+		nextSweep: flowIdleTime,
+	}
+	if config.Detector.Kind == ConcurrencyDetectorType {
+		c.reclaim.grace = concurrencyGrace
 	}
 	for _, b := range config.Bands {
 		c.addBand(b, true)
@@ -58,27 +62,7 @@ func NewController(config Config) (*Controller, error) {
 func (c *Controller) Input(now machine.Time, msg Message, fx *Effects) {
 	c.Advance(now, fx)
 	c.fx = fx
-	switch m := msg.(type) {
-	case Arrive:
-		c.arrive(m)
-	case Gone:
-		c.gone(m.ID)
-	case Placed:
-		if it := c.items[m.ID]; it != nil && it.Dispatched > 0 && !it.Placed {
-			it.Placed = true
-			c.pool.reserve(-1, -it.Tokens)
-		}
-	case Done:
-		c.done(m.ID, m.PromptTokens, m.CompletionTokens)
-	case Pool:
-		c.setPool(m.Loads)
-	case LoadChanged:
-		c.pool.change(m.Endpoint, m.Load, c.now)
-	case Objectives:
-		c.setObjectives(m.Priorities)
-	case Shutdown:
-		c.shutdown()
-	}
+	msg.apply(c)
 	c.fx = nil
 }
 
@@ -121,7 +105,7 @@ func (c *Controller) wake() machine.Time {
 
 // cycleTime returns the time of the n-th cycle from now.
 func (c *Controller) cycleTime(n int64) machine.Time {
-	step := int64(c.cfg.DispatchInterval)
+	const step = int64(dispatchInterval)
 	if c.cycles+n > int64(machine.Never)/step {
 		return machine.Never
 	}
@@ -130,7 +114,7 @@ func (c *Controller) cycleTime(n int64) machine.Time {
 
 // cycleFrom returns the time of the first future cycle at or after t.
 func (c *Controller) cycleFrom(t machine.Time) machine.Time {
-	step := c.cfg.DispatchInterval
+	const step = dispatchInterval
 	if t > machine.Never-step {
 		return machine.Never
 	}
@@ -139,7 +123,7 @@ func (c *Controller) cycleFrom(t machine.Time) machine.Time {
 
 // pass counts the idle cycles up to t.
 func (c *Controller) pass(t machine.Time) {
-	n := int64(t)/int64(c.cfg.DispatchInterval) - c.cycles
+	n := int64(t)/int64(dispatchInterval) - c.cycles
 	if n <= 0 {
 		return
 	}
@@ -159,7 +143,7 @@ func (c *Controller) countGated(t machine.Time) {
 	counted := c.cycles
 	for from := c.now; from <= t; {
 		end := min(t, c.pool.until(from)-1)
-		last := int64(end) / int64(c.cfg.DispatchInterval)
+		last := int64(end) / int64(dispatchInterval)
 		if c.anyGated(c.pool.saturation(from)) {
 			c.rhythm.cycles += max(0, last-counted)
 		}

@@ -128,7 +128,7 @@ func (c *Controller) dispatch(b *band, it *item) {
 	it.Dispatched = c.dispatches
 	c.pool.reserve(1, it.Tokens)
 	c.reclaim.Running++
-	if b.Priority < 0 && c.reclaim.Enabled {
+	if b.Priority < 0 && c.reclaim.enabled {
 		c.reclaim.victims.Put(&it.inVictims, it.victimKey(), it)
 	}
 	b.fair.picked(it, c.now)
@@ -142,6 +142,13 @@ func (c *Controller) expire() {
 			return
 		}
 		c.leave(*it, EvictedTTL)
+	}
+}
+
+func (c *Controller) placed(id RequestID) {
+	if it := c.items[id]; it != nil && it.Dispatched > 0 && !it.Placed {
+		it.Placed = true
+		c.pool.reserve(-1, -it.Tokens)
 	}
 }
 

@@ -39,7 +39,11 @@ func newPolicy(kind, typ string) picker.Factory {
 		switch typ {
 		case flowcontrol.ProgramAware:
 			x := &programPolicy{*pol}
-			return x, x.readProgram(p)
+			x.program = flowcontrol.DefaultProgram()
+			if err = p.Decode(&x.program); err == nil {
+				err = p.Locate(x.program.Validate())
+			}
+			return x, err
 		case flowcontrol.StaticUsageLimit:
 			pol.CallType(typ + "-type") // like the real policy
 			pol.limit.Threshold = 1
@@ -54,27 +58,6 @@ func newPolicy(kind, typ string) picker.Factory {
 		}
 		return pol, err
 	}
-}
-
-func (pol *policy) readProgram(p picker.Params) error {
-	def := flowcontrol.DefaultProgram()
-	ps := struct {
-		Strategy string  `json:"strategy"`
-		Service  float64 `json:"lasWeightService"`
-		HeadWait float64 `json:"lasWeightHeadWait"`
-		Decay    float64 `json:"lasDecayFactor"`
-		HalfLife float64 `json:"lasHalfLifeSeconds"`
-		TTL      float64 `json:"evictionTtlSeconds" min:"0"`
-		Sweep    float64 `json:"evictionSweepSeconds" above:"0"`
-	}{def.Strategy, def.WeightService, def.WeightWait, def.DecayFactor, def.HalfLifeSeconds, def.EvictionTTL.Seconds(),
-		def.EvictionSweep.Seconds()}
-	if err := p.Decode(&ps); err != nil {
-		return err
-	}
-	pol.program = flowcontrol.Program{Strategy: ps.Strategy, WeightService: ps.Service, WeightWait: ps.HeadWait,
-		DecayFactor: ps.Decay, HalfLifeSeconds: ps.HalfLife, EvictionTTL: config.Seconds(ps.TTL),
-		EvictionSweep: config.Seconds(min(ps.Sweep, 1e8))}
-	return p.Locate(pol.program.Validate())
 }
 
 // FlowControl returns the configuration of the flow-control machine for a picker,
@@ -124,7 +107,7 @@ func FlowControl(p *picker.Picker) (flowcontrol.Config, error) {
 		ttl := fc.NoEndpointRequestTTL.Time()
 		out.NoEndpointTTL = &ttl
 	}
-	out.Eviction.Enabled = fc.EnableEviction
+	out.Eviction = fc.EnableEviction
 	for i := range fc.PriorityBands {
 		b, err := r.band(&fc.PriorityBands[i])
 		if err != nil {
