@@ -143,13 +143,13 @@ type selection struct {
 	Objects       picker.Objects               `json:"objects"`
 	Priorities    []int                        `json:"priorities"`
 	KeepEndpoints bool                         `json:"keepEndpoints"`
-	Endpoints     []picker.SavedAddress        `json:"endpoints"`
+	Endpoints     []*picker.Endpoint           `json:"endpoints"`
 	Announced     map[string]*picker.Announced `json:"serving"`
 }
 
 func (x *selection) objects() epp.Objects {
 	return epp.Objects{Selection: objects.Selection{Objects: x.Objects, Priorities: x.Priorities,
-		Announced: x.Announced, Endpoints: picker.LoadAddresses(x.Endpoints)}, KeepEndpoints: x.KeepEndpoints}
+		Announced: x.Announced, Endpoints: x.Endpoints}, KeepEndpoints: x.KeepEndpoints}
 }
 
 // appendJSON writes rare values.

@@ -370,7 +370,7 @@ func (k *played) message(x *input) (epp.Message, error) {
 	}
 	switch {
 	case x.Endpoints != nil:
-		return epp.Endpoints{List: picker.LoadAddresses(x.Endpoints)}, nil
+		return epp.Endpoints{List: x.Endpoints}, nil
 	case x.Objects != nil:
 		return x.Objects.objects(), nil
 	case x.Scraped != nil:

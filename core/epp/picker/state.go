@@ -29,47 +29,9 @@ type SavedPool struct {
 	Next      int32            `json:"next"`
 }
 
-// SavedAddress is an endpoint without its metrics.
-type SavedAddress struct {
-	Namespace string            `json:"namespace"`
-	Name      string            `json:"name"`
-	Address   string            `json:"address"`
-	Port      string            `json:"port"`
-	Labels    map[string]string `json:"labels,omitempty"`
-	Rank      int               `json:"rank,omitempty"`
-}
-
-// SaveAddresses copies endpoints.
-func SaveAddresses(list []*Endpoint) []SavedAddress {
-	out := make([]SavedAddress, len(list))
-	for i, e := range list {
-		out[i] = e.save()
-	}
-	return out
-}
-
-func (e *Endpoint) save() SavedAddress {
-	return SavedAddress{e.Namespace, e.Name, e.Address, e.Port, e.Labels, e.Rank}
-}
-
-// Endpoint returns the endpoint, not yet in a pool.
-func (x *SavedAddress) Endpoint() *Endpoint {
-	e := NewEndpoint(x.Namespace, x.Name, x.Address, x.Port, x.Labels)
-	e.Rank = x.Rank
-	return e
-}
-
-// LoadAddresses returns the endpoints of a saved list.
-func LoadAddresses(list []SavedAddress) (out []*Endpoint) {
-	for i := range list {
-		out = append(out, list[i].Endpoint())
-	}
-	return out
-}
-
 // SavedEndpoint is an endpoint with its metrics.
 type SavedEndpoint struct {
-	SavedAddress
+	Identity
 	Waiting   int64                    `json:"waiting,omitempty"`
 	Running   int64                    `json:"running,omitempty"`
 	KVUsage   machine.Float            `json:"kvUsage,omitempty"`
@@ -117,17 +79,19 @@ type savedProfile struct {
 }
 
 type savedTarget struct {
-	SavedAddress        // without Labels and Rank
-	Slot         int32  `json:"slot"`
-	To           string `json:"to,omitempty"`
+	Identity        // without Labels and Rank
+	Slot     int32  `json:"slot"`
+	To       string `json:"to,omitempty"`
 }
 
 func saveTarget(e *Endpoint, to string) savedTarget {
-	return savedTarget{SavedAddress{Namespace: e.Namespace, Name: e.Name, Address: e.Address, Port: e.Port}, e.slot, to}
+	t := savedTarget{e.Identity, e.slot, to}
+	t.Labels, t.Rank = nil, 0
+	return t
 }
 
 func (t *savedTarget) endpoint() *Endpoint {
-	e := t.Endpoint()
+	e := t.Identity.endpoint()
 	e.slot = t.Slot
 	return e
 }
@@ -273,7 +237,7 @@ func (p *Pool) save() SavedPool {
 		Next: p.next}
 	for i := range p.view.States {
 		st := &p.view.States[i]
-		s.Endpoints = append(s.Endpoints, SavedEndpoint{SavedAddress: st.save(), Waiting: st.Waiting,
+		s.Endpoints = append(s.Endpoints, SavedEndpoint{Identity: st.Identity, Waiting: st.Waiting,
 			Running: st.Running, KVUsage: machine.Float(st.KVUsage), BlockSize: st.CacheBlockSize,
 			Blocks: st.CacheBlocks, LoRA: st.LoRA, Custom: convert[machine.Float](st.Custom),
 			UpdatedAt: st.UpdatedAt, Scraped: st.Scraped, Announced: st.Announced})
@@ -312,7 +276,7 @@ func (p *Pool) load(s *SavedPool) error {
 	v := &View{}
 	for i := range s.Endpoints {
 		x := &s.Endpoints[i]
-		e := x.Endpoint()
+		e := x.endpoint()
 		e.slot = p.slots[e.id]
 		m := Metrics{Waiting: x.Waiting, Running: x.Running, KVUsage: float64(x.KVUsage), CacheBlockSize: x.BlockSize,
 			CacheBlocks: x.Blocks, LoRA: x.LoRA, Custom: convert[float64](x.Custom)}
