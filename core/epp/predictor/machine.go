@@ -66,7 +66,7 @@ func (o *Options) Check() error {
 }
 
 // Message is something that enters a Machine.
-type Message interface{ message() }
+type Message interface{ apply(m *Machine, fx *Effects) }
 
 // The messages.
 type (
@@ -83,9 +83,30 @@ type (
 	Flush struct{ Train, Test, Scores bool }
 )
 
-func (Samples) message() {}
-func (Fitted) message()  {}
-func (Flush) message()   {}
+func (x Samples) apply(m *Machine, _ *Effects) {
+	for i := range x.List {
+		m.take(x.List[i])
+	}
+}
+
+func (x Fitted) apply(m *Machine, fx *Effects) {
+	m.fitted(&x)
+	m.Advance(m.now, fx)
+}
+
+func (x Flush) apply(m *Machine, _ *Effects) {
+	for t := range m.stores {
+		if x.Train {
+			m.stores[t].train = [buckets]ring{}
+		}
+		if x.Test {
+			m.stores[t].test = ring{}
+		}
+		if x.Scores {
+			m.scores[t] = nil
+		}
+	}
+}
 
 // Fit is the only effect: the driver fits models and then passes Fitted.
 type Fit struct {
@@ -180,27 +201,7 @@ func (m *Machine) Advance(now machine.Time, fx *Effects) {
 // Input plays what is due, and takes a message.
 func (m *Machine) Input(now machine.Time, msg Message, fx *Effects) {
 	m.Advance(now, fx)
-	switch x := msg.(type) {
-	case Samples:
-		for i := range x.List {
-			m.take(x.List[i])
-		}
-	case Fitted:
-		m.fitted(&x)
-		m.Advance(now, fx)
-	case Flush:
-		for t := range m.stores {
-			if x.Train {
-				m.stores[t].train = [buckets]ring{}
-			}
-			if x.Test {
-				m.stores[t].test = ring{}
-			}
-			if x.Scores {
-				m.scores[t] = nil
-			}
-		}
-	}
+	msg.apply(m, fx)
 }
 
 func (m *Machine) take(s Sample) {
