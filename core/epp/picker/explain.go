@@ -150,8 +150,7 @@ func (d *Decision) Explain() *Explanation {
 		e.Error, e.Status = d.Err.Error(), d.Err.Status
 	}
 	if d.Saturation >= 0 {
-		s := d.Saturation
-		e.Saturation = &s
+		e.Saturation = new(d.Saturation)
 	}
 	for _, h := range d.Set {
 		if e.Headers == nil {

@@ -44,8 +44,7 @@ func (u UsageLimit) withDefaults() UsageLimit {
 	u.Holdback.Shape = cmp.Or(u.Holdback.Shape, "linear")
 	u.Holdback.Domain = cmp.Or(u.Holdback.Domain, DomainRank)
 	if u.Holdback.MaxCeiling == nil {
-		one := 1.0
-		u.Holdback.MaxCeiling = &one
+		u.Holdback.MaxCeiling = new(1.0)
 	}
 	return u
 }

@@ -75,8 +75,7 @@ func (c Config) withDefaults() Config {
 	c.Detector = c.Detector.withDefaults()
 	c.DefaultBand = c.DefaultBand.withDefaults()
 	if c.DefaultNegativeBand != nil {
-		negative := c.DefaultNegativeBand.withDefaults()
-		c.DefaultNegativeBand = &negative
+		c.DefaultNegativeBand = new(c.DefaultNegativeBand.withDefaults())
 	}
 	bands := make([]Band, len(c.Bands))
 	for i, b := range c.Bands {

@@ -161,11 +161,8 @@ func rewriteTargets(v value, name string) (out []picker.RewriteTarget) {
 	for _, e := range v.List() {
 		var t picker.RewriteTarget
 		e.Fields(map[string]func(value){
-			name: func(v value) { t.Model = v.Text() },
-			"weight": func(v value) {
-				w := int32(v.Int(1, 1000000, 1))
-				t.Weight = &w
-			},
+			name:     func(v value) { t.Model = v.Text() },
+			"weight": func(v value) { t.Weight = new(int32(v.Int(1, 1000000, 1))) },
 		})
 		demand(e.Get(name), "the model's name")
 		out = append(out, t)
