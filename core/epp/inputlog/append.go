@@ -251,11 +251,6 @@ func (x *kvEvents) events() epp.KVEvents {
 	return out
 }
 
-type kvLost struct {
-	Index int    `json:"index"`
-	Pod   string `json:"pod"`
-}
-
 // appendFloat writes a number with all its digits. NaN and infinities, which JSON lacks, are texts.
 func appendFloat(b []byte, v float64) []byte {
 	if math.IsNaN(v) || math.IsInf(v, 0) {

@@ -68,7 +68,7 @@ type input struct {
 	Objects     *selection         `json:"objects"`
 	Scraped     *scraped           `json:"scraped"`
 	KVEvents    *kvEvents          `json:"kvEvents"`
-	KVLost      *kvLost            `json:"kvLost"`
+	KVLost      *epp.KVLost        `json:"kvLost"`
 	LoseIndexes *struct{}          `json:"loseIndexes"`
 	Shutdown    *struct{}          `json:"shutdown"`
 }

@@ -166,7 +166,7 @@ func (l *Log) Input(now machine.Time, msg epp.Message) {
 	case epp.KVEvents:
 		b = l.appendKVEvents(b, &x)
 	case epp.KVLost:
-		b = appendJSON(b, "kvLost", &kvLost{x.Index, x.Pod})
+		b = appendJSON(b, "kvLost", &x)
 	case epp.LoseIndexes:
 		none("loseIndexes")
 	case epp.Shutdown:

@@ -383,7 +383,7 @@ func (k *played) message(x *input) (epp.Message, error) {
 	case x.KVEvents != nil:
 		return x.KVEvents.events(), k.checkIndex(x.KVEvents.Index)
 	case x.KVLost != nil:
-		return epp.KVLost{Index: x.KVLost.Index, Pod: x.KVLost.Pod}, k.checkIndex(x.KVLost.Index)
+		return *x.KVLost, k.checkIndex(x.KVLost.Index)
 	case x.LoseIndexes != nil:
 		return epp.LoseIndexes{}, nil
 	case x.Shutdown != nil:

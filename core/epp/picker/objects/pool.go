@@ -81,9 +81,8 @@ func readPool(v value, body map[string]func(value), meta Meta, group string) Poo
 		p.KServe = &KServe{}
 		p.KServe.known(spec)
 	}
-	body["spec"] = func(v value) { v.Fields(spec) }
 	body["status"] = func(v value) { p.Targets = readTargets(v.Mapping().Get("targets")) }
-	v.Fields(body)
+	readSpec(v, body, spec)
 	for i, n := range p.Ports {
 		if slices.Contains(p.Ports[:i], n) {
 			v.Get("spec").Get("targetPorts").Fail(fmt.Sprintf("port %d is given twice", n), "each port once", "")

@@ -20,10 +20,9 @@ type prefixDecider struct {
 	source dataproducer.PrefixSource
 }
 
-// Configure implements picker.Configurer.
-func (d *prefixDecider) Configure(b *picker.Builder, name string, _ picker.Params) error {
+// Complete implements picker.Completer.
+func (d *prefixDecider) Complete(b *picker.Builder, name string) {
 	dataproducer.FindPrefix(b, "", name, &d.source)
-	return nil
 }
 
 // Disaggregate compares what is not cached with the threshold.
@@ -62,10 +61,9 @@ type newTokenDecider struct {
 
 var newNewTokenDecider = picker.Of(newTokenDecider{Threshold: 10})
 
-// Configure implements picker.Configurer.
-func (d *newTokenDecider) Configure(b *picker.Builder, name string, _ picker.Params) error {
+// Complete implements picker.Completer.
+func (d *newTokenDecider) Complete(b *picker.Builder, name string) {
 	dataproducer.FindPrefix(b, "", name, &d.source)
-	return nil
 }
 
 // Disaggregate counts what is new.

@@ -64,10 +64,9 @@ type loadAware struct {
 
 var newLoadAware = picker.Of(loadAware{named{}, 128})
 
-// Configure implements picker.Configurer.
-func (s *loadAware) Configure(_ *picker.Builder, _ string, _ picker.Params) error {
+// Complete implements picker.Completer.
+func (s *loadAware) Complete(_ *picker.Builder, _ string) {
 	s.Threshold = cmp.Or(max(s.Threshold, 0), 128)
-	return nil
 }
 
 // Score prefers short queues on an absolute scale.

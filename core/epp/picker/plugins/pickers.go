@@ -15,10 +15,9 @@ type count struct {
 	Max int `json:"maxNumOfEndpoints"`
 }
 
-// Configure implements picker.Configurer.
-func (n *count) Configure(*picker.Builder, string, picker.Params) error {
+// Complete implements picker.Completer.
+func (n *count) Complete(*picker.Builder, string) {
 	n.Max = max(n.Max, 1)
-	return nil
 }
 
 // maxScore is max-score-picker: the best total; ties are drawn.

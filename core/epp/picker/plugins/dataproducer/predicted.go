@@ -128,14 +128,13 @@ func (q *runningQueue) least() float64 {
 var NewPredicted = picker.Of(Predicted{SamplingMean: 1000, BufferFactor: 1, InProduce: true,
 	ContextTTL: int(defaultContextTTL)})
 
-// Configure implements picker.Configurer.
-func (s *Predicted) Configure(b *picker.Builder, name string, _ picker.Params) error {
+// Complete implements picker.Completer.
+func (s *Predicted) Complete(b *picker.Builder, name string) {
 	s.service, s.contexts = b.Options().Predictor, map[*picker.Decision]*flight{}
 	FindPrefix(b, s.Prefix, name, &s.source)
 	if s.InFlight != "" || s.service != nil {
 		FindInflight(b, s.InFlight, name, &s.load)
 	}
-	return nil
 }
 
 // FindPredicted links a plug-in to the producer of predictions once all are declared, and makes one if there is none.
