@@ -22,11 +22,8 @@ type Saved struct {
 
 // SavedPool is a Pool, with the slots of endpoints that may come back.
 type SavedPool struct {
-	Endpoints []SavedEndpoint  `json:"endpoints"`
-	Slots     map[string]int32 `json:"slots"`
-	Departed  []string         `json:"departed,omitempty"`
-	Free      []int32          `json:"free,omitempty"`
-	Next      int32            `json:"next"`
+	Endpoints []SavedEndpoint `json:"endpoints"`
+	slots
 }
 
 // SavedEndpoint is an endpoint with its metrics.
@@ -232,9 +229,12 @@ func (p *Picker) Load(s *Saved, other bool) error {
 	return nil
 }
 
+func (s *slots) clone() slots {
+	return slots{maps.Clone(s.Slots), slices.Clone(s.Departed), slices.Clone(s.Free), s.Next}
+}
+
 func (p *Pool) save() SavedPool {
-	s := SavedPool{Slots: maps.Clone(p.slots), Departed: slices.Clone(p.departed), Free: slices.Clone(p.free),
-		Next: p.next}
+	s := SavedPool{slots: p.slots.clone()}
 	for i := range p.view.States {
 		st := &p.view.States[i]
 		s.Endpoints = append(s.Endpoints, SavedEndpoint{Identity: st.Identity, Waiting: st.Waiting,
@@ -269,15 +269,14 @@ func (p *Pool) load(s *SavedPool) error {
 			return fmt.Errorf("endpoint %s has slot %d of %d", name, slot, s.Next)
 		}
 	}
-	p.slots, p.departed, p.free, p.next = maps.Clone(s.Slots), slices.Clone(s.Departed), slices.Clone(s.Free), s.Next
-	if p.slots == nil {
-		p.slots = map[string]int32{}
+	if p.slots = s.slots.clone(); p.Slots == nil {
+		p.Slots = map[string]int32{}
 	}
 	v := &View{}
 	for i := range s.Endpoints {
 		x := &s.Endpoints[i]
 		e := x.endpoint()
-		e.slot = p.slots[e.id]
+		e.slot = p.Slots[e.id]
 		m := Metrics{Waiting: x.Waiting, Running: x.Running, KVUsage: float64(x.KVUsage), CacheBlockSize: x.BlockSize,
 			CacheBlocks: x.Blocks, LoRA: x.LoRA, Custom: convert[float64](x.Custom)}
 		v.States = append(v.States,

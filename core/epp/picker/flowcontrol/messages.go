@@ -60,7 +60,7 @@ func (x Gone) apply(c *Controller)        { c.gone(x.ID) }
 func (x Placed) apply(c *Controller)      { c.placed(x.ID) }
 func (x Done) apply(c *Controller)        { c.done(x.ID, x.PromptTokens, x.CompletionTokens) }
 func (x Pool) apply(c *Controller)        { c.setPool(x.Loads) }
-func (x LoadChanged) apply(c *Controller) { c.pool.change(x.Endpoint, x.Load, c.now) }
+func (x LoadChanged) apply(c *Controller) { c.pool.change(x.Endpoint, x.Load, c.Now) }
 func (x Objectives) apply(c *Controller)  { c.setObjectives(x.Priorities) }
 func (x Shutdown) apply(c *Controller)    { c.shutdown() }
 

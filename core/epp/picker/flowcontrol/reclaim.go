@@ -115,7 +115,7 @@ func (c *Controller) revoke(first int, saturation float64) {
 	if b == nil {
 		return
 	}
-	r.settle(c.now, c.fx)
+	r.settle(c.Now, c.fx)
 	if len(r.outstanding) > 0 || len(r.Cooling) > 0 {
 		return
 	}
@@ -130,10 +130,10 @@ func (c *Controller) revoke(first int, saturation float64) {
 		}
 		it := *first
 		r.victims.Remove(&it.inVictims)
-		it.Credit, it.IssuedAt = credit, c.now
+		it.Credit, it.IssuedAt = credit, c.Now
 		r.outstanding = append(r.outstanding, it)
 		r.Issued[b.Priority]++
-		c.fx.Add(Effect{At: c.now, Kind: Evict, ID: it.ID, Priority: it.flow.band.Priority, FairnessID: it.flow.id,
+		c.fx.Add(Effect{At: c.Now, Kind: Evict, ID: it.ID, Priority: it.flow.band.Priority, FairnessID: it.flow.id,
 			ForPriority: b.Priority})
 	}
 }

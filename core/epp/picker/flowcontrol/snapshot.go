@@ -45,7 +45,7 @@ type FlowSnapshot struct {
 
 // Snapshot returns the state at a time not before the machine's own, without changing the machine.
 func (c *Controller) Snapshot(now machine.Time) Snapshot {
-	now = max(now, c.now)
+	now = max(now, c.Now)
 	r := &c.reclaim
 	s := Snapshot{
 		Saturation: c.pool.at(now), Queued: c.queued, QueuedBytes: c.queuedBytes, Running: r.Running,
