@@ -34,12 +34,10 @@ type PickerRef struct {
 
 // Target is one pod of document 002's status.targets.
 type Target struct {
-	Name        string
-	Address     string
-	Port        int // 0 is the pool's
-	Ready       bool
-	Sessions    []string
-	QPS, MaxQPS float64
+	Name    string
+	Address string
+	Port    int // 0 is the pool's
+	picker.Announced
 }
 
 // DefaultPort is the port of a pool that names none. Documents 002 and 003 have 8000 in the route.
