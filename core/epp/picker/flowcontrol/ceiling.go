@@ -38,9 +38,6 @@ type Holdback struct {
 }
 
 func (u UsageLimit) withDefaults() UsageLimit {
-	if u.Kind == "" {
-		u = UsageLimit{Kind: StaticUsageLimit, Threshold: 1}
-	}
 	u.Holdback.Shape = cmp.Or(u.Holdback.Shape, "linear")
 	u.Holdback.Domain = cmp.Or(u.Holdback.Domain, DomainRank)
 	if u.Holdback.MaxCeiling == nil {

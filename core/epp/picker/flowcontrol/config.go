@@ -16,7 +16,7 @@ const (
 )
 
 // Config is the flowControl section of EndpointPickerConfig with its plug-in references resolved. Start from
-// DefaultConfig and overwrite the values in the file. NewController sets the defaults of zero values and validates.
+// DefaultConfig and overwrite the values in the file. NewController sets the defaults of bands and validates.
 type Config struct {
 	// MaxBytes and MaxRequests limit the waiting requests of all bands together. 0 is no limit.
 	MaxBytes, MaxRequests int64
@@ -71,8 +71,6 @@ func DefaultConfig() Config {
 // withDefaults sets the defaults of zero values.
 func (c Config) withDefaults() Config {
 	c.UsageLimit = c.UsageLimit.withDefaults()
-	c.Detector.Kind = cmp.Or(c.Detector.Kind, UtilizationDetectorType)
-	c.Detector = c.Detector.withDefaults()
 	c.DefaultBand = c.DefaultBand.withDefaults()
 	if c.DefaultNegativeBand != nil {
 		c.DefaultNegativeBand = new(c.DefaultNegativeBand.withDefaults())

@@ -36,16 +36,6 @@ type Detector struct {
 	Concurrency Concurrency
 }
 
-func (d Detector) withDefaults() Detector {
-	if d.Utilization == (Utilization{}) {
-		d.Utilization = DefaultUtilization()
-	}
-	if d.Concurrency == (Concurrency{}) {
-		d.Concurrency = DefaultConcurrency()
-	}
-	return d
-}
-
 // Validate returns an error for parameters of the chosen detector that are out of range.
 func (d Detector) Validate() error {
 	switch d.Kind {
