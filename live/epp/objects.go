@@ -23,9 +23,9 @@ type PoolOptions struct {
 	TargetPorts []int
 }
 
-// followObjects keeps a Picking equal to a directory of Kubernetes objects. It reads the directory, which must be right;
-// files that become unreadable or wrong later change nothing. It calls changed after each reading, with whether the pool
-// exists. With keep it leaves the endpoints alone.
+// followObjects keeps a Picking equal to a directory of Kubernetes objects. It reads the directory, which must be
+// right; files that become unreadable or wrong later change nothing. It calls changed after each reading, with whether
+// the pool exists. With keep it leaves the endpoints alone.
 func followObjects(k *Picking, o PoolOptions, keep bool, log *slog.Logger, changed func(found bool)) (*watch.Watch,
 	error) {
 	var ages objects.Ages

@@ -124,7 +124,8 @@ func (s *scraper) fetch(f *fetch, key fetchKey) {
 		src.mu.Lock()
 		defer src.mu.Unlock()
 		// extractors choose the families to read
-		panicked := guarded(s.k.o.Log, "the reading of a page", "", func() { msg.Page, msg.Err = src.reader.Read(page) })
+		panicked := guarded(s.k.o.Log, "the reading of a page", "",
+			func() { msg.Page, msg.Err = src.reader.Read(page) })
 		msg.Err = cmp.Or(panicked, msg.Err)
 	}
 	f.done() // before the next one may begin

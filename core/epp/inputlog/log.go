@@ -160,7 +160,8 @@ func (l *Log) Input(now machine.Time, msg epp.Message) {
 		b = appendJSON(b, "endpoints", append([]*picker.Endpoint{}, x.List...))
 	case epp.Objects:
 		b = appendJSON(b, "objects",
-			&selection{x.Objects, x.Priorities, x.KeepEndpoints, append([]*picker.Endpoint{}, x.Endpoints...), x.Announced})
+			&selection{x.Objects, x.Priorities, x.KeepEndpoints, append([]*picker.Endpoint{}, x.Endpoints...),
+				x.Announced})
 	case epp.Scraped:
 		b = l.appendScraped(b, &x)
 	case epp.KVEvents:

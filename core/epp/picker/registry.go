@@ -28,7 +28,7 @@ type Configurer interface {
 	Configure(b *Builder, name string, p Params) error
 }
 
-// Completer is a plug-in that completes itself after its parameters were read into it, none of which it refuses.
+// Completer is a plug-in that completes itself after its parameters were read into it. It refuses none.
 type Completer interface{ Complete(b *Builder, name string) }
 
 // instance is a plug-in of type T.

@@ -61,7 +61,7 @@ type Request struct {
 	Members []Member
 }
 
-// Prepared is what Prepare finds out about a request. The tags are its names in recordings.
+// Prepared holds the findings of Prepare about a request. The tags are its names in recordings.
 type Prepared struct {
 	Model       string `json:"model,omitempty"`       // as the client named it
 	TargetModel string `json:"targetModel,omitempty"` // after rewriting
