@@ -95,19 +95,11 @@ type Route struct {
 }
 
 // Message is a Worker, a Progress or a Route.
-type Message interface{ apply(r *Router, fx *Effects) }
+type Message interface{ message() }
 
-func (x Worker) apply(r *Router, _ *Effects) { r.push(x) }
-func (x Route) apply(r *Router, fx *Effects) { r.route(&x, fx) }
-
-func (x Progress) apply(r *Router, _ *Effects) {
-	if b := r.booked[x.ID]; b != nil && x.Over {
-		r.free(x.ID, b)
-	} else if b != nil {
-		r.load.Prefilled(b.number)
-		r.prefilled(b)
-	}
-}
+func (Worker) message()   {}
+func (Progress) message() {}
+func (Route) message()    {}
 
 // Routed is the answer to a Route.
 type Routed struct {
@@ -245,7 +237,19 @@ func (r *Router) Advance(now machine.Time, _ *Effects) {
 // Input takes a message.
 func (r *Router) Input(now machine.Time, m Message, fx *Effects) {
 	r.Advance(now, fx)
-	m.apply(r, fx)
+	switch x := m.(type) {
+	case Worker:
+		r.push(x)
+	case Progress:
+		if b := r.booked[x.ID]; b != nil && x.Over {
+			r.free(x.ID, b)
+		} else if b != nil {
+			r.load.Prefilled(b.number)
+			r.prefilled(b)
+		}
+	case Route:
+		r.route(&x, fx)
+	}
 }
 
 // push takes a worker's push. If the worker has no requests, push ends the bookings there that are at least a period

@@ -66,7 +66,7 @@ func (o *Options) Check() error {
 }
 
 // Message is something that enters a Machine.
-type Message interface{ apply(m *Machine, fx *Effects) }
+type Message interface{ message() }
 
 // The messages.
 type (
@@ -83,30 +83,9 @@ type (
 	Flush struct{ Train, Test, Scores bool }
 )
 
-func (x Samples) apply(m *Machine, _ *Effects) {
-	for i := range x.List {
-		m.take(x.List[i])
-	}
-}
-
-func (x Fitted) apply(m *Machine, fx *Effects) {
-	m.fitted(&x)
-	m.Advance(m.now, fx)
-}
-
-func (x Flush) apply(m *Machine, _ *Effects) {
-	for t := range m.stores {
-		if x.Train {
-			m.stores[t].train = [buckets]ring{}
-		}
-		if x.Test {
-			m.stores[t].test = ring{}
-		}
-		if x.Scores {
-			m.scores[t] = nil
-		}
-	}
-}
+func (Samples) message() {}
+func (Fitted) message()  {}
+func (Flush) message()   {}
 
 // Fit is the only effect: the driver fits models and then passes Fitted.
 type Fit struct {
@@ -201,7 +180,27 @@ func (m *Machine) Advance(now machine.Time, fx *Effects) {
 // Input plays what is due, and takes a message.
 func (m *Machine) Input(now machine.Time, msg Message, fx *Effects) {
 	m.Advance(now, fx)
-	msg.apply(m, fx)
+	switch x := msg.(type) {
+	case Samples:
+		for i := range x.List {
+			m.take(x.List[i])
+		}
+	case Fitted:
+		m.fitted(&x)
+		m.Advance(now, fx)
+	case Flush:
+		for t := range m.stores {
+			if x.Train {
+				m.stores[t].train = [buckets]ring{}
+			}
+			if x.Test {
+				m.stores[t].test = ring{}
+			}
+			if x.Scores {
+				m.scores[t] = nil
+			}
+		}
+	}
 }
 
 func (m *Machine) take(s Sample) {

@@ -67,7 +67,24 @@ func NewController(config Config) (*Controller, error) {
 func (c *Controller) Input(now machine.Time, msg Message, fx *Effects) {
 	c.Advance(now, fx)
 	c.fx = fx
-	msg.apply(c)
+	switch m := msg.(type) { // a method of Message would make every message escape to the heap
+	case Arrive:
+		c.arrive(m)
+	case Gone:
+		c.gone(m.ID)
+	case Placed:
+		c.placed(m.ID)
+	case Done:
+		c.done(m.ID, m.PromptTokens, m.CompletionTokens)
+	case Pool:
+		c.setPool(m.Loads)
+	case LoadChanged:
+		c.pool.change(m.Endpoint, m.Load, c.Now)
+	case Objectives:
+		c.setObjectives(m.Priorities)
+	case Shutdown:
+		c.shutdown()
+	}
 	c.fx = nil
 }
 

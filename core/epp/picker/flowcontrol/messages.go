@@ -8,7 +8,7 @@ import (
 )
 
 // Message is an input of the Controller.
-type Message interface{ apply(c *Controller) }
+type Message interface{ message() }
 
 // Arrive is a request that asks to proceed: after its objective and fairness id are known and its body is parsed,
 // before candidates are selected. Requests without a body do not arrive here; the real picker lets them pass.
@@ -55,14 +55,14 @@ type Objectives struct{ Priorities []int }
 // Shutdown makes the machine refuse all waiting and arriving requests.
 type Shutdown struct{}
 
-func (x Arrive) apply(c *Controller)      { c.arrive(x) }
-func (x Gone) apply(c *Controller)        { c.gone(x.ID) }
-func (x Placed) apply(c *Controller)      { c.placed(x.ID) }
-func (x Done) apply(c *Controller)        { c.done(x.ID, x.PromptTokens, x.CompletionTokens) }
-func (x Pool) apply(c *Controller)        { c.setPool(x.Loads) }
-func (x LoadChanged) apply(c *Controller) { c.pool.change(x.Endpoint, x.Load, c.Now) }
-func (x Objectives) apply(c *Controller)  { c.setObjectives(x.Priorities) }
-func (x Shutdown) apply(c *Controller)    { c.shutdown() }
+func (Arrive) message()      {}
+func (Gone) message()        {}
+func (Placed) message()      {}
+func (Done) message()        {}
+func (Pool) message()        {}
+func (LoadChanged) message() {}
+func (Objectives) message()  {}
+func (Shutdown) message()    {}
 
 // EffectKind is an effect's type.
 type EffectKind uint8
