@@ -135,7 +135,8 @@ func (m *Machine) Pool(now machine.Time, name string, to *PoolReport) {
 			loads := make([]flowcontrol.Load, 0, len(v.States))
 			for i := range v.States {
 				s := &v.States[i]
-				loads = append(loads, flowcontrol.Load{Scraped: s.Scraped, UpdatedAt: s.UpdatedAt, KVUsage: s.KVUsage})
+				loads = append(loads, flowcontrol.Load{Scraped: s.Scraped, UpdatedAt: s.UpdatedAt,
+					KVUsage: machine.Float(s.KVUsage)})
 			}
 			return float64(u.StaleEndpoints(loads, now))
 		}, m.p.Detector().Name())

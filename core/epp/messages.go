@@ -58,8 +58,8 @@ type (
 	}
 	// KVLost reports that events of a pod were lost. The index drops the pod's blocks.
 	KVLost struct {
-		Index int
-		Pod   string
+		Index int    `json:"index"`
+		Pod   string `json:"pod"`
 	}
 	// LoseIndexes empties all indexes, as a restart of the picker would.
 	LoseIndexes struct{}

@@ -477,10 +477,10 @@ func (s *script) state() {
 		fmt.Fprintf(&s.out, "%d scrapes are out\n", n)
 	}
 	if fc := s.m.FlowControl(); fc != nil {
-		n, bytes := fc.Waiting()
-		fmt.Fprintf(&s.out, "%d requests of %d bytes wait, %d in all, saturation %.3g, priorities", n, bytes,
-			s.m.InFlight(), fc.Saturation())
-		for _, b := range fc.Snapshot(s.now).Bands {
+		x := fc.Snapshot(s.now)
+		fmt.Fprintf(&s.out, "%d requests of %d bytes wait, %d in all, saturation %.3g, priorities", x.Queued,
+			x.QueuedBytes, s.m.InFlight(), x.Saturation)
+		for _, b := range x.Bands {
 			fmt.Fprintf(&s.out, " %d", b.Priority)
 		}
 		fmt.Fprintln(&s.out)

@@ -53,16 +53,7 @@ type savedRequest struct {
 	Evictable bool            `json:"evictable,omitempty"`
 	Admission string          `json:"admission,omitempty"`
 
-	Model       string            `json:"model,omitempty"`
-	TargetModel string            `json:"targetModel,omitempty"`
-	Rewrite     string            `json:"rewrite,omitempty"`
-	Objective   string            `json:"objective,omitempty"`
-	Priority    int               `json:"priority,omitempty"`
-	Fairness    string            `json:"fairness,omitempty"`
-	TTFTMs      machine.Float     `json:"ttftMs,omitempty"`
-	TPOTMs      machine.Float     `json:"tpotMs,omitempty"`
-	Tokens      int               `json:"tokens,omitempty"`
-	Attributes  map[string]string `json:"attributes,omitempty"`
+	picker.Prepared
 
 	Decision *picker.SavedDecision `json:"decision,omitempty"`
 	Response *picker.SavedResponse `json:"response,omitempty"` // once the Machine has seen it
@@ -114,10 +105,8 @@ func (m *Machine) Save(content func(r *Request) []byte) *State {
 func (m *Machine) saveRequest(r *Request, content []byte) savedRequest {
 	s := savedRequest{Serial: r.Serial, Content: content, State: r.state, ArrivedAt: r.ArrivedAt,
 		Number: uint64(r.number), Evictable: r.evictable, Admission: r.admission,
-		Model: r.Model, TargetModel: r.TargetModel, Rewrite: r.Rewrite, Objective: r.Objective.Name,
-		Priority: r.Objective.Priority, Fairness: r.FairnessID,
-		TTFTMs: machine.Float(r.TTFTMs), TPOTMs: machine.Float(r.TPOTMs), Tokens: r.Tokens,
-		Attributes: maps.Clone(r.Attributes)}
+		Prepared: r.Prepared}
+	s.Attributes = maps.Clone(r.Attributes)
 	if r.state == decided {
 		s.Decision = m.p.SaveDecision(r.Decision)
 	}
@@ -191,10 +180,7 @@ func (m *Machine) loadRequest(s *savedRequest, read func([]byte) (Content, error
 	r := &Request{Request: c.Request, Answers: c.Answers, ArrivedAt: s.ArrivedAt, Serial: s.Serial, state: s.State,
 		number:    flowcontrol.RequestID(s.Number),
 		evictable: s.Evictable, admission: s.Admission}
-	r.Model, r.TargetModel, r.Rewrite, r.FairnessID = s.Model, s.TargetModel, s.Rewrite, s.Fairness
-	r.Objective = picker.Objective{Name: s.Objective, Priority: s.Priority}
-	r.TTFTMs, r.TPOTMs, r.Tokens, r.Attributes = float64(s.TTFTMs), float64(s.TPOTMs), s.Tokens,
-		maps.Clone(s.Attributes)
+	r.Prepared, r.Attributes = s.Prepared, maps.Clone(s.Attributes)
 	switch {
 	case s.State != asking && s.State != consulting && s.State != queued && s.State != decided,
 		s.State == queued && s.Number == 0, s.State == decided && s.Decision == nil:

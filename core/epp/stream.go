@@ -25,12 +25,12 @@ type Stream struct {
 	// Response is memory to reuse for the response; nil allocates.
 	Response *picker.Response
 
+	stream.Stream
 	m       *Machine
 	door    Door
-	inner   stream.Stream
 	fx      machine.Effects[stream.Effect]
 	effects [3]stream.Effect // memory of fx, which rarely holds more
-	own     stream.Message   // the stream's own messages to inner
+	own     stream.Message   // the picker's own messages to the embedded stream
 	modes   stream.Modes
 	r       *Request
 	adopted *Request // a request that was decided before
@@ -53,24 +53,12 @@ func NewStream(m *Machine, door Door, number uint64) *Stream {
 
 // Init is NewStream in existing memory.
 func (s *Stream) Init(m *Machine, door Door, number uint64) {
-	*s = Stream{m: m, door: door, inner: *stream.New(m.c.Stream), number: number}
+	*s = Stream{m: m, door: door, Stream: *stream.New(m.c.Stream), number: number}
 	s.fx.List = s.effects[:0]
 }
 
 // Request returns the Machine's request; nil before Decide, and where the body cannot be read.
 func (s *Stream) Request() *Request { return s.r }
-
-// Result reports how the stream ended, or stream.Running.
-func (s *Stream) Result() stream.Result { return s.inner.Result() }
-
-// RequestID returns the request's x-request-id, empty before the headers.
-func (s *Stream) RequestID() string { return s.inner.RequestID() }
-
-// Holding reports whether part 1 was sent and part 2 was not.
-func (s *Stream) Holding() bool { return s.inner.Holding() }
-
-// Metadata returns the metadata generated for a held request, "" before part 2.
-func (s *Stream) Metadata() string { return s.inner.Metadata() }
 
 // Subset sets the endpoints to which the data plane limits the choice: metadata envoy.lb.subset_hint of the newest body
 // message that has any.
@@ -79,12 +67,9 @@ func (s *Stream) Subset(addresses []string, hinted bool) { s.subset, s.hinted = 
 // Served sets what the data plane reports about the server that answered. Call it before the response's headers.
 func (s *Stream) Served(x picker.Served) { s.served = x }
 
-// Next returns the time of the stream's deadline, if any.
-func (s *Stream) Next() (machine.Time, bool) { return s.inner.Next() }
-
 // Advance applies the deadline if it has passed by now.
 func (s *Stream) Advance(now machine.Time, fx *machine.Effects[stream.Effect]) {
-	s.inner.Advance(now, &s.fx)
+	s.Stream.Advance(now, &s.fx)
 	s.play(now, fx)
 }
 
@@ -102,7 +87,7 @@ func (s *Stream) Input(now machine.Time, msg *stream.Message, fx *machine.Effect
 			return
 		}
 	}
-	s.inner.Input(now, msg, &s.fx)
+	s.Stream.Input(now, msg, &s.fx)
 	s.play(now, fx)
 }
 
@@ -131,14 +116,14 @@ func (s *Stream) Fail(now machine.Time, reason string, fx *machine.Effects[strea
 	s.play(now, fx)
 }
 
-// inputOwn passes the stream's own message to inner, with its kind.
+// inputOwn passes the picker's own message to the embedded stream, with its kind.
 func (s *Stream) inputOwn(now machine.Time, kind stream.MessageKind) {
 	s.own.Kind = kind
-	s.inner.Input(now, &s.own, &s.fx)
+	s.Stream.Input(now, &s.own, &s.fx)
 	s.own = stream.Message{}
 }
 
-// play adds the picker's part to the inner stream's effects and emits them.
+// play adds the picker's part to the embedded stream's effects and emits them.
 func (s *Stream) play(now machine.Time, fx *machine.Effects[stream.Effect]) {
 	for i := 0; i < len(s.fx.List); i++ {
 		e, passed := &s.fx.List[i], true
@@ -246,7 +231,7 @@ func (s *Stream) decision() stream.Decision {
 	if ids := s.m.c.Stream.Trace; ids != nil {
 		out.Set = append(out.Set,
 			header.Header{Name: tracing.Header,
-				Value: ids.Next(r.Headers.Get(tracing.Header), s.inner.RequestID(), tracing.Gateway(1))})
+				Value: ids.Next(r.Headers.Get(tracing.Header), s.RequestID(), tracing.Gateway(1))})
 	}
 	if !s.m.c.RecordOnly {
 		out.Metadata = s.metadata(out.Endpoint)

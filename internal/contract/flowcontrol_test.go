@@ -25,12 +25,12 @@ func controllers(t *rapid.T) Kind[fc.Message, *fc.Effects] {
 		[]string{fc.StaticUsageLimit, fc.PriorityHoldback, fc.SoftReflectiveCeiling}).Draw(t, "ceilings")
 	low := 0.2
 	c.UsageLimit.Holdback = fc.Holdback{MinCeiling: &low}
-	c.Eviction.Enabled = rapid.Bool().Draw(t, "eviction")
+	c.Eviction = rapid.Bool().Draw(t, "eviction")
 	id := func(t *rapid.T) fc.RequestID { return fc.RequestID(rapid.IntRange(1, 16).Draw(t, "id")) }
 	load := func(t *rapid.T, at machine.Time) fc.Load {
 		return fc.Load{Scraped: rapid.IntRange(0, 5).Draw(t, "scraped") > 0, UpdatedAt: at,
 			Waiting:  rapid.IntRange(0, 8).Draw(t, "waiting"),
-			KVUsage:  float64(rapid.IntRange(0, 10).Draw(t, "KV")) / 10,
+			KVUsage:  machine.Float(rapid.IntRange(0, 10).Draw(t, "KV")) / 10,
 			Requests: int64(rapid.IntRange(0, 2).Draw(t, "running"))}
 	}
 	return Kind[fc.Message, *fc.Effects]{

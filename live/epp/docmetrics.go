@@ -1,7 +1,6 @@
 package epp
 
 import (
-	"sort"
 	"sync"
 	"time"
 
@@ -144,28 +143,18 @@ func (m *documentMetrics) Collect(out chan<- prometheus.Metric) {
 		send(metric.CacheHits, f.hits, name)
 		send(metric.CacheMisses, f.misses, name)
 		send(metric.ProfileSeconds, f.took.Seconds(), name)
-		f.scores(func(pod string, score float64) { send(metric.PodScore, score, pod, name) })
+		scores := map[string]float64{} // two namespaces may have a pod of one name
+		for j, pod := range f.pods {
+			scores[pod] = f.totals[j]
+		}
+		for pod, score := range scores {
+			send(metric.PodScore, score, pod, name)
+		}
 	}
 	for name, pod := range m.pods {
 		if pod.total > 0 {
 			send(metric.HitRate, pod.matched/pod.total, name)
 		}
 		send(metric.PrefixBytes, pod.prefixBytes, name)
-	}
-}
-
-// scores are the totals of the profile's last run, each pod's once.
-func (f *profileMetrics) scores(each func(pod string, score float64)) {
-	at := map[string]float64{}
-	names := make([]string, 0, len(f.pods))
-	for j, name := range f.pods {
-		if _, twice := at[name]; !twice { // two namespaces may have one name
-			names = append(names, name)
-		}
-		at[name] = f.totals[j]
-	}
-	sort.Strings(names)
-	for _, name := range names {
-		each(name, at[name])
 	}
 }

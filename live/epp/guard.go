@@ -12,14 +12,15 @@ import (
 // logged with its stack and comes back as an error. core/epp/picker guards each call
 // of a plug-in and names it; this is for all that is around, and for the tops of
 // goroutines. request is for the log, "" where it is about none.
-func guarded(log *slog.Logger, what, request string, f func() error) (err error) {
+func guarded(log *slog.Logger, what, request string, f func()) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			logPanic(log, what, request, v)
 			err = fmt.Errorf("%s failed: panic: %v", what, v)
 		}
 	}()
-	return f()
+	f()
+	return nil
 }
 
 func logPanic(log *slog.Logger, what, request string, v any) {

@@ -160,7 +160,7 @@ func TestProgramsCountOnceWeighed(t *testing.T) {
 		k.testAsk(ctx, chatHead("1", picker.HeadersFairness[0], "waits"), hello).leave()
 	}()
 	for waits := int64(0); waits == 0; {
-		k.With(func(m *core.Machine, _ machine.Time) { waits, _ = m.FlowControl().Waiting() })
+		k.With(func(m *core.Machine, now machine.Time) { waits = m.FlowControl().Snapshot(now).Queued })
 	}
 	if got := seriesOf(reg, "llm_d_epp_program_aware"); len(got) != 1 || !strings.Contains(got[0], "fairness_index 0") {
 		t.Errorf("%q", got)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -118,7 +119,7 @@ func (f *pageFetch) ask(ctx context.Context) (page []byte, again bool, err error
 	}
 	if err != nil {
 		f.close() // an answer may still come, and would be taken for the next one's
-		return nil, !timedOut(err), fmt.Errorf("GET %s: %w", f.url, err)
+		return nil, !errors.Is(err, os.ErrDeadlineExceeded), fmt.Errorf("GET %s: %w", f.url, err)
 	}
 	resp, err := http.ReadResponse(h.in, f.request)
 	if err != nil {
@@ -137,11 +138,6 @@ func (f *pageFetch) ask(ctx context.Context) (page []byte, again bool, err error
 		return nil, false, serve.Status(resp)
 	}
 	return h.page, false, nil
-}
-
-func timedOut(err error) bool {
-	var e net.Error
-	return errors.As(err, &e) && e.Timeout()
 }
 
 // readPage reads a body to its end, or to where it is too long for a page.

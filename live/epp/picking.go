@@ -95,7 +95,7 @@ func NewPicking(o PickingOptions) (*Picking, error) {
 	k.drive = drive.New(drive.Options[core.Message, *core.Effects]{Machine: m, Effects: new(core.Effects), Now: o.Now,
 		Panicked: k.panicked,
 		Carry: func(_ machine.Time, fx *core.Effects, i int) {
-			_ = guarded(o.Log, "an effect of the picker's", "", func() error { k.effect(&fx.List[i]); return nil })
+			_ = guarded(o.Log, "an effect of the picker's", "", func() { k.effect(&fx.List[i]) })
 		}})
 	if o.Service.Given() {
 		k.service = drive.New(drive.Options[*core.Request,
@@ -122,7 +122,7 @@ func (k *Picking) Input(msg core.Message) { k.drive.Input(msg) }
 
 // report is Input for what no request waits for: a panic is logged.
 func (k *Picking) report(msg core.Message) {
-	_ = guarded(k.o.Log, "the picker", "", func() error { k.Input(msg); return nil })
+	_ = guarded(k.o.Log, "the picker", "", func() { k.Input(msg) })
 }
 
 // With runs f with the machine, alone, to look at it.
@@ -226,7 +226,7 @@ func (k *Picking) decide(waits func() context.Context, r *core.Request) {
 		}
 	}
 	k.Input(core.Arrive{Request: r})
-	_ = guarded(k.o.Log, "the metrics", r.ID, func() error { k.o.Metrics.rewritten(r.Request); return nil })
+	_ = guarded(k.o.Log, "the metrics", r.ID, func() { k.o.Metrics.rewritten(r.Request) })
 	for {
 		select {
 		case <-w.ready: // as a rule it has decided at once
@@ -245,12 +245,8 @@ func (k *Picking) decide(waits func() context.Context, r *core.Request) {
 	}
 }
 
-// note takes the metrics of a decision and logs it. Others wait neither for
+// measure takes the metrics of a decision and logs it. Others wait neither for
 // the lock nor for Envoy meanwhile.
-func (k *Picking) note(r *core.Request) {
-	_ = guarded(k.o.Log, "the metrics", r.ID, func() error { k.measure(r); return nil })
-}
-
 func (k *Picking) measure(r *core.Request) {
 	switch {
 	case r.Body != nil:

@@ -110,7 +110,7 @@ func (k *Picking) testAsk(ctx context.Context, head header.List, body string) *a
 			a.endpoint, a.metadata, a.set = e.Set.Get(picker.HeaderDestination), e.Metadata, e.Set
 		}
 	}
-	k.note(a.s.Request())
+	k.measure(a.s.Request())
 	return a
 }
 

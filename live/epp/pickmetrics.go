@@ -295,11 +295,10 @@ func (c *poolCollector) Describe(chan<- *prometheus.Desc) {}
 // library's: where a plug-in that is asked panics, the rest of the pool's metrics
 // are missing from the page.
 func (c *poolCollector) Collect(out chan<- prometheus.Metric) {
-	_ = guarded(c.k.o.Log, "the page of metrics", "", func() error {
+	_ = guarded(c.k.o.Log, "the page of metrics", "", func() {
 		c.k.With(func(m *core.Machine, now machine.Time) {
 			m.Pool(now, c.pool, &core.PoolReport{Wants: func(*metric.Family) bool { return true }, Flow: c.flows.flow,
 				Send: reading{out, c.desc}.send})
 		})
-		return nil
 	})
 }

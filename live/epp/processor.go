@@ -82,7 +82,7 @@ func newServed(s *Server, k *Picking, wire wire, peer context.Context) *served {
 		machine: core.NewStream(k.m, k, k.number.Add(1))}
 	c.fx.List = c.room[:0]
 	c.machine.Over = func() {
-		_ = guarded(s.o.Log, "the metrics", c.machine.RequestID(), func() error { c.over(); return nil })
+		_ = guarded(s.o.Log, "the metrics", c.machine.RequestID(), c.over)
 	}
 	c.drive = drive.New(drive.Options[*stream.Message, *machine.Effects[stream.Effect]]{Machine: c.machine,
 		Effects: &c.fx,
@@ -130,10 +130,7 @@ func (c *served) leave() {
 // turn is step. A panic in it (plug-ins have guards of their own) breaks this
 // stream off and no other.
 func (c *served) turn(in *extproc.In, err error) (done bool, _ error) {
-	panicked := guarded(c.s.o.Log, deciding, c.machine.RequestID(), func() error {
-		done, err = c.step(in, err)
-		return nil
-	})
+	panicked := guarded(c.s.o.Log, deciding, c.machine.RequestID(), func() { done, err = c.step(in, err) })
 	if panicked == nil {
 		return done, err
 	}
@@ -167,11 +164,10 @@ func (c *served) rang() {
 }
 
 // flush sends the queue. The caller must not hold the machine, since Envoy may take its time.
-func (c *served) flush() error {
+func (c *served) flush() {
 	if c.out.flush() != nil {
 		c.ended.Store(true)
 	}
-	return nil
 }
 
 // breakOff ends the stream with an error, and gives back what its request holds.
@@ -179,10 +175,8 @@ func (c *served) breakOff(now machine.Time, reason string) {
 	c.broken = status.Error(codes.Internal, reason)
 	c.ended.Store(true)
 	c.fx.Reset()
-	_ = guarded(c.s.o.Log, "the end of a stream", c.machine.RequestID(), func() error {
-		c.machine.Fail(now, reason, &c.fx)
-		return nil
-	})
+	_ = guarded(c.s.o.Log, "the end of a stream", c.machine.RequestID(),
+		func() { c.machine.Fail(now, reason, &c.fx) })
 	c.fx.Reset()
 }
 
@@ -205,7 +199,7 @@ func (c *served) step(in *extproc.In, err error) (bool, error) {
 		}
 		c.input(in)
 	}
-	_ = c.flush()
+	c.flush()
 	for c.decide {
 		c.decide = false
 		c.ask()
@@ -222,7 +216,7 @@ func (c *served) ask() {
 		c.evicted = w.evicted
 	}
 	c.drive.With(c.machine.Decide)
-	_ = c.flush()
+	c.flush()
 	c.drive.With(func(machine.Time, *machine.Effects[stream.Effect]) {
 		c.note()
 		if c.machine.Result() == stream.Left { // no plug-in looks at the response, so Envoy waits for nothing
@@ -238,7 +232,7 @@ func (c *served) note() {
 		return
 	}
 	c.sent = true
-	c.k.note(r)
+	_ = guarded(c.k.o.Log, "the metrics", r.ID, func() { c.k.measure(r) })
 	if r.Decision != nil && r.Err == nil {
 		c.k.o.Metrics.dispatched(r)
 	}

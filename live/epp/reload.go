@@ -26,8 +26,7 @@ import (
 // are slower for a while, never wrong.
 type Generation struct {
 	*Picking
-	file    *EndpointsFile
-	objects *ObjectsDir
+	file, objects *watch.Watch // where the endpoints come from
 	// Registry has the metrics that belong to this generation alone.
 	Registry *prometheus.Registry
 	closing  sync.Once
@@ -69,8 +68,8 @@ func (s *Standalone) build(o StandaloneOptions) (g *Generation, err error) {
 		}
 	}
 	if discovery != nil {
-		path, watch := discovery.EndpointsFile()
-		if g.file, err = OpenEndpointsFile(g.Picking, path, watch, o.Log); err != nil {
+		path, follow := discovery.EndpointsFile()
+		if g.file, err = followEndpoints(g.Picking, path, follow, o.Log); err != nil {
 			return nil, err
 		}
 	}
@@ -78,7 +77,7 @@ func (s *Standalone) build(o StandaloneOptions) (g *Generation, err error) {
 	if o.Objects == "" {
 		found(true)
 	} else {
-		g.objects, err = openObjects(g.Picking, o.PoolOptions, discovery != nil, o.Log, found)
+		g.objects, err = followObjects(g.Picking, o.PoolOptions, discovery != nil, o.Log, found)
 	}
 	return g, err
 }
@@ -86,12 +85,8 @@ func (s *Standalone) build(o StandaloneOptions) (g *Generation, err error) {
 // Close ends the generation. Requests that it has decided must have ended.
 func (g *Generation) Close() {
 	g.closing.Do(func() {
-		if g.file != nil {
-			g.file.Close()
-		}
-		if g.objects != nil {
-			g.objects.Close()
-		}
+		g.file.Close()
+		g.objects.Close()
 		g.Picking.Close()
 	})
 }

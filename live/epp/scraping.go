@@ -1,6 +1,7 @@
 package epp
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"net/http"
@@ -123,10 +124,9 @@ func (s *scraper) fetch(f *fetch, key fetchKey) {
 		src.mu.Lock()
 		defer src.mu.Unlock()
 		// extractors choose the families to read
-		msg.Err = guarded(s.k.o.Log, "the reading of a page", "", func() (err error) {
-			msg.Page, err = src.reader.Read(page)
-			return err
-		})
+		panicked := guarded(s.k.o.Log, "the reading of a page", "",
+			func() { msg.Page, msg.Err = src.reader.Read(page) })
+		msg.Err = cmp.Or(panicked, msg.Err)
 	}
 	f.done() // before the next one may begin
 	if msg.Err != nil {

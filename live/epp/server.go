@@ -139,31 +139,19 @@ func Start(o Options) (*Server, error) {
 	s := &Server{o: o, health: health.NewServer(), listeners: map[string]net.Listener{},
 		m: newServerMetrics(o.Registry, o.StreamMetrics), serving: serve.Group{Log: o.Log},
 		checks: healthChecks{peers: map[string]*checker{}}}
-	open := func(what, address string) (net.Listener, error) {
-		if address == "" {
-			return nil, nil
+	for _, x := range [...]struct{ what, address string }{{"ext_proc", o.Address}, {"health", o.HealthAddress},
+		{"metrics", o.MetricsAddress}} {
+		if x.address == "" {
+			continue
 		}
-		l, err := serve.Listen(what, address)
+		l, err := serve.Listen(x.what, x.address)
 		if err != nil {
 			for _, l := range s.listeners {
 				l.Close()
 			}
 			return nil, err
 		}
-		s.listeners[what] = l
-		return l, nil
-	}
-	extProc, err := open("ext_proc", o.Address)
-	if err != nil {
-		return nil, err
-	}
-	healthL, err := open("health", o.HealthAddress)
-	if err != nil {
-		return nil, err
-	}
-	metricsL, err := open("metrics", o.MetricsAddress)
-	if err != nil {
-		return nil, err
+		s.listeners[x.what] = l
 	}
 
 	options := append(extproc.ServerOptions(),
@@ -179,23 +167,23 @@ func Start(o Options) (*Server, error) {
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	s.SetReady(true)
 	s.health.SetServingStatus("liveness", healthv1.HealthCheckResponse_SERVING)
-	if extProc != nil {
+	if extProc := s.listeners["ext_proc"]; extProc != nil {
 		if o.Wrap != nil {
 			extProc = o.Wrap(extProc)
 		}
 		s.serve("ext_proc", s.grpc, extProc)
 	}
-	if healthL != nil {
+	if l := s.listeners["health"]; l != nil {
 		s.healthAt = grpc.NewServer(grpc.UnaryInterceptor(s.checks.intercept))
 		healthv1.RegisterHealthServer(s.healthAt, s.health)
-		s.serve("health", s.healthAt, healthL)
+		s.serve("health", s.healthAt, l)
 	}
-	if metricsL != nil {
+	if l := s.listeners["metrics"]; l != nil {
 		s.metrics = serve.Pages(s.o.metricsPages(), o.Log)
 		if o.MetricsTLS != nil {
-			metricsL = tls.NewListener(metricsL, o.MetricsTLS)
+			l = tls.NewListener(l, o.MetricsTLS)
 		}
-		s.serving.Go("metrics", func() error { return s.metrics.Serve(metricsL) })
+		s.serving.Go("metrics", func() error { return s.metrics.Serve(l) })
 	}
 	return s, nil
 }

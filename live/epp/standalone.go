@@ -162,8 +162,7 @@ func (o *PickerOptions) Made() inputlog.Header {
 		IgnoreSubset: o.IgnoreSubset, Readiness: o.Readiness, Detail: o.History > 0,
 		Predictor: o.Predictor != nil, ScrapeInterval: machine.FromDuration(o.RefreshMetrics)}
 	if o.Config != nil {
-		text := string(o.Config)
-		h.Config = &text
+		h.Config = new(string(o.Config))
 	}
 	return h
 }

@@ -4,10 +4,9 @@
 package extproc
 
 import (
-	"strings"
+	"errors"
 	"unicode/utf8"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc"
@@ -16,7 +15,6 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	protobuf "google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/epp/stream"
@@ -130,12 +128,16 @@ func (in *In) unmarshal(b []byte) error {
 	if in.read(b) {
 		return nil
 	}
+	// The library writes an unusual message in the usual form: each field once.
 	m := &extprocv3.ProcessingRequest{}
-	if err := protobuf.Unmarshal(b, m); err != nil {
+	if err := (protobuf.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, m); err != nil {
 		return err
 	}
-	in.take(m)
-	return nil
+	usual, err := protobuf.Marshal(m)
+	if *in = (In{}); err == nil && !in.read(usual) {
+		err = errors.New("ext_proc message of an unknown form")
+	}
+	return err
 }
 
 var kindOf = [...]stream.MessageKind{inRequestHeaders: stream.Headers, inResponseHeaders: stream.ResponseHeaders,
@@ -172,8 +174,6 @@ func (in *In) read(b []byte) bool {
 			}
 			in.Configured = true
 			return in.readConfig(v)
-		default:
-			return num > inConfig // the other fields are rare and left to the library
 		}
 		return true
 	})
@@ -210,18 +210,30 @@ func (in *In) readServed(num protowire.Number, v []byte, _ uint64) bool {
 	if num != structEntry || !ok || key != picker.KeyServed {
 		return num == structEntry && ok
 	}
-	if in.Served.Known {
+	kind, text, ok := readValue(value)
+	if in.Served.Known || !ok {
 		return false
 	}
-	return fields(value, func(num protowire.Number, v []byte, _ uint64) bool {
-		if in.Served.Known || !utf8.Valid(v) {
-			return false
-		}
-		if in.Served.Known = num == valueString && v != nil; in.Served.Known {
-			in.Served.Endpoint = string(v)
-		}
-		return true
-	})
+	if in.Served.Known = kind == valueString; in.Served.Known {
+		in.Served.Endpoint = string(text)
+	}
+	return true
+}
+
+// readValue reads a Value, which is of one kind: a string's text or a list's values.
+func readValue(b []byte) (kind protowire.Number, content []byte, ok bool) {
+	if len(b) == 0 {
+		return 0, nil, true
+	}
+	kind, wire, n := protowire.ConsumeTag(b)
+	if n < 0 || protowire.ConsumeFieldValue(kind, wire, b[n:]) != len(b)-n {
+		return 0, nil, false
+	}
+	if wire == protowire.BytesType {
+		content, _ = protowire.ConsumeBytes(b[n:])
+	}
+	text := kind == valueString || kind == valueList
+	return kind, content, (!text || wire == protowire.BytesType) && (kind != valueString || utf8.Valid(content))
 }
 
 // readSubset reads one field of the Struct with the subset hint.
@@ -230,20 +242,19 @@ func (in *In) readSubset(num protowire.Number, v []byte, _ uint64) bool {
 	if num != structEntry || !ok || key != picker.KeySubset {
 		return num == structEntry && ok
 	}
-	return !in.Hinted && fields(value, func(num protowire.Number, v []byte, _ uint64) bool {
-		if num != valueList || v == nil || in.Hinted {
-			return false // left to the library
+	kind, list, ok := readValue(value)
+	if in.Hinted || !ok {
+		return false
+	}
+	if in.Hinted = kind == valueList; !in.Hinted {
+		return true // anything but a list is no hint
+	}
+	return fields(list, func(_ protowire.Number, v []byte, _ uint64) bool {
+		kind, text, ok := readValue(v)
+		if kind == valueString { // what is no string matches no endpoint
+			in.Subset = append(in.Subset, string(text))
 		}
-		in.Hinted = true
-		return fields(v, func(num protowire.Number, v []byte, _ uint64) bool {
-			return num == listValue && v != nil && fields(v, func(num protowire.Number, v []byte, _ uint64) bool {
-				if num != valueString || v == nil || !utf8.Valid(v) {
-					return false
-				}
-				in.Subset = append(in.Subset, string(v))
-				return true
-			})
-		})
+		return ok
 	})
 }
 
@@ -288,7 +299,7 @@ func (in *In) readHeaders(b []byte) bool {
 		case num == headersEnd && v == nil:
 			in.End = n != 0
 		default:
-			return false // attributes, which windtunnel does not request
+			return num != headersMap && num != headersEnd // windtunnel does not request attributes
 		}
 		return true
 	})
@@ -332,7 +343,7 @@ func (in *In) readBody(b []byte) bool {
 		case num == bodyEnd && v == nil:
 			in.End = n != 0
 		default:
-			return false
+			return num != bodyBytes && num != bodyEnd
 		}
 		return true
 	})
@@ -382,62 +393,6 @@ func fields(b []byte, f func(num protowire.Number, v []byte, n uint64) bool) boo
 	return true
 }
 
-// take converts a message that the library has decoded, with the same result as read.
-func (in *In) take(m *extprocv3.ProcessingRequest) {
-	metadata := m.MetadataContext.GetFilterMetadata()
-	*in = In{Known: true, Described: m.MetadataContext != nil, Served: servedBy(metadata)}
-	in.Subset, in.Hinted = subsetOf(metadata)
-	if m.ProtocolConfig != nil {
-		in.Configured, in.Modes = true,
-			stream.Modes{Request: modeOf(m.ProtocolConfig.RequestBodyMode),
-				Response: modeOf(m.ProtocolConfig.ResponseBodyMode)}
-	}
-	switch x := m.Request.(type) {
-	case *extprocv3.ProcessingRequest_RequestHeaders:
-		in.Kind, in.Head, in.End = stream.Headers, headersOf(x.RequestHeaders.GetHeaders()),
-			x.RequestHeaders.GetEndOfStream()
-	case *extprocv3.ProcessingRequest_RequestBody:
-		in.Kind, in.Body, in.End = stream.Body, x.RequestBody.GetBody(), x.RequestBody.GetEndOfStream()
-	case *extprocv3.ProcessingRequest_RequestTrailers:
-		in.Kind = stream.Trailers
-	case *extprocv3.ProcessingRequest_ResponseHeaders:
-		in.Kind, in.Head, in.End = stream.ResponseHeaders, headersOf(x.ResponseHeaders.GetHeaders()),
-			x.ResponseHeaders.GetEndOfStream()
-	case *extprocv3.ProcessingRequest_ResponseBody:
-		in.Kind, in.Body, in.End = stream.ResponseBody, x.ResponseBody.GetBody(), x.ResponseBody.GetEndOfStream()
-	case *extprocv3.ProcessingRequest_ResponseTrailers:
-		in.Kind = stream.ResponseTrailers
-	default:
-		in.Known = false
-	}
-}
-
-// subsetOf returns the subset hint, a list of "ip:port". A string instead of the list is no hint. Elements that are
-// not strings match no endpoint.
-func subsetOf(m map[string]*structpb.Struct) (addresses []string, hinted bool) {
-	list, ok := m[picker.NamespaceSubset].GetFields()[picker.KeySubset].GetKind().(*structpb.Value_ListValue)
-	if !ok {
-		return nil, false
-	}
-	for _, e := range list.ListValue.GetValues() {
-		if s, ok := e.GetKind().(*structpb.Value_StringValue); ok {
-			addresses = append(addresses, s.StringValue)
-		}
-	}
-	return addresses, true
-}
-
-// servedBy returns the endpoint that, according to Envoy, has served the request.
-func servedBy(m map[string]*structpb.Struct) (s picker.Served) {
-	lb, given := m[picker.NamespaceLB]
-	endpoint, known := lb.GetFields()[picker.KeyServed].GetKind().(*structpb.Value_StringValue)
-	s.Given, s.Known = given, known
-	if known {
-		s.Endpoint = endpoint.StringValue
-	}
-	return s
-}
-
 func modeOf(m filterv3.ProcessingMode_BodySendMode) stream.BodyMode {
 	switch m {
 	case filterv3.ProcessingMode_NONE:
@@ -448,16 +403,4 @@ func modeOf(m filterv3.ProcessingMode_BodySendMode) stream.BodyMode {
 		return stream.Buffered
 	}
 	return stream.FullDuplex
-}
-
-func headersOf(m *corev3.HeaderMap) header.List {
-	head := make(header.List, 0, len(m.GetHeaders()))
-	for _, h := range m.GetHeaders() {
-		v := h.Value
-		if len(h.RawValue) > 0 {
-			v = string(h.RawValue)
-		}
-		head = append(head, header.Header{Name: strings.ToLower(h.Key), Value: v})
-	}
-	return head
 }

@@ -14,13 +14,13 @@ type index struct {
 }
 
 type place struct {
-	block  uint64
-	worker WorkerID
+	Block  uint64   `json:"block"`
+	Worker WorkerID `json:"worker"`
 }
 
 type expiry struct {
 	place
-	at machine.Time
+	At machine.Time `json:"until"`
 }
 
 func newIndex(ttl machine.Time) index { return index{ttl: ttl, until: map[place]machine.Time{}} }
@@ -43,8 +43,8 @@ func (x *index) add(now machine.Time, blocks []uint64, id WorkerID) {
 		x.until[p] = at
 		x.queue = append(x.queue, expiry{p, at})
 	}
-	for x.first < len(x.queue) && (x.queue[x.first].at <= now || len(x.queue)-x.first > maxSent) {
-		if e := x.queue[x.first]; x.until[e.place] == e.at { // else it was sent again
+	for x.first < len(x.queue) && (x.queue[x.first].At <= now || len(x.queue)-x.first > maxSent) {
+		if e := x.queue[x.first]; x.until[e.place] == e.At { // else it was sent again
 			delete(x.until, e.place)
 		}
 		x.first++
@@ -57,7 +57,7 @@ func (x *index) add(now machine.Time, blocks []uint64, id WorkerID) {
 
 func (x *index) gone(id WorkerID) {
 	for p := range x.until {
-		if p.worker == id {
+		if p.Worker == id {
 			delete(x.until, p)
 		}
 	}

@@ -57,10 +57,10 @@ type Prompt struct {
 type Booking uint64
 
 type booking struct {
-	worker  WorkerID
-	prefill int // tokens, 0 when computed
-	blocks  []uint64
-	alone   int
+	Worker  WorkerID `json:"worker"`
+	Prefill int      `json:"prefill"` // tokens, 0 when computed
+	Blocks  []uint64 `json:"blocks"`
+	Alone   int      `json:"alone"`
 }
 
 // Load is a router's record of its own decisions: which requests run where, how much of them is not prefilled yet, and
@@ -133,24 +133,24 @@ func (l *Load) Choose(costs []Cost, draw machine.Draw) int { return l.c.Choose(c
 
 // Book adds a request's load at a worker that has overlap of its first blocks.
 func (l *Load) Book(now machine.Time, p *Prompt, id WorkerID, overlap float64) Booking {
-	b := &booking{worker: id, prefill: max(0, p.Tokens-int(overlap)*l.c.BlockSize),
-		blocks: append([]uint64(nil), p.Blocks...), alone: p.Alone}
+	b := &booking{Worker: id, Prefill: max(0, p.Tokens-int(overlap)*l.c.BlockSize),
+		Blocks: append([]uint64(nil), p.Blocks...), Alone: p.Alone}
 	l.booked++
 	l.hold(l.booked, b)
-	l.sent.add(now, b.blocks, id)
+	l.sent.add(now, b.Blocks, id)
 	return l.booked
 }
 
 func (l *Load) hold(n Booking, b *booking) {
-	w := l.workers[b.worker]
+	w := l.workers[b.Worker]
 	if w == nil {
 		w = &worker{active: map[uint64]int32{}}
-		l.workers[b.worker] = w
+		l.workers[b.Worker] = w
 	}
 	w.requests++
-	w.prefill += b.prefill
-	w.alone += b.alone
-	for _, x := range b.blocks {
+	w.prefill += b.Prefill
+	w.alone += b.Alone
+	for _, x := range b.Blocks {
 		w.active[x]++
 	}
 	l.bookings[n] = b
@@ -159,8 +159,8 @@ func (l *Load) hold(n Booking, b *booking) {
 // Prefilled reports a request's first token. Like Free, it ignores an unknown booking or a second call.
 func (l *Load) Prefilled(n Booking) {
 	if b := l.bookings[n]; b != nil {
-		l.workers[b.worker].prefill -= b.prefill
-		b.prefill = 0
+		l.workers[b.Worker].prefill -= b.Prefill
+		b.Prefill = 0
 	}
 }
 
@@ -172,16 +172,16 @@ func (l *Load) Free(n Booking) {
 	}
 	l.Prefilled(n)
 	delete(l.bookings, n)
-	w := l.workers[b.worker]
+	w := l.workers[b.Worker]
 	w.requests--
-	w.alone -= b.alone
-	for _, x := range b.blocks {
+	w.alone -= b.Alone
+	for _, x := range b.Blocks {
 		if w.active[x]--; w.active[x] == 0 {
 			delete(w.active, x)
 		}
 	}
 	if w.requests == 0 {
-		delete(l.workers, b.worker)
+		delete(l.workers, b.Worker)
 	}
 }
 
@@ -189,7 +189,7 @@ func (l *Load) Free(n Booking) {
 func (l *Load) Gone(id WorkerID) {
 	l.sent.gone(id)
 	for n, b := range l.bookings {
-		if b.worker == id {
+		if b.Worker == id {
 			delete(l.bookings, n)
 		}
 	}

@@ -1,40 +1,20 @@
 package dynamo
 
-import (
-	"encoding/json"
-
-	"github.com/windtunnel/windtunnel/core/machine"
-)
+import "encoding/json"
 
 // saved is a Load's JSON form.
 type saved struct {
-	Booked   Booking                  `json:"booked"`
-	Bookings map[Booking]savedBooking `json:"bookings"`
-	Sent     []savedSent              `json:"sent"`
-}
-
-type savedBooking struct {
-	Worker  WorkerID `json:"worker"`
-	Prefill int      `json:"prefill"`
-	Blocks  []uint64 `json:"blocks"`
-	Alone   int      `json:"alone"`
-}
-
-type savedSent struct {
-	Block  uint64       `json:"block"`
-	Worker WorkerID     `json:"worker"`
-	Until  machine.Time `json:"until"`
+	Booked   Booking              `json:"booked"`
+	Bookings map[Booking]*booking `json:"bookings"`
+	Sent     []expiry             `json:"sent"`
 }
 
 // MarshalJSON writes the whole Load.
 func (l *Load) MarshalJSON() ([]byte, error) {
-	s := saved{l.booked, map[Booking]savedBooking{}, []savedSent{}}
-	for n, b := range l.bookings {
-		s.Bookings[n] = savedBooking{b.worker, b.prefill, b.blocks, b.alone}
-	}
+	s := saved{l.booked, l.bookings, []expiry{}}
 	for _, e := range l.sent.queue[l.sent.first:] {
-		if l.sent.until[e.place] == e.at {
-			s.Sent = append(s.Sent, savedSent{e.block, e.worker, e.at})
+		if l.sent.until[e.place] == e.At {
+			s.Sent = append(s.Sent, e)
 		}
 	}
 	return json.Marshal(s)
@@ -48,12 +28,13 @@ func (l *Load) UnmarshalJSON(text []byte) error {
 	}
 	*l = *NewLoad(l.c)
 	for n, b := range s.Bookings {
-		l.hold(n, &booking{b.Worker, b.Prefill, b.Blocks, b.Alone})
+		if b != nil { // a null
+			l.hold(n, b)
+		}
 	}
 	for _, e := range s.Sent {
-		l.sent.until[place{e.Block, e.Worker}] = e.Until
-		l.sent.queue = append(l.sent.queue, expiry{place{e.Block, e.Worker}, e.Until})
+		l.sent.until[e.place] = e.At
 	}
-	l.booked = s.Booked
+	l.sent.queue, l.booked = s.Sent, s.Booked
 	return nil
 }

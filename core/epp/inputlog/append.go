@@ -143,13 +143,13 @@ type selection struct {
 	Objects       picker.Objects               `json:"objects"`
 	Priorities    []int                        `json:"priorities"`
 	KeepEndpoints bool                         `json:"keepEndpoints"`
-	Endpoints     []picker.SavedAddress        `json:"endpoints"`
+	Endpoints     []*picker.Endpoint           `json:"endpoints"`
 	Announced     map[string]*picker.Announced `json:"serving"`
 }
 
 func (x *selection) objects() epp.Objects {
 	return epp.Objects{Selection: objects.Selection{Objects: x.Objects, Priorities: x.Priorities,
-		Announced: x.Announced, Endpoints: picker.LoadAddresses(x.Endpoints)}, KeepEndpoints: x.KeepEndpoints}
+		Announced: x.Announced, Endpoints: x.Endpoints}, KeepEndpoints: x.KeepEndpoints}
 }
 
 // appendJSON writes rare values.
@@ -249,11 +249,6 @@ func (x *kvEvents) events() epp.KVEvents {
 		out.Events = append(out.Events, y)
 	}
 	return out
-}
-
-type kvLost struct {
-	Index int    `json:"index"`
-	Pod   string `json:"pod"`
 }
 
 // appendFloat writes a number with all its digits. NaN and infinities, which JSON lacks, are texts.

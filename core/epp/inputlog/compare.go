@@ -48,13 +48,9 @@ func (p *Player) effect(text []byte) error {
 	if err := json.Unmarshal(text, &x); err != nil {
 		return fmt.Errorf("not a line of a log of inputs: %w", err)
 	}
-	k := p.pickers[x.Effect.Picker]
-	if k == nil || k.m == nil || k.broken {
-		p.Skipped++
-		return nil
-	}
-	if p.Until != 0 && x.Effect.At > p.Until {
-		return ErrEnough
+	k, err := p.playing(x.Effect.Picker, x.Effect.At)
+	if k == nil {
+		return err
 	}
 	if len(k.got) == 0 { // it was due without an input
 		k.strayed = false
@@ -78,12 +74,11 @@ func (p *Player) effect(text []byte) error {
 }
 
 // leftOver reports effects of the last input that the log lacks.
-func (p *Player) leftOver(k *played) error {
+func (p *Player) leftOver(k *played) {
 	if len(k.got) > 0 && !k.strayed {
 		p.differs(k, nil, k.got[0])
 	}
 	k.got = nil
-	return nil
 }
 
 // differs notes a difference. The Player then ignores the other effects of the same input.

@@ -64,13 +64,13 @@ type input struct {
 	Piece    *progress    `json:"piece"`
 	Done     *done        `json:"done"`
 
-	Endpoints   []picker.SavedAddress `json:"endpoints"`
-	Objects     *selection            `json:"objects"`
-	Scraped     *scraped              `json:"scraped"`
-	KVEvents    *kvEvents             `json:"kvEvents"`
-	KVLost      *kvLost               `json:"kvLost"`
-	LoseIndexes *struct{}             `json:"loseIndexes"`
-	Shutdown    *struct{}             `json:"shutdown"`
+	Endpoints   []*picker.Endpoint `json:"endpoints"`
+	Objects     *selection         `json:"objects"`
+	Scraped     *scraped           `json:"scraped"`
+	KVEvents    *kvEvents          `json:"kvEvents"`
+	KVLost      *epp.KVLost        `json:"kvLost"`
+	LoseIndexes *struct{}          `json:"loseIndexes"`
+	Shutdown    *struct{}          `json:"shutdown"`
 }
 
 // effect holds the fields of an effect that a Player reads. It compares the rest as text.

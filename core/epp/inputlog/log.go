@@ -157,16 +157,17 @@ func (l *Log) Input(now machine.Time, msg epp.Message) {
 		b = appendTrue(b, "told", x.ErrSent)
 		b = append(b, '}')
 	case epp.Endpoints:
-		b = appendJSON(b, "endpoints", picker.SaveAddresses(x.List))
+		b = appendJSON(b, "endpoints", append([]*picker.Endpoint{}, x.List...))
 	case epp.Objects:
 		b = appendJSON(b, "objects",
-			&selection{x.Objects, x.Priorities, x.KeepEndpoints, picker.SaveAddresses(x.Endpoints), x.Announced})
+			&selection{x.Objects, x.Priorities, x.KeepEndpoints, append([]*picker.Endpoint{}, x.Endpoints...),
+				x.Announced})
 	case epp.Scraped:
 		b = l.appendScraped(b, &x)
 	case epp.KVEvents:
 		b = l.appendKVEvents(b, &x)
 	case epp.KVLost:
-		b = appendJSON(b, "kvLost", &kvLost{x.Index, x.Pod})
+		b = appendJSON(b, "kvLost", &x)
 	case epp.LoseIndexes:
 		none("loseIndexes")
 	case epp.Shutdown:

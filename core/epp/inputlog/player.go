@@ -193,9 +193,7 @@ func (p *Player) snapshot(x *snapshot) error {
 	if p.Pool == "" || p.Pool == k.h.Pool || p.Pool == k.h.Replica {
 		p.newest = x.Picker
 	}
-	if err := p.leftOver(k); err != nil {
-		return err
-	}
+	p.leftOver(k)
 	if p.CheckStates && k.m != nil && !k.broken {
 		if err := k.same(x.State); err != nil {
 			return err
@@ -273,19 +271,26 @@ func (k *played) same(s *epp.State) error {
 	return nil
 }
 
+// playing returns the picker of a line, nil if the line is skipped or, with an error, after Until.
+func (p *Player) playing(number int, at machine.Time) (*played, error) {
+	k := p.pickers[number]
+	switch {
+	case k == nil || k.m == nil || k.broken:
+		p.Skipped++
+		return nil, nil
+	case p.Until != 0 && at > p.Until:
+		return nil, ErrEnough
+	}
+	return k, nil
+}
+
 // input plays a message.
 func (p *Player) input(x *input) error {
-	k := p.pickers[x.Picker]
-	if k == nil || k.m == nil || k.broken {
-		p.Skipped++
-		return nil
-	}
-	if p.Until != 0 && x.At > p.Until {
-		return ErrEnough
-	}
-	if err := p.leftOver(k); err != nil {
+	k, err := p.playing(x.Picker, x.At)
+	if k == nil {
 		return err
 	}
+	p.leftOver(k)
 	k.strayed = false
 	if len(p.Others) > 0 { // effects that were due before it do not depend on it
 		k.m.Advance(x.At, &k.fx)
@@ -370,7 +375,7 @@ func (k *played) message(x *input) (epp.Message, error) {
 	}
 	switch {
 	case x.Endpoints != nil:
-		return epp.Endpoints{List: picker.LoadAddresses(x.Endpoints)}, nil
+		return epp.Endpoints{List: x.Endpoints}, nil
 	case x.Objects != nil:
 		return x.Objects.objects(), nil
 	case x.Scraped != nil:
@@ -378,7 +383,7 @@ func (k *played) message(x *input) (epp.Message, error) {
 	case x.KVEvents != nil:
 		return x.KVEvents.events(), k.checkIndex(x.KVEvents.Index)
 	case x.KVLost != nil:
-		return epp.KVLost{Index: x.KVLost.Index, Pod: x.KVLost.Pod}, k.checkIndex(x.KVLost.Index)
+		return *x.KVLost, k.checkIndex(x.KVLost.Index)
 	case x.LoseIndexes != nil:
 		return epp.LoseIndexes{}, nil
 	case x.Shutdown != nil:

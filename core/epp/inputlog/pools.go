@@ -50,8 +50,8 @@ func (p *Pools) Line(text []byte) error {
 		}
 		Input *struct {
 			Picker    int
-			Endpoints []picker.SavedAddress
-			Objects   struct{ Endpoints []picker.SavedAddress }
+			Endpoints []picker.Identity
+			Objects   struct{ Endpoints []picker.Identity }
 			Scraped   struct{ Page []family }
 		}
 	}
@@ -65,9 +65,9 @@ func (p *Pools) Line(text []byte) error {
 		p.addHeader(x.Log)
 	case x.Snapshot != nil:
 		pool := p.pool(x.Snapshot.Picker)
-		var list []picker.SavedAddress
+		var list []picker.Identity
 		for _, e := range x.Snapshot.State.Picker.Pool.Endpoints {
-			list = append(list, e.SavedAddress)
+			list = append(list, e.Identity)
 			pool.cache(int(e.BlockSize), int(e.Blocks))
 		}
 		pool.servers(list)
@@ -113,7 +113,7 @@ func (p *Pools) pool(number int) *Pool {
 	return &Pool{}
 }
 
-func (x *Pool) servers(list []picker.SavedAddress) {
+func (x *Pool) servers(list []picker.Identity) {
 	servers, prefill := 0, 0
 	for _, e := range list {
 		if x.Ranks = max(x.Ranks, e.Rank+1); e.Rank > 0 {

@@ -26,6 +26,10 @@ var (
 
 func with(label string, labels []string) []string { return append([]string{label}, labels...) }
 
+func attempt(endpoint string) []string {
+	return []string{"status", "target_model_name", endpoint, "namespace", "port"}
+}
+
 // The buckets of the real picker's histograms; times are in seconds.
 var (
 	toHour = []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45,
@@ -101,19 +105,15 @@ var (
 	Decisions = histogram("scheduler_e2e_duration_seconds", "Time of a decision.",
 		extension+"scheduler_e2e_duration_seconds", quick, nil, none)
 	Plugins = histogram("plugin_duration_seconds", "Time of one plug-in in one decision.",
-		extension+"plugin_duration_seconds", quick, with("extension_point", []string{"plugin_type", "plugin_name"}),
-		with("extension_point", []string{"plugin_type", "plugin_name"}))
+		extension+"plugin_duration_seconds", quick, []string{"extension_point", "plugin_type", "plugin_name"}, nil)
 	Attempts = counter("scheduler_attempts_total", "Decisions by outcome and endpoint.",
-		extension+"scheduler_attempts_total", []string{"status", "target_model_name", "endpoint_name", "namespace",
-			"port"},
-		[]string{"status", "target_model_name", "pod_name", "namespace", "port"})
+		extension+"scheduler_attempts_total", attempt("endpoint_name"), attempt("pod_name"))
 	Disagg = counter("disagg_decision_total", "Decisions by kind of disaggregation.", scheduler+"disagg_decision_total",
 		decision, []string{"model_name", "decision_type"})
 	PD = counter("pd_decision_total", "Decisions of pd-profile-handler. Deprecated.", scheduler+"pd_decision_total",
 		decision, []string{"model_name", "decision_type"})
 	Rewrites = counter("model_rewrite_decisions_total", "Requests whose model an InferenceModelRewrite chose.",
-		extension+"model_rewrite_decisions_total", []string{"model_rewrite_name", "model_name", "target_model"},
-		[]string{"model_rewrite_name", "model_name", "target_model"})
+		extension+"model_rewrite_decisions_total", []string{"model_rewrite_name", "model_name", "target_model"}, nil)
 	HitBytes = histogram("prefix_indexer_hit_bytes", "How much of a prompt its endpoint was known to hold.",
 		extension+"prefix_indexer_hit_bytes", append([]float64{0}, doubling(16, 13)...), plugin, none)
 	HitRatio = histogram("prefix_indexer_hit_ratio", "Which share of a prompt its endpoint was known to hold.",
@@ -123,14 +123,12 @@ var (
 // Metrics of flow control.
 var (
 	QueueTime = histogram("flow_control_request_queue_duration_seconds", "Time in the flow-control queue.",
-		extension+"flow_control_request_queue_duration_seconds", queue, with("outcome", flow), with("outcome", flow))
+		extension+"flow_control_request_queue_duration_seconds", queue, with("outcome", flow), nil)
 	EnqueueTime = histogram("flow_control_request_enqueue_duration_seconds", "Time that entering the queue took.",
-		extension+"flow_control_request_enqueue_duration_seconds", quick, []string{"fairness_id", "priority",
-			"outcome"},
-		[]string{"fairness_id", "priority", "outcome"})
-	QueueSize = gauge("flow_control_queue_size", "Requests that wait.", extension+"flow_control_queue_size", flow,
-		flow)
-	QueueBytes = gauge("flow_control_queue_bytes", "Bytes that wait.", extension+"flow_control_queue_bytes", flow, flow)
+		extension+"flow_control_request_enqueue_duration_seconds", quick,
+		[]string{"fairness_id", "priority", "outcome"}, nil)
+	QueueSize  = gauge("flow_control_queue_size", "Requests that wait.", extension+"flow_control_queue_size", flow, nil)
+	QueueBytes = gauge("flow_control_queue_bytes", "Bytes that wait.", extension+"flow_control_queue_bytes", flow, nil)
 	Dispatched = counter("flow_control_requests_total", "Requests that left flow control, by outcome.", "",
 		[]string{"outcome", "priority", "inference_pool"}, nil)
 	RevocationsIssued = counter("flow_control_revocations_issued_total",
@@ -147,10 +145,9 @@ var (
 // Metrics of scrapes.
 var (
 	PollErrors = counter("datalayer_poll_errors_total", "Scrapes that failed.", scheduler+"datalayer_poll_errors_total",
-		[]string{"source_type"}, []string{"source_type"})
+		[]string{"source_type"}, nil)
 	ExtractErrors = counter("datalayer_extract_errors_total", "Scraped pages that could not be read.",
-		scheduler+"datalayer_extract_errors_total", []string{"source_type", "extractor_type"},
-		[]string{"source_type", "extractor_type"})
+		scheduler+"datalayer_extract_errors_total", []string{"source_type", "extractor_type"}, nil)
 )
 
 // Metrics of objectives: document 004's, under its names and under those of predicted-latency-producer in today's
@@ -222,8 +219,7 @@ var (
 // Metrics of the pool, computed when a page is read.
 var (
 	EndpointQueue = renamed(read("per_endpoint_queue_size", "Waiting requests by endpoint.",
-		ofPool+"per_pod_queue_size",
-		"name", "model_server_endpoint"), "name", "model_server_pod")
+		ofPool+"per_pod_queue_size", "name", "model_server_endpoint"), "name", "model_server_pod")
 	MeanKV = read("average_kv_cache_utilization", "Mean over the pool.", ofPool+"average_kv_cache_utilization",
 		"name")
 	MeanWait = read("average_queue_size", "Mean over the pool.", ofPool+"average_queue_size", "name")
@@ -264,8 +260,7 @@ var (
 		stream)
 	StreamsEnded = plain(Counter, prefix+"extproc_streams_total", "ext_proc streams by the gRPC code that ended them.",
 		nil, "code")
-	Info = gauge("info", "What runs.", extension+"info", []string{"commit", "build_ref"}, []string{"commit",
-		"build_ref"})
+	Info = gauge("info", "What runs.", extension+"info", []string{"commit", "build_ref"}, nil)
 )
 
 // ofKV returns a family of an index of KV blocks. Its older name is kvcache_ and old; "" is no older name.

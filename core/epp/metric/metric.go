@@ -72,8 +72,11 @@ func keep(f Family) *Family {
 	return &f
 }
 
-// today returns a family under the real picker's name and perhaps an older one.
+// today returns a family under the real picker's name and perhaps an older one, with the same labels for nil.
 func today(kind Kind, name, help, old string, labels, oldLabels []string) Family {
+	if oldLabels == nil {
+		oldLabels = labels
+	}
 	return Family{Kind: kind, Name: prefix + name, Old: old, Help: "[ALPHA] " + help, Labels: labels,
 		OldLabels: oldLabels}
 }
@@ -99,7 +102,7 @@ func plain(kind Kind, name, help string, buckets []float64, labels ...string) *F
 
 // read returns a gauge that is computed when a page is read.
 func read(name, help, old string, labels ...string) *Family {
-	f := today(Gauge, name, help, old, labels, labels)
+	f := today(Gauge, name, help, old, labels, nil)
 	f.Number = -1
 	return &f
 }

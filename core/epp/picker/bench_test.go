@@ -40,7 +40,7 @@ func prompt(id int) *picker.Request {
 	}
 	p := parse.TextPrompt(text)
 	p.Divide(parse.UnitTokens, 1<<20) // as Picker.NewRequest does, before the picker's turn
-	return &picker.Request{ID: fmt.Sprint(id), TargetModel: "m", Tokens: 2048,
+	return &picker.Request{ID: fmt.Sprint(id), Prepared: picker.Prepared{TargetModel: "m", Tokens: 2048},
 		Body: &parse.Body{Kind: parse.Completions, Model: "m", MaxOutputTokens: -1, Prompts: []parse.Prompt{p}}}
 }
 

@@ -445,8 +445,11 @@ func (b *Builder) Extracts(sourceType, name string) bool {
 }
 
 func (b *Builder) parserRefs() []config.Ref {
-	if refs := b.cfg.Parsers(); len(refs) > 0 {
-		return refs
+	switch c := b.cfg; {
+	case c.RequestHandler != nil && len(c.RequestHandler.Parsers) > 0:
+		return c.RequestHandler.Parsers
+	case c.Parser != nil:
+		return []config.Ref{*c.Parser}
 	}
 	return []config.Ref{{PluginRef: parse.TypeOpenAI}, {PluginRef: parse.TypeAnthropic},
 		{PluginRef: parse.TypeVLLMHTTP}}

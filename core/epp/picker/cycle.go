@@ -127,7 +127,6 @@ func (c *Cycle) Run(name string) *ProfileResult {
 	if force := c.p.opt.Force; force != nil {
 		if forced := force(c, name, r.Left); len(forced) > 0 {
 			r.Picked = append(r.Picked[:0], forced...)
-			d.Forced = true
 		}
 	}
 	if d.Detail {

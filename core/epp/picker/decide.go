@@ -265,7 +265,7 @@ func (p *Picker) anyEndpoint(c *Cycle) *apierror.Error {
 	pick := int32(draw.Intn(len(v.States)))
 	if p.opt.Force != nil {
 		if f := p.opt.Force(c, "", d.Candidates); len(f) > 0 {
-			pick, d.Forced = f[0], true
+			pick = f[0]
 		}
 	}
 	d.HideScores = true

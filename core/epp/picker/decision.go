@@ -44,8 +44,6 @@ type Decision struct {
 	Handled bool
 	// Detail states that the record is complete and includes removals and ties.
 	Detail bool
-	// Forced is true if a test chose the endpoints.
-	Forced bool
 	// Saturation of the candidates, if admission computed it; else -1.
 	Saturation float64
 
@@ -232,7 +230,7 @@ func (d *Decision) reset(plugins int) {
 	d.Targets = d.Targets[:0]
 	d.Set, d.Drop = d.Set[:0], d.Drop[:0]
 	d.Screened, d.Spans = d.Screened[:0], d.Spans[:0]
-	d.Primary, d.HideScores, d.Forced, d.Handled = -1, false, false, false
+	d.Primary, d.HideScores, d.Handled = -1, false, false
 	d.Disagg, d.DisaggBy = "", nil
 	d.Took, d.Admission = 0, ""
 	d.Saturation = -1
@@ -247,7 +245,7 @@ func (d *Decision) reset(plugins int) {
 // Follow makes an uncommitted decision choose the endpoints of another picker's decision, in its own view. The
 // plug-ins' data for the request stays. Follow returns false if the view lacks one of the endpoints.
 func (d *Decision) Follow(other *Decision) bool {
-	d.Err, d.Forced, d.Primary = nil, true, other.Primary
+	d.Err, d.Primary = nil, other.Primary
 	d.Profiles, d.Targets = d.Profiles[:0], append(d.Targets[:0], other.Targets...)
 	for i := range other.Profiles {
 		r := d.run(other.Profiles[i].Name)

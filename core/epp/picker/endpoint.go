@@ -1,6 +1,7 @@
 package picker
 
 import (
+	"encoding/json"
 	"strconv"
 	"strings"
 
@@ -10,23 +11,40 @@ import (
 // Endpoint is one model server's address: in a cluster one (pod, port) pair of the InferencePool, else one line of the
 // endpoints file. It is immutable. A change of address or labels makes a new Endpoint under the same name.
 type Endpoint struct {
-	Namespace string
-	Name      string
-	Address   string // IP literal
-	Port      string
-	Labels    map[string]string
-	// Rank is the index of the endpoint's port among the pool's target ports: with data parallelism the engine's rank.
-	Rank int
+	Identity
 
 	hostPort string
 	id       string
 	slot     int32
 }
 
+// Identity is an endpoint's name, address and labels, as recordings have them.
+type Identity struct {
+	Namespace string            `json:"namespace"`
+	Name      string            `json:"name"`
+	Address   string            `json:"address"` // IP literal
+	Port      string            `json:"port"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	// Rank is the index of the endpoint's port among the pool's target ports: with data parallelism the engine's rank.
+	Rank int `json:"rank,omitempty"`
+}
+
 // NewEndpoint returns an endpoint with its derived names.
 func NewEndpoint(namespace, name, address, port string, labels map[string]string) *Endpoint {
-	return &Endpoint{Namespace: namespace, Name: name, Address: address, Port: port, Labels: labels,
-		hostPort: JoinHostPort(address, port), id: namespace + "/" + name, slot: -1}
+	return (&Identity{Namespace: namespace, Name: name, Address: address, Port: port, Labels: labels}).endpoint()
+}
+
+// endpoint returns the endpoint, not yet in a pool.
+func (x *Identity) endpoint() *Endpoint {
+	return &Endpoint{Identity: *x, hostPort: JoinHostPort(x.Address, x.Port), id: x.Namespace + "/" + x.Name, slot: -1}
+}
+
+// UnmarshalJSON reads an Identity.
+func (e *Endpoint) UnmarshalJSON(text []byte) error {
+	var x Identity
+	err := json.Unmarshal(text, &x)
+	*e = *x.endpoint()
+	return err
 }
 
 // ID returns "namespace/name", the key of all state about an endpoint.

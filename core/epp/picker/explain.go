@@ -150,8 +150,7 @@ func (d *Decision) Explain() *Explanation {
 		e.Error, e.Status = d.Err.Error(), d.Err.Status
 	}
 	if d.Saturation >= 0 {
-		s := d.Saturation
-		e.Saturation = &s
+		e.Saturation = new(d.Saturation)
 	}
 	for _, h := range d.Set {
 		if e.Headers == nil {
@@ -391,10 +390,16 @@ func (p *ExplainedProfile) write(w io.Writer, columns int) error {
 		fmt.Fprintf(w, "  no endpoint was left\n")
 		return nil
 	}
+	fits := func(from, to int, totals bool) bool {
+		return columns <= 0 || width(p.table(from, to, totals)) <= columns
+	}
 	for from, last := 0, false; !last; {
-		to := p.beside(from, columns)
-		last = to == len(p.Scorers) && (to == from || columns <= 0 || p.width(from, to)+p.totals() <= columns)
-		if err := p.table(w, from, to, last); err != nil {
+		to := min(from+1, len(p.Scorers))
+		for to < len(p.Scorers) && fits(from, to+1, false) {
+			to++
+		}
+		last = to == len(p.Scorers) && (to == from || fits(from, to, true))
+		if _, err := io.WriteString(w, p.table(from, to, last)); err != nil {
 			return err
 		}
 		from = to
@@ -409,9 +414,10 @@ func (p *ExplainedProfile) write(w io.Writer, columns int) error {
 	return nil
 }
 
-// table writes the scores of scorers from to to, and the totals if asked.
-func (p *ExplainedProfile) table(w io.Writer, from, to int, totals bool) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+// table returns the scores of scorers from to to, and the totals if asked.
+func (p *ExplainedProfile) table(from, to int, totals bool) string {
+	var out strings.Builder
+	t := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	fmt.Fprint(t, "  endpoint")
 	for _, s := range p.Scorers[from:to] {
 		fmt.Fprint(t, "\t", s.Name)
@@ -441,7 +447,8 @@ func (p *ExplainedProfile) table(w io.Writer, from, to int, totals bool) error {
 		}
 		fmt.Fprintln(t)
 	}
-	return t.Flush()
+	_ = t.Flush() // a Builder takes everything
+	return out.String()
 }
 
 // inputs writes what scorers read of the endpoints, if anything is known.
@@ -490,41 +497,10 @@ func (p *ExplainedProfile) predictions(w io.Writer) error {
 	return t.Flush()
 }
 
-// beside returns the end of the range of scorers that fit beside each other, at least one.
-func (p *ExplainedProfile) beside(from, columns int) int {
-	to := min(from+1, len(p.Scorers))
-	for to < len(p.Scorers) && (columns <= 0 || p.width(from, to+1) <= columns) {
-		to++
+// width returns the length of the longest line.
+func width(text string) (n int) {
+	for line := range strings.Lines(text) {
+		n = max(n, utf8.RuneCountInString(strings.TrimRight(line, " \n")))
 	}
-	return to
-}
-
-// width returns the width of a table of these scorers.
-func (p *ExplainedProfile) width(from, to int) int {
-	widths := make([]int, 1+to-from)
-	widths[0] = len("  endpoint")
-	for n, s := range p.Scorers[from:to] {
-		widths[1+n] = utf8.RuneCountInString(s.Name)
-	}
-	for i := range p.Endpoints[:min(len(p.Endpoints), maxRows)] {
-		r := &p.Endpoints[i]
-		widths[0] = max(widths[0], 2+utf8.RuneCountInString(r.Name))
-		for n := from; n < min(to, len(r.Raw)); n++ {
-			widths[1+n-from] = max(widths[1+n-from], utf8.RuneCountInString(p.text(r, n)))
-		}
-	}
-	all := 2 * (to - from)
-	for _, n := range widths {
-		all += n
-	}
-	return all
-}
-
-// totals returns the width of the column of totals and the mark.
-func (p *ExplainedProfile) totals() int {
-	widest := len("total")
-	for i := range p.Endpoints[:min(len(p.Endpoints), maxRows)] {
-		widest = max(widest, len(fmt.Sprintf("%.4g", p.Endpoints[i].Total)))
-	}
-	return 2 + widest + 2 + len("<- picked")
+	return n
 }

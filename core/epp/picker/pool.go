@@ -12,18 +12,23 @@ const maxDeparted = 4096
 // Pool is the set of endpoints with their newest metrics. It gives every endpoint name a slot. It is not safe for
 // concurrent use.
 type Pool struct {
-	view     *View
-	slots    map[string]int32 // name -> slot, departed names too
-	free     []int32
-	departed []string // names that left, oldest first
-	next     int32
+	view *View
+	slots
 	onGone   []func(slot int, forget bool)
 	watching []*changes // receivers of changes
 }
 
+// slots are the slots of endpoints, as recordings have them.
+type slots struct {
+	Slots    map[string]int32 `json:"slots"`              // by name, departed ones too
+	Departed []string         `json:"departed,omitempty"` // names that left, oldest first
+	Free     []int32          `json:"free,omitempty"`
+	Next     int32            `json:"next"`
+}
+
 // NewPool returns an empty pool.
 func NewPool() *Pool {
-	return &Pool{view: &View{}, slots: map[string]int32{}}
+	return &Pool{view: &View{}, slots: slots{Slots: map[string]int32{}}}
 }
 
 // OnGone registers a function to call when an endpoint leaves. With forget, another endpoint is about to get its slot,
@@ -81,41 +86,41 @@ func (p *Pool) Set(endpoints []*Endpoint) {
 
 // enter returns a name's old slot, or a new one.
 func (p *Pool) enter(id string) int32 {
-	if s, ok := p.slots[id]; ok {
-		for i, d := range p.departed {
+	if s, ok := p.Slots[id]; ok {
+		for i, d := range p.Departed {
 			if d == id {
-				p.departed = append(p.departed[:i], p.departed[i+1:]...)
+				p.Departed = append(p.Departed[:i], p.Departed[i+1:]...)
 				break
 			}
 		}
 		return s
 	}
 	var s int32
-	if n := len(p.free); n > 0 {
-		s, p.free = p.free[n-1], p.free[:n-1]
+	if n := len(p.Free); n > 0 {
+		s, p.Free = p.Free[n-1], p.Free[:n-1]
 	} else {
-		s = p.next
-		p.next++
+		s = p.Next
+		p.Next++
 	}
-	p.slots[id] = s
+	p.Slots[id] = s
 	return s
 }
 
 func (p *Pool) leave(id string) {
-	slot := p.slots[id]
+	slot := p.Slots[id]
 	for _, f := range p.onGone {
 		f(int(slot), false)
 	}
-	p.departed = append(p.departed, id)
-	if len(p.departed) > maxDeparted {
-		oldest := p.departed[0]
-		p.departed = p.departed[1:]
-		slot := p.slots[oldest]
+	p.Departed = append(p.Departed, id)
+	if len(p.Departed) > maxDeparted {
+		oldest := p.Departed[0]
+		p.Departed = p.Departed[1:]
+		slot := p.Slots[oldest]
 		for _, f := range p.onGone {
 			f(int(slot), true)
 		}
-		delete(p.slots, oldest)
-		p.free = append(p.free, slot)
+		delete(p.Slots, oldest)
+		p.Free = append(p.Free, slot)
 	}
 }
 

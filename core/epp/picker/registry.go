@@ -28,6 +28,9 @@ type Configurer interface {
 	Configure(b *Builder, name string, p Params) error
 }
 
+// Completer is a plug-in that completes itself after its parameters were read into it. It refuses none.
+type Completer interface{ Complete(b *Builder, name string) }
+
 // instance is a plug-in of type T.
 type instance[T any] interface {
 	*T
@@ -40,17 +43,20 @@ func Plain[T any, P instance[T]]() Factory {
 }
 
 // Of returns the factory of a plug-in type with default values. It reads the parameters over them (Params.Decode) and
-// then calls Configure, if there is one. Instances share what the values point to.
+// then calls Configure or Complete, if there is one. Instances share what the values point to.
 func Of[T any, P instance[T]](values T) Factory {
 	return func(b *Builder, name string, params Params) (Plugin, error) {
 		made := values
 		if err := params.Decode(&made); err != nil {
 			return nil, err
 		}
-		if c, ok := any(&made).(Configurer); ok {
-			if err := c.Configure(b, name, params); err != nil {
+		switch x := any(&made).(type) {
+		case Configurer:
+			if err := x.Configure(b, name, params); err != nil {
 				return nil, err
 			}
+		case Completer:
+			x.Complete(b, name)
 		}
 		return P(&made), nil
 	}

@@ -23,8 +23,8 @@ func newer(h header.List, names [2]string) string {
 
 // Objective is a request's InferenceObjective.
 type Objective struct {
-	Name     string
-	Priority int
+	Name     string `json:"objective,omitempty"`
+	Priority int    `json:"priority,omitempty"`
 }
 
 // Served is the data plane's report on the endpoint that answered a request: metadata
@@ -48,27 +48,37 @@ type Request struct {
 	// SizeBytes is the length of the body as received.
 	SizeBytes int
 
-	Model       string // as the client named it
-	TargetModel string // after rewriting
-	Rewrite     string // name of the InferenceModelRewrite that chose TargetModel
-	Objective   Objective
-	FairnessID  string
-	// TTFTMs and TPOTMs are the service level objectives in milliseconds; 0 is none.
-	TTFTMs, TPOTMs float64
+	Prepared
+
 	// MaxWait limits the time in flow control, in addition to the configured limit; 0 is no limit.
 	MaxWait machine.Time
 
-	// Tokens is the prompt's length: exact if a tokeniser answered, else estimated at four bytes a token. Prepare sets
-	// the estimate.
-	Tokens int
-	// Attributes are producers' findings about the request, by data key; nil if there are none.
-	Attributes map[string]string
 	// Rendered are the prompts as token ids from a renderer; nil without one.
 	Rendered []parse.Prompt
 	// Spans are the HeaderProcessors' durations (with Options.Stopwatch).
 	Spans []Span
 	// Members are the fields that plug-ins add to the body for the endpoint.
 	Members []Member
+}
+
+// Prepared holds the findings of Prepare about a request. The tags are its names in recordings.
+type Prepared struct {
+	Model       string `json:"model,omitempty"`       // as the client named it
+	TargetModel string `json:"targetModel,omitempty"` // after rewriting
+	Rewrite     string `json:"rewrite,omitempty"`     // name of the InferenceModelRewrite that chose TargetModel
+
+	Objective
+	FairnessID string `json:"fairness,omitempty"`
+
+	// TTFTMs and TPOTMs are the service level objectives in milliseconds; 0 is none.
+	TTFTMs float64 `json:"ttftMs,omitempty"`
+	TPOTMs float64 `json:"tpotMs,omitempty"`
+
+	// Tokens is the prompt's length: exact if a tokeniser answered, else estimated at four bytes a token.
+	Tokens int `json:"tokens,omitempty"`
+
+	// Attributes are producers' findings about the request, by data key; nil if there are none.
+	Attributes map[string]string `json:"attributes,omitempty"`
 }
 
 // Member is a member of a JSON body: the names of the enclosing objects and its own, and a function that returns its

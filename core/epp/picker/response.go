@@ -95,19 +95,17 @@ func (r *Response) SetMetadata(namespace, key string, value any) {
 	r.metadata[namespace][key] = value
 }
 
-// Hooks states which later steps of a request plug-ins take part in. Without the first two a Response belongs to its
-// request alone, and without the third so does the end of a Decision: a driver of many concurrent requests then needs
-// no turns for them.
+// Hooks states in which parts of a response plug-ins take part. Without any a Response belongs to its request alone: a
+// driver of many concurrent requests then needs no turns for it.
 type Hooks struct {
-	ResponseHeader, ResponseBody, Release bool
+	ResponseHeader, ResponseBody bool
 	// ResponseChunks: some also read the response's bytes.
 	ResponseChunks bool
 }
 
 // Hooks returns the hooks for which there are plug-ins.
 func (p *Picker) Hooks() Hooks {
-	h := Hooks{ResponseHeader: len(p.responseHeaders) > 0, ResponseBody: len(p.responseBodies) > 0,
-		Release: len(p.releasers) > 0}
+	h := Hooks{ResponseHeader: len(p.responseHeaders) > 0, ResponseBody: len(p.responseBodies) > 0}
 	for _, x := range p.responseBodies {
 		if progress, ok := x.(ProgressReader); !ok || !progress.ReadsProgress() {
 			h.ResponseChunks = true

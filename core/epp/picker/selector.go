@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -103,44 +104,25 @@ func ParseSelector(text string) (s Selector, err error) {
 	return s, nil
 }
 
-func parseRequirement(term string) (Requirement, bool) {
-	set := func(operator, key, list string) (Requirement, bool) {
-		list = strings.TrimSpace(list)
-		if !strings.HasPrefix(list, "(") || !strings.HasSuffix(list, ")") {
-			return Requirement{}, false
-		}
-		var values []string
-		for _, v := range strings.Split(list[1:len(list)-1], ",") {
-			values = append(values, strings.TrimSpace(v))
-		}
-		return Requirement{key, operator, values}, isKey(key)
-	}
-	words := strings.Fields(term)
-	switch {
-	case len(words) > 1 && strings.HasPrefix(words[1], "notin"):
-		return set("NotIn", words[0],
-			strings.TrimPrefix(strings.TrimSpace(strings.TrimPrefix(term, words[0])), "notin"))
-	case len(words) > 1 && strings.HasPrefix(words[1], "in"):
-		return set("In", words[0], strings.TrimPrefix(strings.TrimSpace(strings.TrimPrefix(term, words[0])), "in"))
-	case strings.HasPrefix(term, "!"):
-		key := strings.TrimSpace(term[1:])
-		return Requirement{Key: key, Operator: "DoesNotExist"}, isKey(key)
-	}
-	if key, v, ok := strings.Cut(term, "!="); ok {
-		return one("NotIn", key, v)
-	}
-	if key, v, ok := strings.Cut(term, "="); ok {
-		return one("In", key, strings.TrimPrefix(v, "="))
-	}
-	return Requirement{Key: term, Operator: "Exists"}, isKey(term)
-}
+// requirement matches one condition: "!key", "key", "key = value", "key != value", "key in (a, b)".
+var requirement = regexp.MustCompile(`(?s)^(!?)\s*([-\w./]+)(?:\s*(==?|!=)\s*([-\w./]*)|\s+(in|notin)\s*\((.*)\))?$`)
 
-func one(operator, key, v string) (Requirement, bool) {
-	key, v = strings.TrimSpace(key), strings.TrimSpace(v)
-	return Requirement{key, operator, []string{v}}, isKey(key) && (v == "" || isKey(v))
-}
+var operators = map[string]string{"": "Exists", "!": "DoesNotExist", "=": "In", "==": "In", "!=": "NotIn", "in": "In",
+	"notin": "NotIn"}
 
-// isKey reports whether a word has only the characters of label keys and values.
-func isKey(s string) bool {
-	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./") == ""
+func parseRequirement(term string) (r Requirement, ok bool) {
+	m := requirement.FindStringSubmatch(term)
+	if m == nil || m[1] != "" && m[3] != "" {
+		return r, false
+	}
+	r.Key, r.Operator = m[2], operators[m[1]+m[3]+m[5]]
+	if m[3] != "" {
+		r.Values = []string{m[4]}
+	}
+	if m[5] != "" {
+		for v := range strings.SplitSeq(m[6], ",") {
+			r.Values = append(r.Values, strings.TrimSpace(v))
+		}
+	}
+	return r, r.Operator != ""
 }

@@ -25,7 +25,8 @@ func TestSelector(t *testing.T) {
 	if !(picker.Selector{}).Matches(labels) || !picker.SelectLabels(map[string]string{"app": "sim"}).Matches(labels) {
 		t.Error("an empty selector, or the pod's own label, does not match")
 	}
-	for _, text := range []string{"", " ", "a=b,", "a in (b", "a in b", "a=b=c", "!", "(a)", "a b"} {
+	for _, text := range []string{"", " ", "a=b,", "a in (b", "a in b", "a=b=c", "!", "(a)", "a b", "!a=b",
+		"!a in (b)"} {
 		if s, err := picker.ParseSelector(text); err == nil {
 			t.Errorf("%q is %v, should be refused", text, s)
 		}

@@ -22,54 +22,13 @@ type Saved struct {
 
 // SavedPool is a Pool, with the slots of endpoints that may come back.
 type SavedPool struct {
-	Endpoints []SavedEndpoint  `json:"endpoints"`
-	Slots     map[string]int32 `json:"slots"`
-	Departed  []string         `json:"departed,omitempty"`
-	Free      []int32          `json:"free,omitempty"`
-	Next      int32            `json:"next"`
-}
-
-// SavedAddress is an endpoint without its metrics.
-type SavedAddress struct {
-	Namespace string            `json:"namespace"`
-	Name      string            `json:"name"`
-	Address   string            `json:"address"`
-	Port      string            `json:"port"`
-	Labels    map[string]string `json:"labels,omitempty"`
-	Rank      int               `json:"rank,omitempty"`
-}
-
-// SaveAddresses copies endpoints.
-func SaveAddresses(list []*Endpoint) []SavedAddress {
-	out := make([]SavedAddress, len(list))
-	for i, e := range list {
-		out[i] = e.save()
-	}
-	return out
-}
-
-func (e *Endpoint) save() SavedAddress {
-	return SavedAddress{e.Namespace, e.Name, e.Address, e.Port, e.Labels, e.Rank}
-}
-
-// Endpoint returns the endpoint, not yet in a pool.
-func (x *SavedAddress) Endpoint() *Endpoint {
-	e := NewEndpoint(x.Namespace, x.Name, x.Address, x.Port, x.Labels)
-	e.Rank = x.Rank
-	return e
-}
-
-// LoadAddresses returns the endpoints of a saved list.
-func LoadAddresses(list []SavedAddress) (out []*Endpoint) {
-	for i := range list {
-		out = append(out, list[i].Endpoint())
-	}
-	return out
+	Endpoints []SavedEndpoint `json:"endpoints"`
+	slots
 }
 
 // SavedEndpoint is an endpoint with its metrics.
 type SavedEndpoint struct {
-	SavedAddress
+	Identity
 	Waiting   int64                    `json:"waiting,omitempty"`
 	Running   int64                    `json:"running,omitempty"`
 	KVUsage   machine.Float            `json:"kvUsage,omitempty"`
@@ -117,17 +76,19 @@ type savedProfile struct {
 }
 
 type savedTarget struct {
-	SavedAddress        // without Labels and Rank
-	Slot         int32  `json:"slot"`
-	To           string `json:"to,omitempty"`
+	Identity        // without Labels and Rank
+	Slot     int32  `json:"slot"`
+	To       string `json:"to,omitempty"`
 }
 
 func saveTarget(e *Endpoint, to string) savedTarget {
-	return savedTarget{SavedAddress{Namespace: e.Namespace, Name: e.Name, Address: e.Address, Port: e.Port}, e.slot, to}
+	t := savedTarget{e.Identity, e.slot, to}
+	t.Labels, t.Rank = nil, 0
+	return t
 }
 
 func (t *savedTarget) endpoint() *Endpoint {
-	e := t.Endpoint()
+	e := t.Identity.endpoint()
 	e.slot = t.Slot
 	return e
 }
@@ -268,12 +229,15 @@ func (p *Picker) Load(s *Saved, other bool) error {
 	return nil
 }
 
+func (s *slots) clone() slots {
+	return slots{maps.Clone(s.Slots), slices.Clone(s.Departed), slices.Clone(s.Free), s.Next}
+}
+
 func (p *Pool) save() SavedPool {
-	s := SavedPool{Slots: maps.Clone(p.slots), Departed: slices.Clone(p.departed), Free: slices.Clone(p.free),
-		Next: p.next}
+	s := SavedPool{slots: p.slots.clone()}
 	for i := range p.view.States {
 		st := &p.view.States[i]
-		s.Endpoints = append(s.Endpoints, SavedEndpoint{SavedAddress: st.save(), Waiting: st.Waiting,
+		s.Endpoints = append(s.Endpoints, SavedEndpoint{Identity: st.Identity, Waiting: st.Waiting,
 			Running: st.Running, KVUsage: machine.Float(st.KVUsage), BlockSize: st.CacheBlockSize,
 			Blocks: st.CacheBlocks, LoRA: st.LoRA, Custom: convert[machine.Float](st.Custom),
 			UpdatedAt: st.UpdatedAt, Scraped: st.Scraped, Announced: st.Announced})
@@ -305,15 +269,14 @@ func (p *Pool) load(s *SavedPool) error {
 			return fmt.Errorf("endpoint %s has slot %d of %d", name, slot, s.Next)
 		}
 	}
-	p.slots, p.departed, p.free, p.next = maps.Clone(s.Slots), slices.Clone(s.Departed), slices.Clone(s.Free), s.Next
-	if p.slots == nil {
-		p.slots = map[string]int32{}
+	if p.slots = s.slots.clone(); p.Slots == nil {
+		p.Slots = map[string]int32{}
 	}
 	v := &View{}
 	for i := range s.Endpoints {
 		x := &s.Endpoints[i]
-		e := x.Endpoint()
-		e.slot = p.slots[e.id]
+		e := x.endpoint()
+		e.slot = p.Slots[e.id]
 		m := Metrics{Waiting: x.Waiting, Running: x.Running, KVUsage: float64(x.KVUsage), CacheBlockSize: x.BlockSize,
 			CacheBlocks: x.Blocks, LoRA: x.LoRA, Custom: convert[float64](x.Custom)}
 		v.States = append(v.States,

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
@@ -16,7 +17,7 @@ func (s *Stream) responseHeaders(head header.List, end bool) {
 		return
 	}
 	s.state = inResponse
-	s.status = statusOf(head)
+	s.status, _ = strconv.Atoi(head.Get(":status")) // 0 without one
 	if s.detailed(record.ResponseHeadersSeen) {
 		s.record(s.now, record.ResponseHeadersSeen, record.D("status", s.status))
 	}

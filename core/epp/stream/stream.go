@@ -19,7 +19,6 @@ package stream
 
 import (
 	"cmp"
-	"strconv"
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
@@ -117,8 +116,10 @@ func (s *Stream) Input(now machine.Time, m *Message, fx *machine.Effects[Effect]
 		if s.state != over {
 			s.fail(m.Reason)
 		}
-	case PeerGone:
-		s.peerGone(m.Reason)
+	case PeerGone: // Envoy closes the stream of a finished request, and of a request whose client left
+		if s.state != over {
+			s.fail(cmp.Or(m.Reason, "Envoy ended it: the client left, or Envoy answered itself"))
+		}
 	}
 	s.fx = nil
 }
@@ -219,16 +220,6 @@ func (s *Stream) bodyLen() int {
 // Killed is the reason of streams that break because an incident ends the picker's process.
 const Killed = "an incident killed the endpoint picker"
 
-// peerGone takes the end of Envoy's stream, clean (reason empty) or not. Envoy closes the stream of a finished request,
-// and of a request whose client left.
-func (s *Stream) peerGone(reason string) {
-	if s.state == over {
-		return
-	}
-	reason = cmp.Or(reason, "Envoy ended it: the client left, or Envoy answered itself")
-	s.fail(reason)
-}
-
 // sendBody emits bytes in chunks that Envoy accepts. The last chunk carries end.
 func (s *Stream) sendBody(kind Kind, body []byte, end bool) {
 	for len(body) > MaxChunkBytes {
@@ -285,12 +276,4 @@ func (s *Stream) sendPart2() {
 	if s.cfg.OnMetadata != nil {
 		s.cfg.OnMetadata(s.request, s.metadata)
 	}
-}
-
-func statusOf(head header.List) int {
-	n, err := strconv.Atoi(head.Get(":status"))
-	if err != nil {
-		return 0
-	}
-	return n
 }

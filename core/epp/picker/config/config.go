@@ -347,17 +347,6 @@ func (c *Config) Detector() Ref {
 	return Ref{}
 }
 
-// Parsers returns the references to the request parsers, empty for the default.
-func (c *Config) Parsers() []Ref {
-	if c.RequestHandler != nil && len(c.RequestHandler.Parsers) > 0 {
-		return c.RequestHandler.Parsers
-	}
-	if c.Parser != nil {
-		return []Ref{*c.Parser}
-	}
-	return nil
-}
-
 // DefaultText is the configuration of a picker without one: queue 2, KV-cache utilisation 2, prefix cache 3.
 const DefaultText = `apiVersion: llm-d.ai/v1alpha1
 kind: EndpointPickerConfig

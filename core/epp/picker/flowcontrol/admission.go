@@ -87,7 +87,7 @@ func (p Probabilistic) Chance(loads []Load) (saturation, chance float64) {
 		return 0, 0
 	}
 	for _, l := range loads {
-		saturation += max(float64(l.Waiting)/float64(p.QueueDepthThreshold), l.KVUsage/p.KVCacheUtilThreshold)
+		saturation += max(float64(l.Waiting)/float64(p.QueueDepthThreshold), float64(l.KVUsage)/p.KVCacheUtilThreshold)
 	}
 	saturation /= float64(len(loads))
 	return saturation, min(math.Pow(saturation, p.Power)*p.K, 1)

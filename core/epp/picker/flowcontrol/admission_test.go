@@ -37,7 +37,7 @@ func TestRecordedAdmission(t *testing.T) {
 					KV      float64
 				}](step, "metrics"); ok {
 					for name, v := range m {
-						loads[worker[name]].Waiting, loads[worker[name]].KVUsage = v.Waiting, v.KV
+						loads[worker[name]].Waiting, loads[worker[name]].KVUsage = v.Waiting, machine.Float(v.KV)
 					}
 				}
 				if name, ok := field[string](step, "finish"); ok {
@@ -153,7 +153,7 @@ func TestLatencySLOAdmitter(t *testing.T) {
 
 func TestDetectorsAsFilters(t *testing.T) {
 	u := DefaultUtilization()
-	load := func(waiting int, kv float64) Load { return Load{Scraped: true, Waiting: waiting, KVUsage: kv} }
+	load := func(waiting int, kv machine.Float) Load { return Load{Scraped: true, Waiting: waiting, KVUsage: kv} }
 	for _, c := range []struct {
 		l    Load
 		now  machine.Time
@@ -161,7 +161,7 @@ func TestDetectorsAsFilters(t *testing.T) {
 	}{
 		{load(4, 0.79), 0, true}, {load(5, 0), 0, false}, {load(0, 0.8), 0, false},
 		{load(0, 0), 200 * machine.Millisecond, true}, {load(0, 0), 201 * machine.Millisecond, false},
-		{Load{}, 0, false}, {load(0, math.NaN()), 0, false},
+		{Load{}, 0, false}, {load(0, machine.Float(math.NaN())), 0, false},
 	} {
 		if got := u.Keep(c.l, c.now); got != c.keep {
 			t.Errorf("utilization keeps %+v at %v: %v", c.l, c.now, got)
@@ -181,7 +181,7 @@ func TestDetectorsAsFilters(t *testing.T) {
 			t.Errorf("%s saturation: %v", mode, got)
 		}
 	}
-	if got := u.Saturation([]Load{load(0, math.NaN()), load(0, 0)}, 0); got != 0.5 {
+	if got := u.Saturation([]Load{load(0, machine.Float(math.NaN())), load(0, 0)}, 0); got != 0.5 {
 		t.Errorf("a KV usage that is not a number gives saturation %v", got)
 	}
 	if got := u.Saturation(nil, 0); got != 1 {

@@ -85,7 +85,7 @@ func (c *Controller) bandFor(priority int) *band {
 }
 
 func (c *Controller) addBand(config Band, declared bool) *band {
-	b := &band{Band: config, declared: declared, flows: map[string]*flow{}, idleSince: c.now}
+	b := &band{Band: config, declared: declared, flows: map[string]*flow{}, idleSince: c.Now}
 	b.fair = c.newFairness(config.Fairness)
 	c.byPriority[config.Priority] = b
 	i, _ := slices.BinarySearchFunc(c.bands, b, func(x, y *band) int { return cmp.Compare(y.Priority, x.Priority) })
@@ -118,7 +118,7 @@ func (c *Controller) setObjectives(priorities []int) {
 	}
 	for _, b := range c.bands {
 		if b.declared && !keep[b.Priority] {
-			b.idleSince = c.now
+			b.idleSince = c.Now
 		}
 		b.declared = keep[b.Priority]
 	}
@@ -127,25 +127,25 @@ func (c *Controller) setObjectives(priorities []int) {
 // sweep removes flows and bands that have been idle for long.
 func (c *Controller) sweep() {
 	crowded := c.flowCount-c.queued > maxIdleFlows // a flow is busy only if a request waits in it
-	if c.now < c.nextSweep && !crowded {
+	if c.Now < c.NextSweep && !crowded {
 		return
 	}
-	c.nextSweep = c.now.Add(flowIdleTime)
+	c.NextSweep = c.Now.Add(flowIdleTime)
 	c.bands = slices.DeleteFunc(c.bands, func(b *band) bool {
 		for id, f := range b.flows {
-			if f.items.Len() == 0 && (crowded || c.now-f.idleSince >= flowIdleTime) {
+			if f.items.Len() == 0 && (crowded || c.Now-f.idleSince >= flowIdleTime) {
 				delete(b.flows, id)
 				c.flowCount--
 				b.fair.forget(f)
 			}
 		}
-		old := !b.declared && len(b.flows) == 0 && c.now-b.idleSince >= bandIdleTime
+		old := !b.declared && len(b.flows) == 0 && c.Now-b.idleSince >= bandIdleTime
 		if old {
 			delete(c.byPriority, b.Priority)
 		}
 		return old
 	})
 	for _, p := range c.programs {
-		p.sweep(c.now)
+		p.sweep(c.Now)
 	}
 }

@@ -38,14 +38,10 @@ type Holdback struct {
 }
 
 func (u UsageLimit) withDefaults() UsageLimit {
-	if u.Kind == "" {
-		u = UsageLimit{Kind: StaticUsageLimit, Threshold: 1}
-	}
 	u.Holdback.Shape = cmp.Or(u.Holdback.Shape, "linear")
 	u.Holdback.Domain = cmp.Or(u.Holdback.Domain, DomainRank)
 	if u.Holdback.MaxCeiling == nil {
-		one := 1.0
-		u.Holdback.MaxCeiling = &one
+		u.Holdback.MaxCeiling = new(1.0)
 	}
 	return u
 }
@@ -119,7 +115,7 @@ func (u UsageLimit) gate(i, n, priority, high, low int, saturation float64) gate
 
 // rhythm is the place of soft-reflective-ceiling-policy in its period. It also counts cycles in which nothing can
 // happen, which are not played.
-type rhythm struct{ cycles int64 }
+type rhythm int64
 
 // period returns the period, in cycles, of the gated bands at a saturation below 1.
 func period(saturation float64) int64 {
@@ -128,4 +124,4 @@ func period(saturation float64) int64 {
 }
 
 // until returns in how many cycles the gated bands are next open; 1 is the next cycle.
-func (r rhythm) until(period int64) int64 { return period - r.cycles%period }
+func (r rhythm) until(period int64) int64 { return period - int64(r)%period }

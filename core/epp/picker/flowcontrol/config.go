@@ -16,7 +16,7 @@ const (
 )
 
 // Config is the flowControl section of EndpointPickerConfig with its plug-in references resolved. Start from
-// DefaultConfig and overwrite the values in the file. NewController sets the defaults of zero values and validates.
+// DefaultConfig and overwrite the values in the file. NewController sets the defaults of bands and validates.
 type Config struct {
 	// MaxBytes and MaxRequests limit the waiting requests of all bands together. 0 is no limit.
 	MaxBytes, MaxRequests int64
@@ -41,12 +41,11 @@ type Config struct {
 	Detector   Detector
 
 	// Eviction enables in-flight eviction of requests with a priority below zero (enableEviction).
-	Eviction Eviction
-
-	// DispatchInterval is the time between dispatches of waiting requests, one each. 0 is the real picker's
-	// millisecond.
-	DispatchInterval machine.Time
+	Eviction bool
 }
+
+// dispatchInterval is the real picker's time between dispatches of waiting requests, one each.
+const dispatchInterval = machine.Millisecond
 
 // Band configures one priority band. Zero limits mean the defaults, as in the real picker, not "nothing may wait".
 type Band struct {
@@ -59,21 +58,6 @@ type Band struct {
 	RequestTTL *machine.Time
 }
 
-// Eviction configures in-flight eviction.
-type Eviction struct {
-	Enabled bool
-
-	// Grace is the time from the end of an evicted request's stream to the next eviction; the detector may not see the
-	// freed capacity earlier. 0 derives it from the detector as the real picker does: 10 ms for concurrency-detector,
-	// else RefreshInterval + StalenessThreshold + 250 ms.
-	Grace machine.Time
-
-	// RefreshInterval and StalenessThreshold are the picker's flags
-	// --refresh-metrics-interval (0 is 50 ms) and
-	// --metrics-staleness-threshold (0 is 2 s).
-	RefreshInterval, StalenessThreshold machine.Time
-}
-
 // DefaultConfig returns the defaults of the flowControl section.
 func DefaultConfig() Config {
 	return Config{
@@ -81,28 +65,15 @@ func DefaultConfig() Config {
 		UsageLimit: UsageLimit{Kind: StaticUsageLimit, Threshold: 1},
 		Detector: Detector{Kind: UtilizationDetectorType, Utilization: DefaultUtilization(),
 			Concurrency: DefaultConcurrency()},
-		DispatchInterval: machine.Millisecond,
 	}
 }
 
 // withDefaults sets the defaults of zero values.
 func (c Config) withDefaults() Config {
 	c.UsageLimit = c.UsageLimit.withDefaults()
-	c.Detector.Kind = cmp.Or(c.Detector.Kind, UtilizationDetectorType)
-	c.Detector = c.Detector.withDefaults()
-	c.DispatchInterval = cmp.Or(c.DispatchInterval, machine.Millisecond)
-	c.Eviction.RefreshInterval = cmp.Or(c.Eviction.RefreshInterval, 50*machine.Millisecond)
-	c.Eviction.StalenessThreshold = cmp.Or(c.Eviction.StalenessThreshold, 2*machine.Second)
-	if c.Eviction.Grace == 0 {
-		c.Eviction.Grace = c.Eviction.RefreshInterval + c.Eviction.StalenessThreshold + 250*machine.Millisecond
-		if c.Detector.Kind == ConcurrencyDetectorType {
-			c.Eviction.Grace = 10 * machine.Millisecond
-		}
-	}
 	c.DefaultBand = c.DefaultBand.withDefaults()
 	if c.DefaultNegativeBand != nil {
-		negative := c.DefaultNegativeBand.withDefaults()
-		c.DefaultNegativeBand = &negative
+		c.DefaultNegativeBand = new(c.DefaultNegativeBand.withDefaults())
 	}
 	bands := make([]Band, len(c.Bands))
 	for i, b := range c.Bands {
@@ -130,8 +101,6 @@ func (c Config) Validate() error {
 	if ttl := c.NoEndpointTTL; ttl != nil {
 		errs.unless(*ttl >= 0, "noEndpointRequestTTL must be non-negative, got %v", *ttl)
 	}
-	errs.unless(c.DispatchInterval > 0, "the dispatch interval must be positive, got %v", c.DispatchInterval)
-	errs.unless(c.Eviction.Grace >= 0, "the eviction grace must be non-negative, got %v", c.Eviction.Grace)
 	seen := map[int]bool{}
 	for _, b := range c.Bands {
 		errs.unless(!seen[b.Priority], "duplicate priority level %d", b.Priority)

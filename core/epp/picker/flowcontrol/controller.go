@@ -4,9 +4,8 @@ import "github.com/windtunnel/windtunnel/core/machine"
 
 // Controller is the flow control machine of one picker. It is not safe for concurrent use.
 type Controller struct {
+	counters
 	cfg        Config
-	now        machine.Time
-	cycles     int64   // dispatch cycles of the fixed pace before now
 	bands      []*band // highest priority first
 	byPriority map[int]*band
 	items      map[RequestID]*item // waiting and running
@@ -14,16 +13,22 @@ type Controller struct {
 	deadlines  machine.Heap[*item]
 	programs   map[string]*programs
 	pool       pool
-	rhythm     rhythm
 	reclaim    reclaimer
 	fx         *Effects // the caller's buffer, during a call
 
 	queued, queuedBytes int64
 	flowCount           int64
-	arrivals            uint64
-	dispatches          uint64
-	nextSweep           machine.Time
-	stopped             bool
+}
+
+// counters is the part of a Controller that is saved as it is.
+type counters struct {
+	Now        machine.Time `json:"now"`
+	Cycles     int64        `json:"cycles"` // dispatch cycles of the fixed pace before Now
+	Rhythm     rhythm       `json:"rhythm,omitempty"`
+	NextSweep  machine.Time `json:"nextSweep"`
+	Arrivals   uint64       `json:"arrivals"`
+	Dispatches uint64       `json:"dispatches"`
+	Stopped    bool         `json:"stopped,omitempty"`
 }
 
 type Effects = machine.Effects[Effect]
@@ -42,8 +47,12 @@ func NewController(config Config) (*Controller, error) {
 		items:      map[RequestID]*item{},
 		programs:   map[string]*programs{},
 		pool:       pool{detector: config.Detector, changed: true},
-		reclaim:    reclaimer{Eviction: config.Eviction, reclaimState: reclaimState{Issued: map[int]int64{}}},
-		nextSweep:  flowIdleTime,
+		reclaim: reclaimer{enabled: config.Eviction, grace: utilizationGrace,
+			reclaimState: reclaimState{Issued: map[int]int64{}}},
+		counters: counters{NextSweep: flowIdleTime},
+	}
+	if config.Detector.Kind == ConcurrencyDetectorType {
+		c.reclaim.grace = concurrencyGrace
 	}
 	for _, b := range config.Bands {
 		c.addBand(b, true)
@@ -58,22 +67,19 @@ func NewController(config Config) (*Controller, error) {
 func (c *Controller) Input(now machine.Time, msg Message, fx *Effects) {
 	c.Advance(now, fx)
 	c.fx = fx
-	switch m := msg.(type) {
+	switch m := msg.(type) { // a method of Message would make every message escape to the heap
 	case Arrive:
 		c.arrive(m)
 	case Gone:
 		c.gone(m.ID)
 	case Placed:
-		if it := c.items[m.ID]; it != nil && it.Dispatched > 0 && !it.Placed {
-			it.Placed = true
-			c.pool.reserve(-1, -it.Tokens)
-		}
+		c.placed(m.ID)
 	case Done:
 		c.done(m.ID, m.PromptTokens, m.CompletionTokens)
 	case Pool:
 		c.setPool(m.Loads)
 	case LoadChanged:
-		c.pool.change(m.Endpoint, m.Load, c.now)
+		c.pool.change(m.Endpoint, m.Load, c.Now)
 	case Objectives:
 		c.setObjectives(m.Priorities)
 	case Shutdown:
@@ -91,18 +97,18 @@ func (c *Controller) Next() (machine.Time, bool) {
 // Advance plays everything due by now.
 func (c *Controller) Advance(now machine.Time, fx *Effects) {
 	c.fx = fx
-	now = max(now, c.now)
+	now = max(now, c.Now)
 	for at := c.wake(); at <= now && at != machine.Never; at = c.wake() {
 		c.pass(at - 1)
-		c.now = max(c.now, at)
+		c.Now = max(c.Now, at)
 		c.expire()
-		if c.cycleTime(1) == c.now {
-			c.cycles++
+		if c.cycleTime(1) == c.Now {
+			c.Cycles++
 			c.cycle()
 		}
 	}
 	c.pass(now)
-	c.now, c.fx = now, nil
+	c.Now, c.fx = now, nil
 }
 
 // wake returns the time of the next event without a message.
@@ -116,21 +122,21 @@ func (c *Controller) wake() machine.Time {
 		at = min(at, machine.Time(first.First))
 	}
 	// Stale metrics of an endpoint change the saturation.
-	return max(c.now, min(at, c.pool.until(c.now)))
+	return max(c.Now, min(at, c.pool.until(c.Now)))
 }
 
 // cycleTime returns the time of the n-th cycle from now.
 func (c *Controller) cycleTime(n int64) machine.Time {
-	step := int64(c.cfg.DispatchInterval)
-	if c.cycles+n > int64(machine.Never)/step {
+	const step = int64(dispatchInterval)
+	if c.Cycles+n > int64(machine.Never)/step {
 		return machine.Never
 	}
-	return machine.Time((c.cycles + n) * step)
+	return machine.Time((c.Cycles + n) * step)
 }
 
 // cycleFrom returns the time of the first future cycle at or after t.
 func (c *Controller) cycleFrom(t machine.Time) machine.Time {
-	step := c.cfg.DispatchInterval
+	const step = dispatchInterval
 	if t > machine.Never-step {
 		return machine.Never
 	}
@@ -139,14 +145,14 @@ func (c *Controller) cycleFrom(t machine.Time) machine.Time {
 
 // pass counts the idle cycles up to t.
 func (c *Controller) pass(t machine.Time) {
-	n := int64(t)/int64(c.cfg.DispatchInterval) - c.cycles
+	n := int64(t)/int64(dispatchInterval) - c.Cycles
 	if n <= 0 {
 		return
 	}
 	if c.cfg.UsageLimit.Kind == SoftReflectiveCeiling {
 		c.countGated(t)
 	}
-	c.cycles += n
+	c.Cycles += n
 	for _, b := range c.bands {
 		if b.requests == 0 {
 			b.fair.idle(c.cycleTime(0), n)
@@ -156,12 +162,12 @@ func (c *Controller) pass(t machine.Time) {
 
 // countGated counts the soft policy's gated cycles up to t, separately for each time at which metrics become stale.
 func (c *Controller) countGated(t machine.Time) {
-	counted := c.cycles
-	for from := c.now; from <= t; {
+	counted := c.Cycles
+	for from := c.Now; from <= t; {
 		end := min(t, c.pool.until(from)-1)
-		last := int64(end) / int64(c.cfg.DispatchInterval)
+		last := int64(end) / int64(dispatchInterval)
 		if c.anyGated(c.pool.saturation(from)) {
-			c.rhythm.cycles += max(0, last-counted)
+			c.Rhythm += rhythm(max(0, last-counted))
 		}
 		counted, from = max(counted, last), end+1
 	}
@@ -179,7 +185,7 @@ func (c *Controller) anyGated(saturation float64) bool {
 
 // usefulCycle returns the time of the next cycle in which a request can leave or be evicted if nothing changes before.
 func (c *Controller) usefulCycle() machine.Time {
-	saturation := c.pool.saturation(c.now)
+	saturation := c.pool.saturation(c.Now)
 	wait := int64(1)
 	for i, b := range c.bands {
 		g := c.gateOf(i, saturation)
@@ -190,7 +196,7 @@ func (c *Controller) usefulCycle() machine.Time {
 			return machine.Never
 		}
 		if g.gated {
-			wait = c.rhythm.until(period(saturation))
+			wait = c.Rhythm.until(period(saturation))
 		}
 		if b.requests > 0 {
 			return c.cycleTime(wait)
@@ -201,11 +207,11 @@ func (c *Controller) usefulCycle() machine.Time {
 
 // cycle is one dispatch cycle: at most one request leaves.
 func (c *Controller) cycle() {
-	saturation := c.pool.saturation(c.now)
+	saturation := c.pool.saturation(c.Now)
 	open := true // whether gated bands are open in this cycle
 	if c.anyGated(saturation) {
-		open = c.rhythm.until(period(saturation)) == 1
-		c.rhythm.cycles++
+		open = c.Rhythm.until(period(saturation)) == 1
+		c.Rhythm++
 	}
 	for i, b := range c.bands {
 		g := c.gateOf(i, saturation)
@@ -214,9 +220,9 @@ func (c *Controller) cycle() {
 			return
 		}
 		if b.requests > 0 {
-			c.dispatch(b, b.fair.pick(c.now).head())
+			c.dispatch(b, b.fair.pick(c.Now).head())
 			return
 		}
-		b.fair.idle(c.now, 1)
+		b.fair.idle(c.Now, 1)
 	}
 }

@@ -9,9 +9,9 @@ func (c *Controller) arrive(m Arrive) {
 	}
 	m.Bytes = max(m.Bytes, 0)
 	c.sweep()
-	decided := Effect{At: c.now, Kind: Decided, ID: m.ID, Priority: m.Priority, FairnessID: m.FairnessID,
+	decided := Effect{At: c.Now, Kind: Decided, ID: m.ID, Priority: m.Priority, FairnessID: m.FairnessID,
 		Bytes: m.Bytes, PoolEmpty: c.pool.empty()}
-	if c.stopped {
+	if c.Stopped {
 		decided.Outcome = RejectedOther
 		c.fx.Add(decided)
 		return
@@ -25,7 +25,7 @@ func (c *Controller) arrive(m Arrive) {
 		c.fx.Add(decided)
 		return
 	}
-	c.arrivals++
+	c.Arrivals++
 	it := c.newItem()
 	ttl := m.TTL
 	if ttl <= 0 {
@@ -34,8 +34,8 @@ func (c *Controller) arrive(m Arrive) {
 			ttl = *b.RequestTTL
 		}
 	}
-	*it = item{itemState: itemState{ID: m.ID, Seq: c.arrivals, Priority: m.Priority, FairnessID: m.FairnessID,
-		Bytes: m.Bytes, Tokens: m.Tokens, Arrived: c.now, TTL: ttl, Most: m.Most}}
+	*it = item{itemState: itemState{ID: m.ID, Seq: c.Arrivals, Priority: m.Priority, FairnessID: m.FairnessID,
+		Bytes: m.Bytes, Tokens: m.Tokens, Arrived: c.Now, TTL: ttl, Most: m.Most}}
 	it.Deadline = c.deadline(it)
 	it.flow = c.flowFor(b, m.FairnessID)
 	it.Rank = b.Ordering.rank(it, m.TTFT)
@@ -57,7 +57,7 @@ func (c *Controller) deadline(it *item) machine.Time {
 	}
 	until := machine.Never
 	if ttl > 0 {
-		until = c.now.Add(ttl)
+		until = c.Now.Add(ttl)
 	}
 	if it.Most > 0 {
 		until = min(until, it.Arrived.Add(it.Most))
@@ -77,7 +77,7 @@ func (c *Controller) setDeadline(it *item) {
 // last one goes.
 func (c *Controller) setPool(loads []Load) {
 	was := c.pool.empty()
-	c.pool.set(loads, c.now)
+	c.pool.set(loads, c.Now)
 	if c.cfg.NoEndpointTTL == nil || was == c.pool.empty() || c.queued == 0 {
 		return
 	}
@@ -108,13 +108,13 @@ func (c *Controller) newItem() *item {
 // leave removes a waiting request and reports its outcome.
 func (c *Controller) leave(it *item, outcome Outcome) {
 	b := it.flow.band
-	b.take(it, c.now)
+	b.take(it, c.Now)
 	c.deadlines.Remove(&it.inDeadlines)
 	c.queued--
 	c.queuedBytes -= it.Bytes
 	c.fx.Add(Effect{
-		At: c.now, Kind: Decided, ID: it.ID, Outcome: outcome, PoolEmpty: c.pool.empty(),
-		Priority: b.Priority, FairnessID: it.flow.id, Bytes: it.Bytes, Wait: c.now - it.Arrived,
+		At: c.Now, Kind: Decided, ID: it.ID, Outcome: outcome, PoolEmpty: c.pool.empty(),
+		Priority: b.Priority, FairnessID: it.flow.id, Bytes: it.Bytes, Wait: c.Now - it.Arrived,
 	})
 	if outcome != Dispatched {
 		delete(c.items, it.ID)
@@ -124,24 +124,31 @@ func (c *Controller) leave(it *item, outcome Outcome) {
 
 func (c *Controller) dispatch(b *band, it *item) {
 	c.leave(it, Dispatched)
-	c.dispatches++
-	it.Dispatched = c.dispatches
+	c.Dispatches++
+	it.Dispatched = c.Dispatches
 	c.pool.reserve(1, it.Tokens)
 	c.reclaim.Running++
-	if b.Priority < 0 && c.reclaim.Enabled {
+	if b.Priority < 0 && c.reclaim.enabled {
 		c.reclaim.victims.Put(&it.inVictims, it.victimKey(), it)
 	}
-	b.fair.picked(it, c.now)
+	b.fair.picked(it, c.Now)
 }
 
 // expire ends every request whose TTL is over.
 func (c *Controller) expire() {
 	for c.deadlines.Len() > 0 {
 		_, it := c.deadlines.Peek()
-		if (*it).Deadline > c.now {
+		if (*it).Deadline > c.Now {
 			return
 		}
 		c.leave(*it, EvictedTTL)
+	}
+}
+
+func (c *Controller) placed(id RequestID) {
+	if it := c.items[id]; it != nil && it.Dispatched > 0 && !it.Placed {
+		it.Placed = true
+		c.pool.reserve(-1, -it.Tokens)
 	}
 }
 
@@ -170,20 +177,20 @@ func (c *Controller) done(id RequestID, promptTokens, completionTokens int64) {
 	c.reclaim.Running--
 	c.reclaim.victims.Remove(&it.inVictims)
 	if it.Credit > 0 {
-		c.reclaim.ended(it, c.now, c.fx)
+		c.reclaim.ended(it, c.Now, c.fx)
 	}
 	if p := it.flow.program; p != nil {
-		c.programs[it.flow.band.Fairness.Instance].done(p, promptTokens, completionTokens, c.now)
+		c.programs[it.flow.band.Fairness.Instance].done(p, promptTokens, completionTokens, c.Now)
 	}
 	c.free = append(c.free, it)
 }
 
 // shutdown refuses all waiting requests, in each band in the fairness policy's order.
 func (c *Controller) shutdown() {
-	c.stopped = true
+	c.Stopped = true
 	for _, b := range c.bands {
 		for b.requests > 0 {
-			c.leave(b.fair.pick(c.now).head(), EvictedOther)
+			c.leave(b.fair.pick(c.Now).head(), EvictedOther)
 		}
 	}
 }

@@ -11,24 +11,26 @@ import (
 // Program has the parameters of program-aware-fairness: least attained service first. A program is all requests of one
 // fairness id. Its service is prompt tokens + 2 x completion tokens of its answers.
 type Program struct {
-	Strategy      string // only "las"
-	WeightService float64
-	WeightWait    float64 // weight of how long its first request has waited
+	Strategy      string  `json:"strategy"` // only "las"
+	WeightService float64 `json:"lasWeightService"`
+	WeightWait    float64 `json:"lasWeightHeadWait"` // weight of how long its first request has waited
 
 	// DecayFactor multiplies a program's service in every dispatch cycle in which it neither waits nor runs. If
 	// HalfLifeSeconds is above 0, the service halves in that time instead.
-	DecayFactor     float64
-	HalfLifeSeconds float64
+	DecayFactor     float64 `json:"lasDecayFactor"`
+	HalfLifeSeconds float64 `json:"lasHalfLifeSeconds"`
 
-	// A program without work for EvictionTTL is removed; 0 is never.
-	EvictionTTL, EvictionSweep machine.Time
+	// A program without work for EvictionTTL, in seconds, is removed; 0 is never. EvictionSweep has no effect: an
+	// arrival removes programs.
+	EvictionTTL   float64 `json:"evictionTtlSeconds" min:"0"`
+	EvictionSweep float64 `json:"evictionSweepSeconds" above:"0"`
 }
 
 // DefaultProgram returns the real plug-in's default parameters.
 func DefaultProgram() Program {
 	return Program{
 		Strategy: "las", WeightService: 0.8, WeightWait: 0.2, DecayFactor: 0.99997,
-		EvictionTTL: 3600 * machine.Second, EvictionSweep: 300 * machine.Second,
+		EvictionTTL: 3600, EvictionSweep: 300,
 	}
 }
 
@@ -40,8 +42,6 @@ func (p Program) Validate() error {
 		"lasWeightService and lasWeightHeadWait must be non-negative, got %g and %g", p.WeightService, p.WeightWait)
 	errs.unless(p.DecayFactor > 0 && p.DecayFactor <= 1, "lasDecayFactor must be in (0, 1], got %g", p.DecayFactor)
 	errs.unless(p.HalfLifeSeconds >= 0, "lasHalfLifeSeconds must be non-negative, got %g", p.HalfLifeSeconds)
-	errs.unless(p.EvictionTTL >= 0, "evictionTtlSeconds must be >= 0, got %g", p.EvictionTTL.Seconds())
-	errs.unless(p.EvictionSweep > 0, "evictionSweepSeconds must be > 0, got %g", p.EvictionSweep.Seconds())
 	return errors.Join(errs...)
 }
 
@@ -111,7 +111,7 @@ func (p *programs) sweep(now machine.Time) {
 	for id, q := range p.byID {
 		switch {
 		case q.Running > 0 || q.Waiting > 0:
-		case p.EvictionTTL > 0 && now-q.LastDone >= p.EvictionTTL:
+		case p.EvictionTTL > 0 && (now-q.LastDone).Seconds() >= p.EvictionTTL:
 			delete(p.byID, id)
 		default:
 			idle = append(idle, q)

@@ -55,12 +55,12 @@ func drawStory(t *rapid.T) story {
 	low := 0.2
 	c.UsageLimit.Holdback = Holdback{MinCeiling: &low,
 		Domain: rapid.SampledFrom([]string{DomainRank, DomainValue}).Draw(t, "domain")}
-	c.Eviction.Enabled = rapid.Bool().Draw(t, "eviction")
+	c.Eviction = rapid.Bool().Draw(t, "eviction")
 
 	id := rapid.Custom(func(t *rapid.T) RequestID { return RequestID(rapid.IntRange(1, 40).Draw(t, "id")) })
 	load := rapid.Custom(func(t *rapid.T) Load {
 		return Load{Scraped: rapid.Bool().Draw(t, "scraped"), Waiting: rapid.IntRange(0, 8).Draw(t, "waiting"),
-			KVUsage: rapid.Float64Range(0, 1).Draw(t, "kv")}
+			KVUsage: machine.Float(rapid.Float64Range(0, 1).Draw(t, "kv"))}
 	})
 	at, next := machine.Time(0), RequestID(0)
 	for range rapid.IntRange(0, 60).Draw(t, "messages") {

@@ -14,11 +14,19 @@ import (
 const (
 	maxRevocations      = 2                   // in one decision
 	confirmationTimeout = 10 * machine.Second // then a stream counts as ended
+
+	// The real picker's grace by its detector. That of utilization-detector is its refresh interval, its staleness
+	// threshold (2 s) and 250 ms.
+	concurrencyGrace = 10 * machine.Millisecond
+	utilizationGrace = 50*machine.Millisecond + 2*machine.Second + 250*machine.Millisecond
 )
 
 // reclaimer is the state of in-flight eviction.
 type reclaimer struct {
-	Eviction
+	enabled bool
+	// grace is the time from the end of an evicted request's stream to the next eviction; the detector may not see the
+	// freed capacity earlier.
+	grace       machine.Time
 	victims     machine.Heap[*item]
 	outstanding []*item // evicted, stream not ended
 	reclaimState
@@ -55,7 +63,7 @@ func (r *reclaimer) settle(now machine.Time, fx *Effects) {
 
 // cool starts the wait until the detector has seen the end of an evicted request.
 func (r *reclaimer) cool(it *item, end EffectKind, now machine.Time, fx *Effects) {
-	r.Cooling = append(r.Cooling, coolingDebit{it.Credit, now.Add(r.Grace)})
+	r.Cooling = append(r.Cooling, coolingDebit{it.Credit, now.Add(r.grace)})
 	fx.Add(Effect{At: now, Kind: end, ID: it.ID, Wait: now - it.IssuedAt})
 }
 
@@ -84,7 +92,7 @@ func (r *reclaimer) ended(it *item, now machine.Time, fx *Effects) {
 // reached at all, and the next victim's priority is lower than the band's. It also returns the band's ceiling.
 func (c *Controller) demand(first int, saturation float64) (*band, float64) {
 	r := &c.reclaim
-	if !r.Enabled || r.victims.Len() == 0 || !(saturation > 0) || math.IsInf(saturation, 0) {
+	if !r.enabled || r.victims.Len() == 0 || !(saturation > 0) || math.IsInf(saturation, 0) {
 		return nil, 0
 	}
 	lowest, _ := r.victims.Peek()
@@ -107,7 +115,7 @@ func (c *Controller) revoke(first int, saturation float64) {
 	if b == nil {
 		return
 	}
-	r.settle(c.now, c.fx)
+	r.settle(c.Now, c.fx)
 	if len(r.outstanding) > 0 || len(r.Cooling) > 0 {
 		return
 	}
@@ -122,10 +130,10 @@ func (c *Controller) revoke(first int, saturation float64) {
 		}
 		it := *first
 		r.victims.Remove(&it.inVictims)
-		it.Credit, it.IssuedAt = credit, c.now
+		it.Credit, it.IssuedAt = credit, c.Now
 		r.outstanding = append(r.outstanding, it)
 		r.Issued[b.Priority]++
-		c.fx.Add(Effect{At: c.now, Kind: Evict, ID: it.ID, Priority: it.flow.band.Priority, FairnessID: it.flow.id,
+		c.fx.Add(Effect{At: c.Now, Kind: Evict, ID: it.ID, Priority: it.flow.band.Priority, FairnessID: it.flow.id,
 			ForPriority: b.Priority})
 	}
 }

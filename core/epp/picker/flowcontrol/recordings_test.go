@@ -163,7 +163,7 @@ func (r recording) config(t *testing.T) (Config, Probabilistic, bool) {
 		n := band(*b)
 		c.DefaultNegativeBand = &n
 	}
-	c.Eviction.Enabled = f.FlowControl.EnableEviction
+	c.Eviction = f.FlowControl.EnableEviction
 	if kind := f.FlowControl.SaturationDetector.PluginRef; kind != "" {
 		c.Detector.Kind = kind
 	}

@@ -228,7 +228,7 @@ func (p *replay) step(step map[string]json.RawMessage) {
 	}](step, "metrics"); ok {
 		for name, v := range m {
 			l := &p.loads[p.worker[name]]
-			l.Waiting, l.KVUsage = v.Waiting, v.KV
+			l.Waiting, l.KVUsage = v.Waiting, machine.Float(v.KV)
 		}
 		p.play(300 * machine.Millisecond)
 	}

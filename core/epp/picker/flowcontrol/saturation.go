@@ -17,15 +17,16 @@ const (
 // Load is an endpoint's load as a detector sees it.
 type Load struct {
 	// Waiting and KVUsage come from the endpoint's metrics page: queued requests, and used KV cache from 0 to 1.
-	Waiting int
-	KVUsage float64
+	Waiting int           `json:"waiting,omitempty"`
+	KVUsage machine.Float `json:"kvUsage,omitempty"`
 
 	// Scraped is true once such a page was read; UpdatedAt is the time of the last good one.
-	Scraped   bool
-	UpdatedAt machine.Time
+	Scraped   bool         `json:"scraped,omitempty"`
+	UpdatedAt machine.Time `json:"updatedAt,omitempty"`
 
 	// Requests and Tokens are the picker's own count of what it placed on the endpoint and what has not ended.
-	Requests, Tokens int64
+	Requests int64 `json:"requests,omitempty"`
+	Tokens   int64 `json:"tokens,omitempty"`
 }
 
 // Detector is a chosen saturation detector with its parameters.
@@ -33,16 +34,6 @@ type Detector struct {
 	Kind        string // UtilizationDetectorType or ConcurrencyDetectorType
 	Utilization Utilization
 	Concurrency Concurrency
-}
-
-func (d Detector) withDefaults() Detector {
-	if d.Utilization == (Utilization{}) {
-		d.Utilization = DefaultUtilization()
-	}
-	if d.Concurrency == (Concurrency{}) {
-		d.Concurrency = DefaultConcurrency()
-	}
-	return d
 }
 
 // Validate returns an error for parameters of the chosen detector that are out of range.
@@ -95,7 +86,7 @@ func (u Utilization) Validate() error {
 
 // Stale reports whether an endpoint's metrics are missing or too old to use.
 func (u Utilization) Stale(l Load, now machine.Time) bool {
-	return !l.Scraped || now-l.UpdatedAt > u.MetricsStalenessThreshold || math.IsNaN(l.KVUsage)
+	return !l.Scraped || now-l.UpdatedAt > u.MetricsStalenessThreshold || math.IsNaN(float64(l.KVUsage))
 }
 
 // Score returns how full one endpoint is: 1 at either threshold, and 1 with stale metrics.
@@ -103,7 +94,7 @@ func (u Utilization) Score(l Load, now machine.Time) float64 {
 	if u.Stale(l, now) {
 		return 1
 	}
-	return max(float64(l.Waiting)/float64(u.QueueDepthThreshold), l.KVUsage/u.KVCacheUtilThreshold)
+	return max(float64(l.Waiting)/float64(u.QueueDepthThreshold), float64(l.KVUsage)/u.KVCacheUtilThreshold)
 }
 
 // Saturation returns the mean score; 1 for a pool without endpoints.
@@ -134,7 +125,7 @@ func (u Utilization) StaleEndpoints(loads []Load, now machine.Time) int {
 func (u Utilization) Keep(l Load, now machine.Time) bool {
 	return !u.Stale(l, now) &&
 		float64(l.Waiting) < float64(u.QueueDepthThreshold)*(1+u.Headroom) &&
-		l.KVUsage < u.KVCacheUtilThreshold*(1+u.Headroom)
+		float64(l.KVUsage) < u.KVCacheUtilThreshold*(1+u.Headroom)
 }
 
 // The concurrency-detector's modes.

@@ -199,7 +199,7 @@ func (s *script) config(d *datadriven.TestData) string {
 		case "maxBytes":
 			c.MaxBytes, _ = config.ParseQuantity(v)
 		case "eviction":
-			c.Eviction.Enabled = true
+			c.Eviction = true
 		default:
 			s.t.Fatalf("config: unknown argument %s", a.Key)
 		}
@@ -239,7 +239,7 @@ func (s *script) loads(input string) (loads []Load) {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		l := Load{Waiting: number(s.t, f[0]), KVUsage: kv, Scraped: true, UpdatedAt: s.now}
+		l := Load{Waiting: number(s.t, f[0]), KVUsage: machine.Float(kv), Scraped: true, UpdatedAt: s.now}
 		if len(f) > 2 {
 			l.UpdatedAt -= span(s.t, f[2])
 		}

@@ -43,15 +43,9 @@ type FlowSnapshot struct {
 	Requests, Bytes int64
 }
 
-// Waiting returns the number of waiting requests and their bytes.
-func (c *Controller) Waiting() (requests, bytes int64) { return c.queued, c.queuedBytes }
-
-// Saturation returns the pool's saturation at the machine's own time.
-func (c *Controller) Saturation() float64 { return c.pool.saturation(c.now) }
-
 // Snapshot returns the state at a time not before the machine's own, without changing the machine.
 func (c *Controller) Snapshot(now machine.Time) Snapshot {
-	now = max(now, c.now)
+	now = max(now, c.Now)
 	r := &c.reclaim
 	s := Snapshot{
 		Saturation: c.pool.at(now), Queued: c.queued, QueuedBytes: c.queuedBytes, Running: r.Running,

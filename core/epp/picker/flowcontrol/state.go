@@ -11,18 +11,12 @@ import (
 // Saved is a Controller's state without its configuration, as JSON. Load continues from it in another Controller of the
 // same configuration.
 type Saved struct {
-	Now        machine.Time         `json:"now"`
-	Cycles     int64                `json:"cycles"`
-	Rhythm     int64                `json:"rhythm,omitempty"`
-	NextSweep  machine.Time         `json:"nextSweep"`
-	Arrivals   uint64               `json:"arrivals"`
-	Dispatches uint64               `json:"dispatches"`
-	Stopped    bool                 `json:"stopped,omitempty"`
-	Bands      []savedBand          `json:"bands"`
-	Items      []itemState          `json:"items,omitempty"` // in order of arrival
-	Programs   map[string][]program `json:"programs,omitempty"`
-	Loads      []savedLoad          `json:"loads,omitempty"`
-	Reclaim    reclaimState         `json:"reclaim"`
+	counters
+	Bands    []savedBand          `json:"bands"`
+	Items    []itemState          `json:"items,omitempty"` // in order of arrival
+	Programs map[string][]program `json:"programs,omitempty"`
+	Loads    []Load               `json:"loads,omitempty"`
+	Reclaim  reclaimState         `json:"reclaim"`
 	// Reserved counts what was dispatched and is not in the loads.
 	ReservedRequests int64 `json:"reservedRequests,omitempty"`
 	ReservedTokens   int64 `json:"reservedTokens,omitempty"`
@@ -42,21 +36,11 @@ type savedFlow struct {
 	IdleSince machine.Time `json:"idleSince,omitempty"`
 }
 
-type savedLoad struct {
-	Waiting   int           `json:"waiting,omitempty"`
-	KVUsage   machine.Float `json:"kvUsage,omitempty"`
-	Scraped   bool          `json:"scraped,omitempty"`
-	UpdatedAt machine.Time  `json:"updatedAt,omitempty"`
-	Requests  int64         `json:"requests,omitempty"`
-	Tokens    int64         `json:"tokens,omitempty"`
-}
-
 // Save copies the Controller's state.
 func (c *Controller) Save() *Saved {
-	s := &Saved{Now: c.now, Cycles: c.cycles, Rhythm: c.rhythm.cycles, NextSweep: c.nextSweep, Arrivals: c.arrivals,
-		Dispatches: c.dispatches, Stopped: c.stopped,
+	s := &Saved{counters: c.counters,
 		ReservedRequests: c.pool.reservedRequests, ReservedTokens: c.pool.reservedTokens,
-		Reclaim: c.reclaim.reclaimState}
+		Reclaim: c.reclaim.reclaimState, Loads: slices.Clone(c.pool.loads)}
 	s.Reclaim.Issued, s.Reclaim.Cooling = maps.Clone(s.Reclaim.Issued), slices.Clone(s.Reclaim.Cooling)
 	for _, it := range c.reclaim.outstanding {
 		s.Reclaim.Outstanding = append(s.Reclaim.Outstanding, it.ID)
@@ -95,22 +79,13 @@ func (c *Controller) Save() *Saved {
 		}
 		s.Programs[name] = list
 	}
-	for _, l := range c.pool.loads {
-		s.Loads = append(s.Loads,
-			savedLoad{l.Waiting, machine.Float(l.KVUsage), l.Scraped, l.UpdatedAt, l.Requests, l.Tokens})
-	}
 	return s
 }
 
 // Load restores a state before the first message.
 func (c *Controller) Load(s *Saved) {
-	c.now, c.cycles, c.rhythm.cycles, c.nextSweep, c.arrivals, c.dispatches, c.stopped = s.Now, s.Cycles, s.Rhythm,
-		s.NextSweep, s.Arrivals, s.Dispatches, s.Stopped
-	loads := make([]Load, len(s.Loads))
-	for i, l := range s.Loads {
-		loads[i] = Load{l.Waiting, float64(l.KVUsage), l.Scraped, l.UpdatedAt, l.Requests, l.Tokens}
-	}
-	c.pool.set(loads, c.now)
+	c.counters = s.counters
+	c.pool.set(s.Loads, c.Now)
 	c.pool.reservedRequests, c.pool.reservedTokens = s.ReservedRequests, s.ReservedTokens
 	for i := range s.Bands {
 		c.loadBand(&s.Bands[i])
@@ -170,7 +145,7 @@ func (c *Controller) loadItem(x *itemState) {
 		}
 	}
 	if it.Dispatched > 0 {
-		if b.Priority < 0 && c.reclaim.Enabled && it.Credit == 0 {
+		if b.Priority < 0 && c.reclaim.enabled && it.Credit == 0 {
 			c.reclaim.victims.Put(&it.inVictims, it.victimKey(), it)
 		}
 		return

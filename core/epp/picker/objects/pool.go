@@ -34,12 +34,10 @@ type PickerRef struct {
 
 // Target is one pod of document 002's status.targets.
 type Target struct {
-	Name        string
-	Address     string
-	Port        int // 0 is the pool's
-	Ready       bool
-	Sessions    []string
-	QPS, MaxQPS float64
+	Name    string
+	Address string
+	Port    int // 0 is the pool's
+	picker.Announced
 }
 
 // DefaultPort is the port of a pool that names none. Documents 002 and 003 have 8000 in the route.
@@ -81,9 +79,8 @@ func readPool(v value, body map[string]func(value), meta Meta, group string) Poo
 		p.KServe = &KServe{}
 		p.KServe.known(spec)
 	}
-	body["spec"] = func(v value) { v.Fields(spec) }
 	body["status"] = func(v value) { p.Targets = readTargets(v.Mapping().Get("targets")) }
-	v.Fields(body)
+	readSpec(v, body, spec)
 	for i, n := range p.Ports {
 		if slices.Contains(p.Ports[:i], n) {
 			v.Get("spec").Get("targetPorts").Fail(fmt.Sprintf("port %d is given twice", n), "each port once", "")

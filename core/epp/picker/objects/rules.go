@@ -93,15 +93,18 @@ type Objective struct {
 
 func readObjective(v value, body map[string]func(value), meta Meta) Objective {
 	o := Objective{Meta: meta}
-	body["spec"] = func(v value) {
-		v.Fields(map[string]func(value){
-			"priority": func(v value) { o.Priority = int(v.Int(math.MinInt32, math.MaxInt32, 0)) },
-			"poolRef":  func(v value) { o.Pool = readRef(v) },
-		})
-	}
-	v.Fields(body)
+	readSpec(v, body, map[string]func(value){
+		"priority": func(v value) { o.Priority = int(v.Int(math.MinInt32, math.MaxInt32, 0)) },
+		"poolRef":  func(v value) { o.Pool = readRef(v) },
+	})
 	ofPool(v.Get("spec"), "objective")
 	return o
+}
+
+// readSpec reads an object whose spec has these fields.
+func readSpec(v value, body, spec map[string]func(value)) {
+	body["spec"] = func(v value) { v.Fields(spec) }
+	v.Fields(body)
 }
 
 // ofPool requires a spec's poolRef. It returns false if there is no spec: the schemas do not require one, and the
@@ -130,26 +133,23 @@ var criticalities = map[string]int{"Critical": 10, "Standard": 0, "Sheddable": -
 
 func readModel(v value, body map[string]func(value), meta Meta) Model {
 	m := Model{Meta: meta}
-	body["spec"] = func(v value) {
-		v.Fields(map[string]func(value){
-			"modelName":   func(v value) { m.Name = schemaText(v, nil, 256, "the model that clients ask for") },
-			"criticality": func(v value) { m.Priority = criticalities[v.OneOf("Critical", "Standard", "Sheddable")] },
-			"poolRef":     func(v value) { m.Pool = readRef(v) },
-			"targetModels": func(v value) {
-				if n := len(v.List()); n > 10 {
-					v.Fail(fmt.Sprintf("found %d models", n), "at most 10", "")
-				}
-				m.Targets = rewriteTargets(v, "name")
-				weighted := len(slices.DeleteFunc(slices.Clone(m.Targets),
-					func(t picker.RewriteTarget) bool { return t.Weight == nil }))
-				if weighted > 0 && weighted < len(m.Targets) {
-					v.Fail(fmt.Sprintf("%d of %d models have a weight", weighted, len(m.Targets)),
-						"a weight for all, or for none", "")
-				}
-			},
-		})
-	}
-	v.Fields(body)
+	readSpec(v, body, map[string]func(value){
+		"modelName":   func(v value) { m.Name = schemaText(v, nil, 256, "the model that clients ask for") },
+		"criticality": func(v value) { m.Priority = criticalities[v.OneOf("Critical", "Standard", "Sheddable")] },
+		"poolRef":     func(v value) { m.Pool = readRef(v) },
+		"targetModels": func(v value) {
+			if n := len(v.List()); n > 10 {
+				v.Fail(fmt.Sprintf("found %d models", n), "at most 10", "")
+			}
+			m.Targets = rewriteTargets(v, "name")
+			weighted := len(slices.DeleteFunc(slices.Clone(m.Targets),
+				func(t picker.RewriteTarget) bool { return t.Weight == nil }))
+			if weighted > 0 && weighted < len(m.Targets) {
+				v.Fail(fmt.Sprintf("%d of %d models have a weight", weighted, len(m.Targets)),
+					"a weight for all, or for none", "")
+			}
+		},
+	})
 	if ofPool(v.Get("spec"), "model") {
 		demand(v.Get("spec").Get("modelName"), "the model that clients ask for")
 	}
@@ -161,11 +161,8 @@ func rewriteTargets(v value, name string) (out []picker.RewriteTarget) {
 	for _, e := range v.List() {
 		var t picker.RewriteTarget
 		e.Fields(map[string]func(value){
-			name: func(v value) { t.Model = v.Text() },
-			"weight": func(v value) {
-				w := int32(v.Int(1, 1000000, 1))
-				t.Weight = &w
-			},
+			name:     func(v value) { t.Model = v.Text() },
+			"weight": func(v value) { t.Weight = new(int32(v.Int(1, 1000000, 1))) },
 		})
 		demand(e.Get(name), "the model's name")
 		out = append(out, t)
@@ -181,17 +178,14 @@ type Rewrite struct {
 
 func readRewrite(v value, body map[string]func(value), meta Meta) Rewrite {
 	w := Rewrite{Meta: meta}
-	body["spec"] = func(v value) {
-		v.Fields(map[string]func(value){
-			"poolRef": func(v value) { w.Pool = readRef(v) },
-			"rules": func(v value) {
-				for _, e := range v.List() {
-					w.Rules = append(w.Rules, readRule(e))
-				}
-			},
-		})
-	}
-	v.Fields(body)
+	readSpec(v, body, map[string]func(value){
+		"poolRef": func(v value) { w.Pool = readRef(v) },
+		"rules": func(v value) {
+			for _, e := range v.List() {
+				w.Rules = append(w.Rules, readRule(e))
+			}
+		},
+	})
 	if ofPool(v.Get("spec"), "rewrite") {
 		demand(v.Get("spec").Get("rules"), "rules; [] is none")
 	}

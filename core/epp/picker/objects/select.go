@@ -110,6 +110,6 @@ func (s *Selection) targets() {
 		if s.Announced == nil {
 			s.Announced = map[string]*picker.Announced{}
 		}
-		s.Announced[e.ID()] = &picker.Announced{Ready: t.Ready, Sessions: t.Sessions, QPS: t.QPS, MaxQPS: t.MaxQPS}
+		s.Announced[e.ID()] = &t.Announced
 	}
 }

@@ -18,7 +18,7 @@ type object map[string]json.RawMessage
 // readObject reads a JSON object. The errors are encoding/json's, with the
 // type that the real EPP decodes into, since clients see the text.
 func readObject(body []byte) (object, error) {
-	if json.Valid(body) && body[firstByte(body)] == '{' {
+	if json.Valid(body) && bytes.TrimLeft(body, " \t\r\n")[0] == '{' {
 		return shallow(body), nil
 	}
 	var m object // encoding/json reports the mistake in any other body
@@ -42,11 +42,6 @@ func shallow(body []byte) object {
 
 // view returns b as a string without a copy, for readers that keep nothing of it; gjson.ParseBytes copies it.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
-
-// firstByte returns the index of the first byte that is no white space.
-func firstByte(body []byte) int {
-	return len(body) - len(bytes.TrimLeft(body, " \t\r\n"))
-}
 
 // text returns a key's value if it is a string, or empty.
 func (m object) text(key string) string {

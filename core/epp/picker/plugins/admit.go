@@ -15,12 +15,9 @@ type latencySLO struct {
 	latency *dataproducer.Predicted
 }
 
-var newLatencySLO = picker.Of(latencySLO{})
-
-// Configure implements picker.Configurer.
-func (a *latencySLO) Configure(b *picker.Builder, name string, _ picker.Params) error {
+// Complete implements picker.Completer.
+func (a *latencySLO) Complete(b *picker.Builder, name string) {
 	dataproducer.FindPredicted(b, a.Producer, name, &a.latency)
-	return nil
 }
 
 // Admit asks the predictions.

@@ -20,8 +20,6 @@ type utilizationFilter struct {
 	load *dataproducer.Inflight
 }
 
-var newUtilizationFilter = picker.Of(utilizationFilter{})
-
 // Configure implements picker.Configurer.
 func (f *utilizationFilter) Configure(b *picker.Builder, name string, p picker.Params) error {
 	if len(f.Conditions) == 0 {
@@ -139,8 +137,6 @@ type attributeScorer struct {
 		} `json:"normalization"`
 	} `json:"algorithm"`
 }
-
-var newAttributeScorer = picker.Of(attributeScorer{})
 
 // Configure implements picker.Configurer.
 func (s *attributeScorer) Configure(_ *picker.Builder, name string, p picker.Params) error {

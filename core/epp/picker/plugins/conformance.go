@@ -13,8 +13,6 @@ const headerServed = "x-conformance-test-served-endpoint"
 // server of the request, or the reason for the lack of one.
 type servedVerifier struct{ named }
 
-var newServedVerifier = picker.Plain[servedVerifier]()
-
 // ResponseHeader writes the endpoint into the response.
 func (v *servedVerifier) ResponseHeader(_ machine.Time, r *picker.Response) {
 	switch s := r.Served; {

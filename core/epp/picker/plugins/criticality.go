@@ -10,8 +10,6 @@ import (
 // that room stays for others, and standard ones have no preference (.5).
 type criticality struct{ named }
 
-var newCriticality = picker.Plain[criticality]()
-
 // Score goes by the request's priority.
 func (s *criticality) Score(c *picker.Cycle, in []int32, scores []float64) {
 	for j, i := range in {

@@ -20,12 +20,9 @@ type prefixDecider struct {
 	source dataproducer.PrefixSource
 }
 
-var newPrefixDecider = picker.Of(prefixDecider{})
-
-// Configure implements picker.Configurer.
-func (d *prefixDecider) Configure(b *picker.Builder, name string, _ picker.Params) error {
+// Complete implements picker.Completer.
+func (d *prefixDecider) Complete(b *picker.Builder, name string) {
 	dataproducer.FindPrefix(b, "", name, &d.source)
-	return nil
 }
 
 // Disaggregate compares what is not cached with the threshold.
@@ -41,16 +38,12 @@ func (d *prefixDecider) Disaggregate(c *picker.Cycle, decode int32) bool {
 // alwaysPD is always-disagg-pd-decider.
 type alwaysPD struct{ named }
 
-var newAlwaysPD = picker.Plain[alwaysPD]()
-
 // Disaggregate always does.
 func (d *alwaysPD) Disaggregate(*picker.Cycle, int32) bool { return true }
 
 // alwaysMM is always-disagg-multimodal-decider: requests with images, audio
 // or video.
 type alwaysMM struct{ named }
-
-var newAlwaysMM = picker.Plain[alwaysMM]()
 
 // Disaggregate looks for parts that need encoding.
 func (d *alwaysMM) Disaggregate(c *picker.Cycle, _ int32) bool {
@@ -68,10 +61,9 @@ type newTokenDecider struct {
 
 var newNewTokenDecider = picker.Of(newTokenDecider{Threshold: 10})
 
-// Configure implements picker.Configurer.
-func (d *newTokenDecider) Configure(b *picker.Builder, name string, _ picker.Params) error {
+// Complete implements picker.Completer.
+func (d *newTokenDecider) Complete(b *picker.Builder, name string) {
 	dataproducer.FindPrefix(b, "", name, &d.source)
-	return nil
 }
 
 // Disaggregate counts what is new.

@@ -88,7 +88,8 @@ func loads(v *picker.View, in []int32, f *dataproducer.Inflight) []flowcontrol.L
 }
 
 func load(s *picker.State, f *dataproducer.Inflight) flowcontrol.Load {
-	l := flowcontrol.Load{Waiting: int(s.Waiting), KVUsage: s.KVUsage, Scraped: s.Scraped, UpdatedAt: s.UpdatedAt}
+	l := flowcontrol.Load{Waiting: int(s.Waiting), KVUsage: machine.Float(s.KVUsage), Scraped: s.Scraped,
+		UpdatedAt: s.UpdatedAt}
 	if f != nil {
 		l.Requests, l.Tokens = f.Load(s.Slot())
 	}

@@ -26,13 +26,10 @@ type embeddings struct {
 	caches   []*simplelru.LRU[uint64, struct{}] // by slot, nil before the first
 }
 
-var newEmbeddings = picker.Of(embeddings{})
-
-// Configure implements picker.Configurer.
-func (e *embeddings) Configure(_ *picker.Builder, _ string, _ picker.Params) error {
+// Complete implements picker.Completer.
+func (e *embeddings) Complete(_ *picker.Builder, _ string) {
 	e.CacheMB = cmp.Or(max(e.CacheMB, 0), 4096)
 	e.capacity = int(max(1, min(e.CacheMB, 1<<30)<<20/assetBytes))
-	return nil
 }
 
 func (e *embeddings) at(slot int) *simplelru.LRU[uint64, struct{}] {
@@ -111,13 +108,10 @@ type embeddingsScorer struct {
 	cache *embeddings
 }
 
-var newEmbeddingsScorer = picker.Of(embeddingsScorer{})
-
-// Configure implements picker.Configurer.
-func (s *embeddingsScorer) Configure(b *picker.Builder, name string, _ picker.Params) error {
+// Complete implements picker.Completer.
+func (s *embeddingsScorer) Complete(b *picker.Builder, name string) {
 	picker.Link(b, &s.cache, cmp.Or(s.Producer, typeEmbeddings), typeEmbeddings, "EncoderCacheMatchInfoDataKey", name,
 		typeEmbeddings)
-	return nil
 }
 
 // ScoresCache implements picker.CacheScorer.

@@ -12,8 +12,6 @@ import (
 // single is single-profile-handler: the one profile there is.
 type single struct{ named }
 
-var newSingle = picker.Plain[single]()
-
 // CheckProfiles refuses more than one profile.
 func (h *single) CheckProfiles(names []string) error {
 	if len(names) > 1 {
@@ -42,10 +40,9 @@ type dataParallel struct {
 
 var newDataParallel = picker.Of(dataParallel{named{}, 8000})
 
-// Configure implements picker.Configurer.
-func (h *dataParallel) Configure(b *picker.Builder, name string, _ picker.Params) error {
+// Complete implements picker.Completer.
+func (h *dataParallel) Complete(b *picker.Builder, name string) {
 	b.Warn("plugin %s: data-parallel-profile-handler is deprecated", name)
-	return nil
 }
 
 // Schedule runs the profile and redirects to the primary port.
@@ -90,13 +87,10 @@ type headerProfile struct {
 	DefaultProfile string `json:"defaultProfile"`
 }
 
-var newHeaderProfile = picker.Of(headerProfile{})
-
-// Configure implements picker.Configurer.
-func (h *headerProfile) Configure(_ *picker.Builder, _ string, _ picker.Params) error {
+// Complete implements picker.Completer.
+func (h *headerProfile) Complete(_ *picker.Builder, _ string) {
 	h.HeaderName = cmp.Or(strings.ToLower(strings.TrimSpace(h.HeaderName)), picker.HeaderProfile)
 	h.DefaultProfile = cmp.Or(strings.TrimSpace(h.DefaultProfile), "decode")
-	return nil
 }
 
 // Schedule runs the named profile; if there is but one, that one.

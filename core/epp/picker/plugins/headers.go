@@ -16,8 +16,6 @@ type headerTesting struct {
 	Optional bool `json:"optional"`
 }
 
-var newHeaderTesting = picker.Of(headerTesting{})
-
 // Filter keeps the named endpoints.
 func (f *headerTesting) Filter(c *picker.Cycle, in []int32) []int32 {
 	v := c.Request.Headers.Get("test-epp-endpoint-selection")
@@ -41,8 +39,6 @@ type headerLabel struct {
 	HeaderName string `json:"headerName"`
 	LabelKey   string `json:"labelKey"`
 }
-
-var newHeaderLabel = picker.Of(headerLabel{})
 
 // Configure implements picker.Configurer.
 func (s *headerLabel) Configure(_ *picker.Builder, _ string, p picker.Params) error {

@@ -62,8 +62,6 @@ func (h *health) Why(*picker.Decision, int32) string { return "is not ready" }
 // nothing counts as ready.
 type readyFilter struct{ named }
 
-var newReady = picker.Plain[readyFilter]()
-
 // Filter keeps ready endpoints.
 func (f *readyFilter) Filter(c *picker.Cycle, in []int32) []int32 {
 	return keep(in, func(i int32) bool { s := c.State(i).Announced; return s == nil || s.Ready })

@@ -22,8 +22,8 @@ type active struct {
 
 var newActive = picker.Of(active{MaxBusyScore: 1})
 
-// Configure implements picker.Configurer.
-func (s *active) Configure(b *picker.Builder, name string, _ picker.Params) error {
+// Complete implements picker.Completer.
+func (s *active) Complete(b *picker.Builder, name string) {
 	if s.RequestTimeout != "" {
 		b.Warn("plugin %s: requestTimeout is deprecated and has no effect", name)
 	}
@@ -34,7 +34,6 @@ func (s *active) Configure(b *picker.Builder, name string, _ picker.Params) erro
 		s.MaxBusyScore = 1
 	}
 	dataproducer.FindInflight(b, s.Inflight, name, &s.load)
-	return nil
 }
 
 // Score prefers endpoints with little in flight.
@@ -65,13 +64,12 @@ type tokenLoad struct {
 
 var newTokenLoad = picker.Of(tokenLoad{Threshold: 4194304})
 
-// Configure implements picker.Configurer.
-func (s *tokenLoad) Configure(b *picker.Builder, name string, _ picker.Params) error {
+// Complete implements picker.Completer.
+func (s *tokenLoad) Complete(b *picker.Builder, name string) {
 	s.Threshold = cmp.Or(max(s.Threshold, 0), 4194304)
 	// Unlike in-flight counts, what a request would cost has no default producer: it must be declared.
 	picker.Link(b, &s.load, cmp.Or(s.Inflight, dataproducer.TypeInflight), "", "UncachedRequestTokensDataKey", name,
 		dataproducer.TypeInflight)
-	return nil
 }
 
 // Score prefers endpoints with few tokens in flight.

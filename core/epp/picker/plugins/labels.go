@@ -56,8 +56,6 @@ type byLabel struct {
 	AllowsNoLabel bool     `json:"allowsNoLabel"`
 }
 
-var newByLabel = picker.Of(byLabel{})
-
 // Configure implements picker.Configurer.
 func (f *byLabel) Configure(_ *picker.Builder, name string, p picker.Params) error {
 	if f.Label == "" {

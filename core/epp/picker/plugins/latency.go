@@ -30,11 +30,10 @@ type latencyScorer struct {
 var newLatencyScorer = picker.Of(latencyScorer{TTFTWeight: .8, TPOTWeight: .2, Strategy: "least",
 	KVWeight: 1, QueueWeight: 1, PrefixWeight: 1})
 
-// Configure implements picker.Configurer.
-func (s *latencyScorer) Configure(b *picker.Builder, name string, _ picker.Params) error {
+// Complete implements picker.Completer.
+func (s *latencyScorer) Complete(b *picker.Builder, name string) {
 	dataproducer.FindPrefix(b, s.Prefix, name, &s.source)
 	dataproducer.FindPredicted(b, s.LatencyProducer, name, &s.latency)
-	return nil
 }
 
 // Score prefers endpoints that meet the objectives.
@@ -162,10 +161,9 @@ type headroomTier struct {
 
 var newHeadroomTier = picker.Of(headroomTier{Epsilon: .01})
 
-// Configure implements picker.Configurer.
-func (f *headroomTier) Configure(b *picker.Builder, name string, _ picker.Params) error {
+// Complete implements picker.Completer.
+func (f *headroomTier) Complete(b *picker.Builder, name string) {
 	dataproducer.FindPredicted(b, f.Producer, name, &f.latency)
-	return nil
 }
 
 // Filter keeps one tier.

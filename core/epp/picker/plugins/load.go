@@ -13,8 +13,6 @@ import (
 // requests; all equal is 1.
 type queue struct{ named }
 
-var newQueue = picker.Plain[queue]()
-
 // Score prefers short queues.
 func (s *queue) Score(c *picker.Cycle, in []int32, scores []float64) { ranged(s, c, in, scores) }
 
@@ -38,8 +36,6 @@ func ranged(s picker.RangeScorer, c *picker.Cycle, in []int32, scores []float64)
 // in the engine's batch.
 type running struct{ named }
 
-var newRunning = picker.Plain[running]()
-
 // Score prefers small batches.
 func (s *running) Score(c *picker.Cycle, in []int32, scores []float64) { ranged(s, c, in, scores) }
 
@@ -48,8 +44,6 @@ func (s *running) Figure(st *picker.State) int64 { return st.Running }
 
 // kvUsage is kv-cache-utilization-scorer: 1 - usage.
 type kvUsage struct{ named }
-
-var newKVUsage = picker.Plain[kvUsage]()
 
 // Score prefers free KV cache.
 func (s *kvUsage) Score(c *picker.Cycle, in []int32, scores []float64) {
@@ -70,10 +64,9 @@ type loadAware struct {
 
 var newLoadAware = picker.Of(loadAware{named{}, 128})
 
-// Configure implements picker.Configurer.
-func (s *loadAware) Configure(_ *picker.Builder, _ string, _ picker.Params) error {
+// Complete implements picker.Completer.
+func (s *loadAware) Complete(_ *picker.Builder, _ string) {
 	s.Threshold = cmp.Or(max(s.Threshold, 0), 128)
-	return nil
 }
 
 // Score prefers short queues on an absolute scale.
@@ -98,8 +91,6 @@ func (s *loadAware) ScoreState(st *picker.State) float64 {
 // lora is lora-affinity-scorer: an endpoint that runs the request's adapter 1,
 // one with room for another .8, one where it waits .6, else 0.
 type lora struct{ named }
-
-var newLoRA = picker.Plain[lora]()
 
 // Score prefers endpoints that have the adapter.
 func (s *lora) Score(c *picker.Cycle, in []int32, scores []float64) {

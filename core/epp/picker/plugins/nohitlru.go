@@ -25,13 +25,10 @@ type noHitLRU struct {
 
 type coldness struct{ cold bool }
 
-var newNoHitLRU = picker.Of(noHitLRU{})
-
-// Configure implements picker.Configurer.
-func (s *noHitLRU) Configure(b *picker.Builder, name string, _ picker.Params) error {
+// Complete implements picker.Completer.
+func (s *noHitLRU) Complete(b *picker.Builder, name string) {
 	s.Size = cmp.Or(max(s.Size, 0), 1024)
 	dataproducer.FindPrefix(b, s.Producer, name, &s.source)
-	return nil
 }
 
 // Score ranks endpoints for a cold request.

@@ -15,10 +15,9 @@ type count struct {
 	Max int `json:"maxNumOfEndpoints"`
 }
 
-// Configure implements picker.Configurer.
-func (n *count) Configure(*picker.Builder, string, picker.Params) error {
+// Complete implements picker.Completer.
+func (n *count) Complete(*picker.Builder, string) {
 	n.Max = max(n.Max, 1)
-	return nil
 }
 
 // maxScore is max-score-picker: the best total; ties are drawn.
@@ -149,8 +148,6 @@ type roundRobin struct {
 	named
 	turn int
 }
-
-var newRoundRobin = picker.Of(roundRobin{})
 
 // PickEndpoints takes the next one.
 func (s *roundRobin) PickEndpoints(_ *picker.Cycle, in []int32, _ []float64, picked []int32) []int32 {

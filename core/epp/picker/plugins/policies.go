@@ -39,7 +39,11 @@ func newPolicy(kind, typ string) picker.Factory {
 		switch typ {
 		case flowcontrol.ProgramAware:
 			x := &programPolicy{*pol}
-			return x, x.readProgram(p)
+			x.program = flowcontrol.DefaultProgram()
+			if err = p.Decode(&x.program); err == nil {
+				err = p.Locate(x.program.Validate())
+			}
+			return x, err
 		case flowcontrol.StaticUsageLimit:
 			pol.CallType(typ + "-type") // like the real policy
 			pol.limit.Threshold = 1
@@ -56,27 +60,6 @@ func newPolicy(kind, typ string) picker.Factory {
 	}
 }
 
-func (pol *policy) readProgram(p picker.Params) error {
-	def := flowcontrol.DefaultProgram()
-	ps := struct {
-		Strategy string  `json:"strategy"`
-		Service  float64 `json:"lasWeightService"`
-		HeadWait float64 `json:"lasWeightHeadWait"`
-		Decay    float64 `json:"lasDecayFactor"`
-		HalfLife float64 `json:"lasHalfLifeSeconds"`
-		TTL      float64 `json:"evictionTtlSeconds" min:"0"`
-		Sweep    float64 `json:"evictionSweepSeconds" above:"0"`
-	}{def.Strategy, def.WeightService, def.WeightWait, def.DecayFactor, def.HalfLifeSeconds, def.EvictionTTL.Seconds(),
-		def.EvictionSweep.Seconds()}
-	if err := p.Decode(&ps); err != nil {
-		return err
-	}
-	pol.program = flowcontrol.Program{Strategy: ps.Strategy, WeightService: ps.Service, WeightWait: ps.HeadWait,
-		DecayFactor: ps.Decay, HalfLifeSeconds: ps.HalfLife, EvictionTTL: config.Seconds(ps.TTL),
-		EvictionSweep: config.Seconds(min(ps.Sweep, 1e8))}
-	return p.Locate(pol.program.Validate())
-}
-
 // FlowControl returns the configuration of the flow-control machine for a picker,
 // with its policies and its detector resolved. Errors name what is missing.
 func FlowControl(p *picker.Picker) (flowcontrol.Config, error) {
@@ -91,71 +74,48 @@ func FlowControl(p *picker.Picker) (flowcontrol.Config, error) {
 			d.Type(), flowcontrol.UtilizationDetectorType, flowcontrol.ConcurrencyDetectorType)
 	}
 	// The defaults are plug-ins, too, and a declared one of that name counts.
-	r := resolver{p}
+	fc := cmp.Or(p.Config().FlowControl, &config.FlowControl{})
 	var err error
-	if out.DefaultBand, err = r.band(
-		&config.Band{FairnessPolicyRef: flowcontrol.GlobalStrict,
-			OrderingPolicyRef: string(flowcontrol.FCFS)}); err != nil {
+	band := func(where string, b *config.Band) (out flowcontrol.Band) {
+		if err == nil {
+			if out, err = bandOf(p, b); err != nil {
+				err = fmt.Errorf("flowControl.%s: %w", where, err)
+			}
+		}
+		return out
+	}
+	out.DefaultBand = band("defaultPriorityBand", cmp.Or(fc.DefaultPriorityBand, &config.Band{}))
+	if b := fc.DefaultNegativePriorityBand; b != nil {
+		out.DefaultNegativeBand = new(band("defaultNegativePriorityBand", b))
+	}
+	for i := range fc.PriorityBands {
+		out.Bands = append(out.Bands, band(fmt.Sprintf("priorityBands[%d]", i), &fc.PriorityBands[i]))
+	}
+	if err != nil {
 		return out, err
 	}
-	limit := func(ref string) error {
-		pol, err := r.policy(ref, picker.KindUsageLimit)
-		if err == nil {
-			out.UsageLimit = pol.limit
-		}
-		return err
-	}
-	fc := p.Config().FlowControl
-	if fc == nil || fc.UsageLimitPolicyPluginRef == "" {
-		if err := limit(flowcontrol.StaticUsageLimit); err != nil {
-			return out, err
-		}
-	} else if err := limit(fc.UsageLimitPolicyPluginRef); err != nil {
+	limit, err := policyOf(p, cmp.Or(fc.UsageLimitPolicyPluginRef, flowcontrol.StaticUsageLimit), picker.KindUsageLimit)
+	if err != nil {
 		return out, fmt.Errorf("flowControl.usageLimitPolicyPluginRef: %w", err)
 	}
-	if fc == nil {
-		return out, nil
-	}
+	out.UsageLimit, out.Eviction = limit.limit, fc.EnableEviction
 	out.MaxBytes, out.MaxRequests = fc.MaxBytes.Value(), fc.MaxRequests.Value()
 	if fc.DefaultRequestTTL != nil {
 		out.RequestTTL = fc.DefaultRequestTTL.Time()
 	}
 	if fc.NoEndpointRequestTTL != nil {
-		ttl := fc.NoEndpointRequestTTL.Time()
-		out.NoEndpointTTL = &ttl
-	}
-	out.Eviction.Enabled = fc.EnableEviction
-	for i := range fc.PriorityBands {
-		b, err := r.band(&fc.PriorityBands[i])
-		if err != nil {
-			return out, fmt.Errorf("flowControl.priorityBands[%d]: %w", i, err)
-		}
-		out.Bands = append(out.Bands, b)
-	}
-	if fc.DefaultPriorityBand != nil {
-		if out.DefaultBand, err = r.band(fc.DefaultPriorityBand); err != nil {
-			return out, fmt.Errorf("flowControl.defaultPriorityBand: %w", err)
-		}
-	}
-	if fc.DefaultNegativePriorityBand != nil {
-		b, err := r.band(fc.DefaultNegativePriorityBand)
-		if err != nil {
-			return out, fmt.Errorf("flowControl.defaultNegativePriorityBand: %w", err)
-		}
-		out.DefaultNegativeBand = &b
+		out.NoEndpointTTL = new(fc.NoEndpointRequestTTL.Time())
 	}
 	return out, out.Validate()
 }
-
-type resolver struct{ p *picker.Picker }
 
 // defaultPolicies are the kinds of the policies that need no declaration.
 var defaultPolicies = map[string]string{flowcontrol.GlobalStrict: picker.KindFairness,
 	string(flowcontrol.FCFS): picker.KindOrdering, flowcontrol.StaticUsageLimit: picker.KindUsageLimit}
 
-// policy finds a policy of a kind, a declared one or a default one.
-func (r resolver) policy(ref, kind string) (*policy, error) {
-	pl := r.p.Plugin(ref)
+// policyOf finds a policy of a kind, a declared one or a default one.
+func policyOf(p *picker.Picker, ref, kind string) (*policy, error) {
+	pl := p.Plugin(ref)
 	if pl == nil {
 		if kind, ok := defaultPolicies[ref]; ok {
 			return &policy{named: picker.NewBase(ref, ref), kind: kind,
@@ -169,20 +129,17 @@ func (r resolver) policy(ref, kind string) (*policy, error) {
 	return nil, picker.TypeError(pl, kind)
 }
 
-func (r resolver) band(b *config.Band) (flowcontrol.Band, error) {
+func bandOf(p *picker.Picker, b *config.Band) (flowcontrol.Band, error) {
 	out := flowcontrol.Band{Priority: b.Priority, MaxBytes: b.MaxBytes.Value(), MaxRequests: b.MaxRequests.Value()}
 	if b.DefaultRequestTTL != nil {
-		ttl := b.DefaultRequestTTL.Time()
-		out.RequestTTL = &ttl
+		out.RequestTTL = new(b.DefaultRequestTTL.Time())
 	}
-	fair, err := r.policy(cmp.Or(b.FairnessPolicyRef, flowcontrol.GlobalStrict),
-		picker.KindFairness)
+	fair, err := policyOf(p, cmp.Or(b.FairnessPolicyRef, flowcontrol.GlobalStrict), picker.KindFairness)
 	if err != nil {
 		return out, err
 	}
 	out.Fairness = flowcontrol.Fairness{Kind: fair.Type(), Instance: fair.Name(), Program: fair.program}
-	order, err := r.policy(cmp.Or(b.OrderingPolicyRef, string(flowcontrol.FCFS)),
-		picker.KindOrdering)
+	order, err := policyOf(p, cmp.Or(b.OrderingPolicyRef, string(flowcontrol.FCFS)), picker.KindOrdering)
 	if err != nil {
 		return out, err
 	}

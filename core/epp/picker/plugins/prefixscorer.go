@@ -75,12 +75,9 @@ type thresholdPrefix struct {
 	source dataproducer.PrefixSource
 }
 
-var newThresholdPrefix = picker.Of(thresholdPrefix{})
-
-// Configure implements picker.Configurer.
-func (s *thresholdPrefix) Configure(b *picker.Builder, name string, _ picker.Params) error {
+// Complete implements picker.Completer.
+func (s *thresholdPrefix) Complete(b *picker.Builder, name string) {
 	dataproducer.FindPrefix(b, "", name, &s.source)
-	return nil
 }
 
 // ScoresCache implements picker.CacheScorer.

@@ -21,12 +21,9 @@ type qpsLoad struct {
 	sent *bounded.Store[string, *rate] // by endpoint
 }
 
-var newQPSLoad = picker.Of(qpsLoad{})
-
-// Configure implements picker.Configurer.
-func (s *qpsLoad) Configure(*picker.Builder, string, picker.Params) error {
+// Complete implements picker.Completer.
+func (s *qpsLoad) Complete(*picker.Builder, string) {
 	s.sent = bounded.New[string, *rate](bounded.Limits{Entries: maxRates}, nil)
-	return nil
 }
 
 // Score prefers endpoints with room for more requests per second.

@@ -25,8 +25,6 @@ type reporter struct {
 	value, condition cel.Program
 }
 
-var newReporter = picker.Of(reporter{})
-
 // Configure implements picker.Configurer.
 func (r *reporter) Configure(_ *picker.Builder, _ string, p picker.Params) error {
 	if len(r.Attributes) != 1 {

@@ -18,15 +18,12 @@ type topology struct {
 	Region   string `json:"region"`
 }
 
-var newTopology = picker.Of(topology{})
-
-// Configure implements picker.Configurer.
-func (t *topology) Configure(_ *picker.Builder, _ string, _ picker.Params) error {
+// Complete implements picker.Completer.
+func (t *topology) Complete(_ *picker.Builder, _ string) {
 	t.Hostname = cmp.Or(t.Hostname, "kubernetes.io/hostname")
 	t.Rack = cmp.Or(t.Rack, "topology.kubernetes.io/rack")
 	t.Zone = cmp.Or(t.Zone, "topology.kubernetes.io/zone")
 	t.Region = cmp.Or(t.Region, "topology.kubernetes.io/region")
-	return nil
 }
 
 // The levels at which two endpoints may stand together, the closest first.
@@ -77,13 +74,10 @@ type topologyFilter struct {
 	from  *topology
 }
 
-var newTopologyFilter = picker.Of(topologyFilter{})
-
-// Configure implements picker.Configurer.
-func (f *topologyFilter) Configure(b *picker.Builder, _ string, _ picker.Params) error {
+// Complete implements picker.Completer.
+func (f *topologyFilter) Complete(b *picker.Builder, _ string) {
 	f.level = slices.Index(levels, cmp.Or(f.MinAffinity, "host"))
 	findTopology(b, f.Producer, &f.from)
-	return nil
 }
 
 // Filter keeps endpoints nearby.
@@ -104,12 +98,9 @@ type topologyScorer struct {
 	from *topology
 }
 
-var newTopologyScorer = picker.Of(topologyScorer{})
-
-// Configure implements picker.Configurer.
-func (s *topologyScorer) Configure(b *picker.Builder, _ string, _ picker.Params) error {
+// Complete implements picker.Completer.
+func (s *topologyScorer) Complete(b *picker.Builder, _ string) {
 	findTopology(b, s.Producer, &s.from)
-	return nil
 }
 
 var levelScores = [apart + 1]float64{1, .2, .05, .02, 0}

@@ -21,8 +21,7 @@ func Capture(p *picker.Picker, served []*picker.Decision) *State {
 			e.LoRA = &LoRA{st.LoRA.Max, st.LoRA.Running, st.LoRA.Waiting}
 		}
 		if x := st.Announced; x != nil {
-			ready := x.Ready
-			e.Ready, e.Sessions, e.QPS, e.MaxQPS = &ready, x.Sessions, x.QPS, x.MaxQPS
+			e.Ready, e.Sessions, e.QPS, e.MaxQPS = new(x.Ready), x.Sessions, x.QPS, x.MaxQPS
 		}
 		s.Endpoints = append(s.Endpoints, e)
 	}

@@ -124,24 +124,29 @@ func Build(cfg *config.Config, reg picker.Registry, opt picker.Options, s *State
 	for i := range s.Endpoints {
 		for n := range s.Endpoints[i].Served {
 			forced = s.Endpoints[i].Name
-			d, err := Pick(p, 0, &s.Endpoints[i].Served[n], fmt.Sprintf("served-%d-%d", i, n))
-			if err != nil {
+			if err := serve(p, &s.Endpoints[i].Served[n], fmt.Sprintf("served-%d-%d", i, n)); err != nil {
 				return nil, fmt.Errorf("endpoints[%d].served[%d]: %w", i, n, err)
-			}
-			if d.Err != nil {
-				return nil, fmt.Errorf("endpoints[%d].served[%d]: %w", i, n, d.Err)
-			}
-			failed := p.Commit(0, d)
-			if !s.Endpoints[i].Served[n].Held && failed == nil {
-				failed = p.Release(0, d)
-			}
-			if failed != nil {
-				return nil, fmt.Errorf("endpoints[%d].served[%d]: %w", i, n, failed)
 			}
 		}
 	}
 	forced = ""
 	return p, nil
+}
+
+// serve repeats an earlier request.
+func serve(p *picker.Picker, r *Request, id string) error {
+	d, err := Pick(p, 0, r, id)
+	if err != nil {
+		return err
+	}
+	failed := cmp.Or(d.Err, p.Commit(0, d))
+	if failed == nil && !r.Held {
+		failed = p.Release(0, d)
+	}
+	if failed != nil {
+		return failed
+	}
+	return nil
 }
 
 func metricsOf(e *Endpoint) picker.Metrics {

@@ -29,8 +29,7 @@ func (m *Model) dump(i, root int32, depth int) *Dumped {
 	n := &m.nodes[i]
 	d := &Dumped{NodeID: int(i - root)}
 	if n.kind&leaf != 0 {
-		v := n.value
-		d.Leaf = &v
+		d.Leaf = new(n.value)
 		return d
 	}
 	left, right := int(n.left-root), int(n.left-root)+1

@@ -255,38 +255,6 @@ func (t *fileTree) set(i int) ([]uint64, error) {
 // Trees returns how many there are.
 func (m *Model) Trees() int { return len(m.roots) }
 
-// Predict adds up the leaves that a row comes to. It has a number for each
-// column; NaN is a missing one.
-func (m *Model) Predict(row []float32) float32 {
-	row = row[:m.Columns]
-	sum := m.Base
-	for _, i := range m.roots {
-		sum += m.leaf(i, row)
-	}
-	return sum
-}
-
-func (m *Model) leaf(i int32, row []float32) float32 {
-	n := &m.nodes[i]
-	for n.kind&leaf == 0 {
-		next := n.left
-		switch x := row[n.column]; {
-		case x != x:
-			if n.kind&missingLeft == 0 {
-				next++
-			}
-		case n.kind&categorical != 0:
-			if m.right(n, x) {
-				next++
-			}
-		case !(x < n.value):
-			next++
-		}
-		n = &m.nodes[next]
-	}
-	return n.value
-}
-
 // right reports whether a category is in the node's set. What is no category of the
 // model goes left.
 func (m *Model) right(n *node, x float32) bool {

@@ -24,10 +24,7 @@ var NewIdle = picker.Plain[idlePlugin]()
 // source that is scraped.
 func NewModelsSource(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	t := target{Scheme: "http", Path: "/v1/models"}
-	if err := t.read(p, &t); err != nil {
-		return nil, err
-	}
-	return &idlePlugin{}, nil
+	return &idlePlugin{}, t.read(p, &t)
 }
 
 // NewNotificationSource is k8s-notification-source: it watches one kind of
@@ -88,10 +85,7 @@ type metricsSource struct {
 // NewMetricsSource makes a metrics-data-source.
 func NewMetricsSource(_ *picker.Builder, name string, p picker.Params) (picker.Plugin, error) {
 	s := &metricsSource{target: target{Scheme: "http", Path: "/metrics"}}
-	if err := s.read(p, s); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return s, s.read(p, s)
 }
 
 // Scrape returns how to fetch.

@@ -23,14 +23,13 @@ type p2pSource struct {
 // NewP2PSource makes p2p-source-producer.
 var NewP2PSource = picker.Of(p2pSource{delta: 1})
 
-// Configure implements picker.Configurer.
-func (s *p2pSource) Configure(b *picker.Builder, name string, _ picker.Params) error {
+// Complete implements picker.Completer.
+func (s *p2pSource) Complete(b *picker.Builder, name string) {
 	if s.Delta != nil {
 		s.delta = int32(min(*s.Delta, 1<<30))
 	}
 	s.Prefill = cmp.Or(s.Prefill, PrefillProfile)
 	FindPrefix(b, s.Prefix, name, &s.source)
-	return nil
 }
 
 // best returns the endpoint to fetch from, -1 for none: of those that hold the most

@@ -78,19 +78,23 @@ func (*predictions) Reusable() {}
 
 // flight is a request that was sent somewhere, until it is over.
 type flight struct {
+	flightState
 	d        *picker.Decision
-	slot     int
-	endpoint int32 // of the decision's view
-	queued   bool  // in the running queue
-	at       machine.Time
-	slo      float64 // per output token, in milliseconds; 0 is none
+	endpoint int32   // of the decision's view
+	tpot     float64 // measured, in milliseconds; 0 is not yet
+}
 
-	row       predictor.Features // of the endpoint that computes the prompt
-	decode    predictor.Features // of the one that answers
-	answered  bool               // there was a prediction
-	predicted Prediction
-	ttft      float64 // measured, in milliseconds; 0 is not yet
-	tpot      float64
+// flightState is the saved part of a flight.
+type flightState struct {
+	Slot      int                `json:"slot"`
+	Queued    bool               `json:"queued,omitempty"` // in the running queue
+	At        machine.Time       `json:"at"`
+	SLO       float64            `json:"slo,omitempty"`  // per output token, in milliseconds; 0 is none
+	Row       predictor.Features `json:"row"`            // of the endpoint that computes the prompt
+	Decode    predictor.Features `json:"decode"`         // of the one that answers
+	Answered  bool               `json:"told,omitempty"` // there was a prediction
+	Predicted [2]float64         `json:"foretold"`       // to the first token and per further one, in milliseconds
+	TTFT      float64            `json:"ttft,omitempty"` // measured, in milliseconds; 0 is not yet
 }
 
 // runningQueue holds the objectives of the requests that run at one endpoint.
@@ -124,14 +128,13 @@ func (q *runningQueue) least() float64 {
 var NewPredicted = picker.Of(Predicted{SamplingMean: 1000, BufferFactor: 1, InProduce: true,
 	ContextTTL: int(defaultContextTTL)})
 
-// Configure implements picker.Configurer.
-func (s *Predicted) Configure(b *picker.Builder, name string, _ picker.Params) error {
+// Complete implements picker.Completer.
+func (s *Predicted) Complete(b *picker.Builder, name string) {
 	s.service, s.contexts = b.Options().Predictor, map[*picker.Decision]*flight{}
 	FindPrefix(b, s.Prefix, name, &s.source)
 	if s.InFlight != "" || s.service != nil {
 		FindInflight(b, s.InFlight, name, &s.load)
 	}
-	return nil
 }
 
 // FindPredicted links a plug-in to the producer of predictions once all are declared, and makes one if there is none.
@@ -284,20 +287,20 @@ func (s *Predicted) Commit(now machine.Time, d *picker.Decision) {
 	}
 	s.expire(now)
 	i := r.Picked[0]
-	f := &flight{d: d, endpoint: i, slot: d.View.States[i].Slot(), at: now, slo: d.Request.TPOTMs}
-	if running := picker.AtSlot(&s.running, f.slot); f.slo >= 0 {
-		running.add(f.slo)
-		f.queued = true
+	f := &flight{d: d, endpoint: i,
+		flightState: flightState{Slot: d.View.States[i].Slot(), At: now, SLO: d.Request.TPOTMs}}
+	if running := picker.AtSlot(&s.running, f.Slot); f.SLO >= 0 {
+		running.add(f.SLO)
+		f.Queued = true
 	}
 	if p := picker.Peek[predictions](d, s); p != nil {
 		prompt := i
 		if x := d.Profile(PrefillProfile); x.Ok() && x != r {
 			prompt = x.Picked[0]
 		}
-		f.row, f.decode = p.rows[prompt], p.rows[i]
+		f.Row, f.Decode = p.rows[prompt], p.rows[i]
 		if a, b := s.about(d, prompt), s.about(d, i); a != nil && b != nil {
-			f.predicted, f.answered = *b, true
-			f.predicted.TTFTMs, f.predicted.TTFTHeadroom = a.TTFTMs, a.TTFTHeadroom
+			f.Predicted, f.Answered = [2]float64{a.TTFTMs, b.TPOTMs}, true
 		}
 	}
 	s.contexts[d] = f
@@ -307,7 +310,7 @@ func (s *Predicted) Commit(now machine.Time, d *picker.Decision) {
 // expire forgets requests that take longer than contextTTL.
 func (s *Predicted) expire(now machine.Time) {
 	for s.first < len(s.oldest) &&
-		(s.oldest[s.first].d == nil || now-s.oldest[s.first].at > machine.Time(s.ContextTTL)) {
+		(s.oldest[s.first].d == nil || now-s.oldest[s.first].At > machine.Time(s.ContextTTL)) {
 		s.leave(s.oldest[s.first])
 		s.first++
 	}
@@ -321,8 +324,8 @@ func (s *Predicted) leave(f *flight) {
 	if f.d == nil {
 		return
 	}
-	if f.queued && f.slot < len(s.running) {
-		s.running[f.slot].remove(f.slo)
+	if f.Queued && f.Slot < len(s.running) {
+		s.running[f.Slot].remove(f.SLO)
 	}
 	delete(s.contexts, f.d)
 	f.d = nil
@@ -345,16 +348,16 @@ func (s *Predicted) ResponseBody(now machine.Time, r *picker.Response) {
 	if f == nil || r.Failed() {
 		return
 	}
-	ms := float64(now-f.at) / float64(machine.Millisecond)
+	ms := float64(now-f.At) / float64(machine.Millisecond)
 	switch {
-	case s.Streaming && r.Streaming && f.ttft == 0 && !r.End:
-		f.ttft = ms
+	case s.Streaming && r.Streaming && f.TTFT == 0 && !r.End:
+		f.TTFT = ms
 	case !s.Streaming && r.End && r.Chunks > 0:
-		f.ttft = ms
-	case r.End && f.ttft > 0:
-		if n := outputTokens(r); n > 1 && ms > f.ttft {
-			f.tpot = (ms - f.ttft) / float64(n-1)
-			row := f.decode
+		f.TTFT = ms
+	case r.End && f.TTFT > 0:
+		if n := outputTokens(r); n > 1 && ms > f.TTFT {
+			f.tpot = (ms - f.TTFT) / float64(n-1)
+			row := f.Decode
 			st := &r.Decision.View.States[f.endpoint]
 			row.KV, row.Waiting = share(st.KVUsage), max(0, st.Waiting)
 			row.Prefix, row.EncoderMatched, row.EncoderInput, row.Generated = 0, 0, 0, int64(n)
@@ -364,9 +367,9 @@ func (s *Predicted) ResponseBody(now machine.Time, r *picker.Response) {
 	default:
 		return
 	}
-	row := f.row
+	row := f.Row
 	row.Generated = 0
-	s.addSample(now, predictor.Sample{Features: row, TTFTMs: f.ttft})
+	s.addSample(now, predictor.Sample{Features: row, TTFTMs: f.TTFT})
 }
 
 // outputTokens returns how many tokens a stream had: as it says itself, else as many as
@@ -441,8 +444,8 @@ func (s *Predicted) EndpointGone(slot int, _ bool) {
 		s.running[slot].slos = nil
 	}
 	for _, f := range s.contexts {
-		if f.slot == slot {
-			f.queued = false
+		if f.Slot == slot {
+			f.Queued = false
 		}
 	}
 }
@@ -458,12 +461,12 @@ func (s *Predicted) Predicting(d *picker.Decision) machine.Time {
 // PredictionOutcome returns the predicted and the measured times: picker.LatencyPredictor.
 func (s *Predicted) PredictionOutcome(d *picker.Decision) (picker.PredictionOutcome, bool) {
 	f := s.contexts[d]
-	if f == nil || f.ttft == 0 && f.tpot == 0 {
+	if f == nil || f.TTFT == 0 && f.tpot == 0 {
 		return picker.PredictionOutcome{}, false
 	}
-	return picker.PredictionOutcome{Predicted: f.answered,
-		Prediction: picker.Latency{TTFTMs: f.predicted.TTFTMs, TPOTMs: f.predicted.TPOTMs},
-		Observed:   picker.Latency{TTFTMs: f.ttft, TPOTMs: f.tpot}}, true
+	return picker.PredictionOutcome{Predicted: f.Answered,
+		Prediction: picker.Latency{TTFTMs: f.Predicted[0], TPOTMs: f.Predicted[1]},
+		Observed:   picker.Latency{TTFTMs: f.TTFT, TPOTMs: f.tpot}}, true
 }
 
 // Forecast returns the prediction for an endpoint: picker.LatencyPredictor.

@@ -3,6 +3,8 @@ package dataproducer
 import (
 	"slices"
 	"sort"
+
+	"github.com/windtunnel/windtunnel/core/epp/picker"
 )
 
 // prefixIndex remembers which blocks each endpoint has been sent: per endpoint an LRU of
@@ -281,16 +283,12 @@ func (x *prefixIndex) part(r *run, h *holder) (from, to int) {
 }
 
 func (x *prefixIndex) lru(slot int, capacity int) *blockLRU {
-	for len(x.lrus) <= slot {
-		x.lrus = append(x.lrus, nil)
+	l := picker.AtSlot(&x.lrus, slot)
+	if *l == nil {
+		*l = &blockLRU{entries: make([]entry, anchors, 16), cap: capacity}
+		(*l).entries[spill] = entry{prev: spill, next: spill}
 	}
-	l := x.lrus[slot]
-	if l == nil {
-		l = &blockLRU{entries: make([]entry, anchors, 16), cap: capacity}
-		l.entries[spill] = entry{prev: spill, next: spill}
-		x.lrus[slot] = l
-	}
-	return l
+	return *l
 }
 
 // add makes the blocks the slot's most recent ones, followed by so many blocks that no other prompt has. The first call

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
-	"github.com/windtunnel/windtunnel/core/epp/predictor"
 	"github.com/windtunnel/windtunnel/core/machine"
 )
 
@@ -218,42 +217,26 @@ func (s *Predicted) LoadState(text []byte) error {
 	return nil
 }
 
-// savedFlight is a request that is under way.
-type savedFlight struct {
-	Slot      int                `json:"slot"`
-	Queued    bool               `json:"queued,omitempty"`
-	At        machine.Time       `json:"at"`
-	SLO       machine.Float      `json:"slo,omitempty"`
-	Row       predictor.Features `json:"row"`
-	Decode    predictor.Features `json:"decode"`
-	Answered  bool               `json:"told,omitempty"`
-	Predicted [2]machine.Float   `json:"foretold"`
-	TTFT      machine.Float      `json:"ttft,omitempty"`
-}
-
 // SaveDecision copies what is known of a request that is under way.
 func (s *Predicted) SaveDecision(d *picker.Decision) any {
 	f := s.contexts[d]
 	if f == nil {
 		return nil
 	}
-	return savedFlight{f.slot, f.queued, f.at, machine.Float(f.slo), f.row, f.decode, f.answered,
-		[2]machine.Float{machine.Float(f.predicted.TTFTMs), machine.Float(f.predicted.TPOTMs)}, machine.Float(f.ttft)}
+	return f.flightState
 }
 
 // LoadDecision implements picker.DecisionKeeper.
 func (s *Predicted) LoadDecision(d *picker.Decision, text []byte) error {
-	var x savedFlight
-	if err := json.Unmarshal(text, &x); err != nil {
+	f := &flight{d: d}
+	if err := json.Unmarshal(text, &f.flightState); err != nil {
 		return err
 	}
 	r := d.PrimaryProfile()
-	if x.Slot < 0 || x.Slot > maxSlot || !r.Ok() {
+	if f.Slot < 0 || f.Slot > maxSlot || !r.Ok() {
 		return errSlot
 	}
-	f := &flight{d: d, slot: x.Slot, endpoint: r.Picked[0], queued: x.Queued, at: x.At, slo: float64(x.SLO), row: x.Row,
-		decode: x.Decode, answered: x.Answered,
-		predicted: Prediction{TTFTMs: float64(x.Predicted[0]), TPOTMs: float64(x.Predicted[1])}, ttft: float64(x.TTFT)}
+	f.endpoint = r.Picked[0]
 	s.contexts[d] = f
 	s.oldest = append(s.oldest, f)
 	return nil

@@ -22,13 +22,12 @@ type agentIdentity struct {
 // NewAgentIdentity makes an agent-identity.
 var NewAgentIdentity = picker.Of(agentIdentity{})
 
-// Configure implements picker.Configurer.
-func (a *agentIdentity) Configure(_ *picker.Builder, _ string, _ picker.Params) error {
+// Complete implements picker.Completer.
+func (a *agentIdentity) Complete(_ *picker.Builder, _ string) {
 	for _, h := range a.Additional {
 		a.headers = append(a.headers, strings.ToLower(h))
 	}
 	a.headers = append(a.headers, agentHeaders...)
-	return nil
 }
 
 // ReadsSecrets returns the headers that may be credentials. Their digests name the flow.

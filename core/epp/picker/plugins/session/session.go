@@ -79,8 +79,8 @@ type session struct {
 }
 
 type binding struct {
-	endpoint string
-	seen     machine.Time
+	Endpoint string       `json:"endpoint"`
+	Seen     machine.Time `json:"seen"`
 }
 
 // seenBound records for Commit whether the bound endpoint was a candidate of the last profile that asked.
@@ -151,7 +151,7 @@ func (s *session) turn(now machine.Time) machine.Time { return now / s.sweep * s
 // bound returns the endpoint of a session, and false for an unknown session.
 func (s *session) bound(now machine.Time, id string) (binding, bool) {
 	b, ok := s.bindings.Peek(id)
-	return b, ok && s.turn(now)-b.seen <= s.ttl
+	return b, ok && s.turn(now)-b.Seen <= s.ttl
 }
 
 // choose returns the candidate that the session is pinned to, or -1.
@@ -170,7 +170,7 @@ func (s *session) choose(c *picker.Cycle, in []int32) int32 {
 	if !ok {
 		return -1
 	}
-	i := find(c, in, b.endpoint)
+	i := find(c, in, b.Endpoint)
 	seen, _ := picker.Data[seenBound](c.Decision, s)
 	seen.present = i >= 0
 	return i
@@ -201,10 +201,10 @@ func (s *session) Commit(now machine.Time, d *picker.Decision) {
 		return
 	}
 	t := s.turn(now)
-	forget(s.bindings, func(b binding) bool { return t-b.seen > s.ttl })
+	forget(s.bindings, func(b binding) bool { return t-b.Seen > s.ttl })
 	was, ok := s.bound(now, id)
 	to := d.View.States[r.Picked[0]].ID()
-	if ok && was.endpoint != to {
+	if ok && was.Endpoint != to {
 		if seen := picker.Peek[seenBound](d, s); seen == nil || seen.present {
 			return
 		}

@@ -10,22 +10,11 @@ import (
 )
 
 type savedSessions struct {
-	Sessions map[string]savedBinding `json:"sessions,omitempty"`
-}
-
-type savedBinding struct {
-	Endpoint string       `json:"endpoint"`
-	Seen     machine.Time `json:"seen"`
+	Sessions map[string]binding `json:"sessions,omitempty"`
 }
 
 // SaveState implements picker.StateKeeper.
-func (s *session) SaveState() any {
-	out := savedSessions{make(map[string]savedBinding, s.bindings.Len())}
-	for id, b := range s.bindings.All() {
-		out.Sessions[id] = savedBinding{b.endpoint, b.seen}
-	}
-	return out
-}
+func (s *session) SaveState() any { return savedSessions{maps.Collect(s.bindings.All())} }
 
 // LoadState implements picker.StateKeeper.
 func (s *session) LoadState(text []byte) error {
@@ -33,9 +22,8 @@ func (s *session) LoadState(text []byte) error {
 	if err := json.Unmarshal(text, &x); err != nil {
 		return err
 	}
-	for _, id := range oldestFirst(x.Sessions, func(b savedBinding) machine.Time { return b.Seen }) {
-		b := x.Sessions[id]
-		keep(s.bindings, id, binding{b.Endpoint, b.Seen}, len(b.Endpoint))
+	for _, id := range oldestFirst(x.Sessions, func(b binding) machine.Time { return b.Seen }) {
+		keep(s.bindings, id, x.Sessions[id], len(x.Sessions[id].Endpoint))
 	}
 	return nil
 }

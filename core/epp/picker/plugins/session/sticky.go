@@ -44,7 +44,7 @@ func (s *sessionSticky) Score(c *picker.Cycle, in []int32, scores []float64) {
 func (s *sessionSticky) Commit(now machine.Time, d *picker.Decision) {
 	if id := s.sessionID(d.Request); id != "" {
 		was, bound := s.bound(now, id)
-		if r := d.PrimaryProfile(); bound && r.Ok() && d.View.States[r.Picked[0]].ID() == was.endpoint {
+		if r := d.PrimaryProfile(); bound && r.Ok() && d.View.States[r.Picked[0]].ID() == was.Endpoint {
 			s.hits++
 		} else {
 			s.misses++
