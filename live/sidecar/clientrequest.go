@@ -14,6 +14,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
+	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/live/drive"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
@@ -78,10 +79,7 @@ func (e *clientRequest) carry(_ machine.Time, fx *disagg.Effects, i int) {
 	defer e.mu.Unlock()
 	e.todo = append(e.todo, fx.List[i].Do)
 	if e.due != nil {
-		select {
-		case e.due <- struct{}{}:
-		default: // a wake-up is pending already
-		}
+		pause.Wake(e.due)
 	}
 }
 
