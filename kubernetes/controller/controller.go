@@ -174,16 +174,9 @@ func (c *Controller) reconcile(ctx context.Context) error {
 // namespace reconciles one namespace. An object with a mistake is left out and reported in its status, and while there
 // is one, nothing in the namespace is deleted.
 func (c *Controller) namespace(ctx context.Context, s *space) error {
-	var good []*unstructured.Unstructured
-	wrong := map[*unstructured.Unstructured]error{}
-	for _, x := range s.asked {
-		if _, err := read([]*unstructured.Unstructured{x}); err != nil {
-			wrong[x] = err
-			continue
-		}
-		good = append(good, x)
-	}
-	m, err := makeObjects(append(slices.Clone(good), c.readable(s.others)...), c.o.Images)
+	good, wrong := readable(s.asked)
+	others, _ := readable(s.others)
+	m, err := makeObjects(append(good, others...), c.o.Images)
 	if err != nil {
 		return err // the objects that are read together are correct one by one
 	}
@@ -194,14 +187,18 @@ func (c *Controller) namespace(ctx context.Context, s *space) error {
 	return errors.Join(errs...)
 }
 
-// readable leaves out the Deployments and Services of others that windtunnel cannot read.
-func (c *Controller) readable(list []*unstructured.Unstructured) (out []*unstructured.Unstructured) {
+// readable returns the objects that windtunnel can read, and the mistakes of the others.
+func readable(list []*unstructured.Unstructured) (good []*unstructured.Unstructured,
+	wrong map[*unstructured.Unstructured]error) {
+	wrong = map[*unstructured.Unstructured]error{}
 	for _, x := range list {
-		if _, err := read([]*unstructured.Unstructured{x}); err == nil {
-			out = append(out, x)
+		if _, err := read([]*unstructured.Unstructured{x}); err != nil {
+			wrong[x] = err
+			continue
 		}
+		good = append(good, x)
 	}
-	return out
+	return good, wrong
 }
 
 // apply creates, updates and deletes until ours are the made objects.

@@ -127,7 +127,7 @@ func (f *Flags) play(o *console.Console, c program.Divided) error {
 	}
 	ctx, stop := o.Context()
 	defer stop()
-	r := &run{api: a, out: o, made: made, keep: f.Keep}
+	r := &run{api: a, out: o, made: made, keep: f.Keep, seen: map[string]bool{}}
 	file, err := r.play(ctx)
 	if file == "" {
 		return err
