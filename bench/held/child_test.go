@@ -109,10 +109,7 @@ func startServers(prefill dist.Dist, n int) ([]string, error) {
 func startPicker(servers []string) ([]string, error) {
 	var endpoints []*picker.Endpoint
 	for _, at := range servers {
-		e, err := cluster.NewEndpoint("default", at, at, nil)
-		if err != nil {
-			return nil, err
-		}
+		e := cluster.NewEndpoint("default", at, at, nil)
 		endpoints = append(endpoints, e)
 	}
 	w, page, err := newWatch()

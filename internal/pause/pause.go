@@ -1,4 +1,4 @@
-// Package pause waits for a time or for the end of a context.
+// Package pause waits for a time or for the end of a context, and wakes goroutines that wait for work.
 package pause
 
 import (
@@ -18,5 +18,14 @@ func For(ctx context.Context, d time.Duration) bool {
 		return true
 	case <-ctx.Done():
 		return false
+	}
+}
+
+// Wake wakes the reader of a channel of capacity 1. It does nothing while the reader has not taken an earlier wake-up,
+// because the reader then sees the new work with the old.
+func Wake(reader chan<- struct{}) {
+	select {
+	case reader <- struct{}{}:
+	default:
 	}
 }

@@ -28,3 +28,15 @@ func TestFor(t *testing.T) {
 		t.Error("an hour passed in a millisecond")
 	}
 }
+
+func TestWake(t *testing.T) {
+	reader := make(chan struct{}, 1)
+	pause.Wake(reader)
+	pause.Wake(reader) // does not wait for the reader
+	<-reader
+	select {
+	case <-reader:
+		t.Error("two wake-ups in a row count twice")
+	default:
+	}
+}

@@ -14,6 +14,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/windtunnel/windtunnel/internal/exit"
 )
 
 // Client sends requests to an API server, as JSON.
@@ -21,6 +24,16 @@ type Client struct {
 	// URL is the server's, without a slash at its end.
 	URL  string
 	http *http.Client
+}
+
+// Config returns how to reach the API server: as the file kubeconfig says or, if it is "", as in a pod.
+func Config(kubeconfig string) (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, exit.Hint(exit.Environment, fmt.Errorf("no API server: %w", err),
+			"name a file with --kubeconfig or KUBECONFIG, or run in a pod")
+	}
+	return config, nil
 }
 
 // New returns a client for a server.

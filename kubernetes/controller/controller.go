@@ -26,6 +26,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/kubernetes/mirror"
 	"github.com/windtunnel/windtunnel/live/up"
 )
@@ -78,37 +79,25 @@ type Controller struct {
 // New returns a Controller that begins with Run.
 func New(o Options) *Controller {
 	return &Controller{o: o, changed: make(chan struct{}, 1),
-		pools:  up.PoolWatches{Client: &http.Client{Timeout: 2 * time.Second}, Log: o.Log, Origin: time.Now()},
-		stores: map[schema.GroupVersionResource]cache.Store{},
-		from:   mirror.Options{Client: o.Client, Namespace: o.Namespace, Metrics: o.Metrics, Log: o.Log}}
+		pools: up.PoolWatches{Client: &http.Client{Timeout: 2 * time.Second}, Log: o.Log, Origin: time.Now()},
+		from: mirror.Options{Client: o.Client, Namespace: o.Namespace, Metrics: o.Metrics, Log: o.Log,
+			Resources: []schema.GroupVersionResource{pools, models, localModels, deployments, services, budgets, pods}}}
 }
 
 // follow fills the stores, and keeps them equal to the API server's objects. Its error is an API server that refuses,
 // or that lacks document 003's kinds.
 func (c *Controller) follow(ctx context.Context) error {
-	wake := func(string) {
-		select {
-		case c.changed <- struct{}{}:
-		default: // the next round reads the newest state anyway
-		}
-	}
-	var synced []cache.InformerSynced
-	for _, r := range []schema.GroupVersionResource{pools, models, localModels, deployments, services, budgets, pods} {
-		informer, err := mirror.Follow(ctx, &c.from, r, nil, wake)
-		if err != nil {
-			return err
-		}
-		if informer == nil {
+	var err error
+	c.stores, err = mirror.Follow(ctx, &c.from, nil,
+		func(schema.GroupVersionResource, string) { pause.Wake(c.changed) },
+		func(r schema.GroupVersionResource) error {
 			return exit.Hint(exit.Environment, fmt.Errorf("the cluster has no %s", r.GroupResource()),
 				"kubectl apply -k deploy/crds")
-		}
-		c.stores[r] = informer.GetStore()
-		synced = append(synced, informer.HasSynced)
-	}
-	if cache.WaitForCacheSync(ctx.Done(), synced...) {
+		})
+	if err == nil {
 		c.o.Log.Info("controller: every object is read")
 	}
-	return nil
+	return err
 }
 
 // Run reconciles until ctx ends. While the API server is away, what was made stays.
@@ -185,16 +174,9 @@ func (c *Controller) reconcile(ctx context.Context) error {
 // namespace reconciles one namespace. An object with a mistake is left out and reported in its status, and while there
 // is one, nothing in the namespace is deleted.
 func (c *Controller) namespace(ctx context.Context, s *space) error {
-	var good []*unstructured.Unstructured
-	wrong := map[*unstructured.Unstructured]error{}
-	for _, x := range s.asked {
-		if _, err := read([]*unstructured.Unstructured{x}); err != nil {
-			wrong[x] = err
-			continue
-		}
-		good = append(good, x)
-	}
-	m, err := makeObjects(append(slices.Clone(good), c.readable(s.others)...), c.o.Images)
+	good, wrong := readable(s.asked)
+	others, _ := readable(s.others)
+	m, err := makeObjects(append(good, others...), c.o.Images)
 	if err != nil {
 		return err // the objects that are read together are correct one by one
 	}
@@ -205,28 +187,31 @@ func (c *Controller) namespace(ctx context.Context, s *space) error {
 	return errors.Join(errs...)
 }
 
-// readable leaves out the Deployments and Services of others that windtunnel cannot read.
-func (c *Controller) readable(list []*unstructured.Unstructured) (out []*unstructured.Unstructured) {
+// readable returns the objects that windtunnel can read, and the mistakes of the others.
+func readable(list []*unstructured.Unstructured) (good []*unstructured.Unstructured,
+	wrong map[*unstructured.Unstructured]error) {
+	wrong = map[*unstructured.Unstructured]error{}
 	for _, x := range list {
-		if _, err := read([]*unstructured.Unstructured{x}); err == nil {
-			out = append(out, x)
+		if _, err := read([]*unstructured.Unstructured{x}); err != nil {
+			wrong[x] = err
+			continue
 		}
+		good = append(good, x)
 	}
-	return out
+	return good, wrong
 }
 
 // apply creates, updates and deletes until ours are the made objects.
 func (c *Controller) apply(ctx context.Context, m *made, ours []*unstructured.Unstructured, remove bool) error {
-	key := func(x *unstructured.Unstructured) string { return placeOf(x) }
 	have := map[string]*unstructured.Unstructured{}
 	for _, x := range ours {
-		have[key(x)] = x
+		have[placeOf(x)] = x
 	}
 	var errs []error
 	for _, want := range m.objects {
 		client := c.o.Client.Resource(written[want.GetKind()]).Namespace(want.GetNamespace())
-		now := have[key(want)]
-		delete(have, key(want))
+		now := have[placeOf(want)]
+		delete(have, placeOf(want))
 		var err error
 		switch {
 		case now == nil:

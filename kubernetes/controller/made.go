@@ -39,7 +39,6 @@ type dict = map[string]any
 type made struct {
 	set     *gateway.Set
 	objects []*unstructured.Unstructured
-	notes   []string
 }
 
 // read reads the objects of one namespace. The error has every mistake, with object and field.
@@ -68,8 +67,8 @@ func makeObjects(list []*unstructured.Unstructured, images Images) (*made, error
 		return nil, err
 	}
 	services := len(s.Services)
-	program := gateway.Build(s, gateway.Options{})
-	m := &made{set: s, notes: program.Notes}
+	gateway.Build(s, gateway.Options{}) // adds what models and pools stand for
+	m := &made{set: s}
 	for i := range s.Workloads {
 		w := &s.Workloads[i]
 		owner := owner(list, w)

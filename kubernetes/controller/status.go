@@ -121,11 +121,6 @@ func (c *Controller) model(x *unstructured.Unstructured, m *made, ours []*unstru
 	for i := range m.set.Models {
 		if k := &m.set.Models[i]; x.GetKind() == kindModel && k.Name == x.GetName() {
 			if info := up.ModelInfo(k.ID()); info != nil {
-				for name, v := range info {
-					if n, ok := v.(int); ok {
-						info[name] = int64(n)
-					}
-				}
 				status["modelInfo"] = info
 			}
 		}

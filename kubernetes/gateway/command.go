@@ -4,6 +4,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 	core "github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/files"
+	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/internal/watch"
 	"github.com/windtunnel/windtunnel/kubernetes/mirror"
 	"github.com/windtunnel/windtunnel/live/serve"
@@ -97,13 +99,10 @@ func (c *Command) Run(o *console.Console) error {
 			return exit.With(exit.Environment, err)
 		}
 		defer os.RemoveAll(dir)
-		s := &server{client: from.Client, objects: from.Dir, controller: c.Controller, address: c.Address, log: log,
+		s := &server{client: from.Client, objects: from.Dir, controller: c.Controller, address: cmp.Or(c.Address, c.Listen), log: log,
 			changed: make(chan struct{}, 1), options: up.Options{Controller: c.Controller, EnvoyPath: c.EnvoyPath,
 				Dir: dir, Host: host, PickerTLS: c.PickerTLS, Log: log,
 				Note: func(text string) { log.Info("gateway: " + text) }}}
-		if s.address == "" {
-			s.address = c.Listen
-		}
 		if c.AdminPort > 0 {
 			s.options.Admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(c.AdminPort))
 		}
@@ -138,10 +137,7 @@ func (s *server) pages(metrics *mirror.Metrics) http.Handler {
 
 // wake makes the server apply the objects again.
 func (s *server) wake() error {
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
+	pause.Wake(s.changed)
 	return nil
 }
 

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
@@ -128,7 +127,7 @@ func (f *Flags) play(o *console.Console, c program.Divided) error {
 	}
 	ctx, stop := o.Context()
 	defer stop()
-	r := &run{api: a, out: o, made: made, keep: f.Keep}
+	r := &run{api: a, out: o, made: made, keep: f.Keep, seen: map[string]bool{}}
 	file, err := r.play(ctx)
 	if file == "" {
 		return err
@@ -142,10 +141,9 @@ func (f *Flags) play(o *console.Console, c program.Divided) error {
 
 // client returns a client of the API server.
 func (f *Flags) client() (*apiclient.Client, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", f.Kubeconfig)
+	config, err := apiclient.Config(f.Kubeconfig)
 	if err != nil {
-		return nil, exit.Hint(exit.Environment, fmt.Errorf("no API server: %w", err),
-			"name a file with --kubeconfig or KUBECONFIG, or run in a pod")
+		return nil, err
 	}
 	a, err := apiclient.New(config)
 	return a, exit.With(exit.Environment, err)

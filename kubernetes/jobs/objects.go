@@ -110,16 +110,10 @@ const maxName = 50
 // own returns arguments without those of Flags.
 func own(args []string) (out []string) {
 	for i := 0; i < len(args); i++ {
-		name, hasValue := args[i], false
-		if at := slices.Index([]byte(name), '='); at >= 0 {
-			name, hasValue = name[:at], true
-		}
-		alone, is := false, false
-		if len(name) > 2 && name[:2] == "--" {
-			alone, is = owned[name[2:]], slices.Contains(slices.Collect(maps.Keys(owned)), name[2:])
-		}
-		switch {
-		case !is:
+		name, _, hasValue := strings.Cut(args[i], "=")
+		flag, long := strings.CutPrefix(name, "--")
+		switch alone, is := owned[flag]; {
+		case !long || !is:
 			out = append(out, args[i])
 		case !alone && !hasValue:
 			i++
@@ -203,8 +197,8 @@ func (f *Flags) objects(t *tree) *objects {
 		OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: batchv1.PodFailurePolicyOnExitCodesOpIn,
 			Values: finalCodes}}
 	out.Job = &batchv1.Job{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}, ObjectMeta: meta,
-		Spec: batchv1.JobSpec{CompletionMode: &indexed, Completions: int32p(f.Indexes), Parallelism: int32p(f.Parallel),
-			BackoffLimitPerIndex: int32p(f.Retries),
+		Spec: batchv1.JobSpec{CompletionMode: &indexed, Completions: new(int32(f.Indexes)), Parallelism: new(int32(f.Parallel)),
+			BackoffLimitPerIndex: new(int32(f.Retries)),
 			PodFailurePolicy:     &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{onExit}},
 			// The Job controller expands JOB_COMPLETION_INDEX in the arguments.
 			Template: f.template(t, meta, claim, items, "--results", resultsAt, "--share",
@@ -246,16 +240,11 @@ func (f *Flags) template(t *tree, meta metav1.ObjectMeta, claim string, items []
 func (o *objects) collector() *batchv1.Job {
 	j := o.Job.DeepCopy()
 	j.Name, j.ResourceVersion, j.UID = o.Job.Name+"-collect", "", ""
-	j.Spec = batchv1.JobSpec{BackoffLimit: int32p(0), Template: j.Spec.Template}
+	j.Spec = batchv1.JobSpec{BackoffLimit: new(int32(0)), Template: j.Spec.Template}
 	c := &j.Spec.Template.Spec.Containers[0]
 	c.Args = append(c.Args[:len(c.Args)-2:len(c.Args)-2], "--collect") // instead of --share
 	if !o.Verbatim {
 		c.Args = append(c.Args, "--output", "json")
 	}
 	return j
-}
-
-func int32p(n int) *int32 {
-	x := int32(n)
-	return &x
 }

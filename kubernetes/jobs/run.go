@@ -268,9 +268,6 @@ func (r *run) failures(ctx context.Context) {
 		if r.seen[p.Name] {
 			continue
 		}
-		if r.seen == nil {
-			r.seen = map[string]bool{}
-		}
 		r.seen[p.Name] = true
 		why := p.Status.Reason
 		for _, c := range p.Status.ContainerStatuses {

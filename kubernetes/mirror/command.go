@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
@@ -18,6 +17,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker/objects"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/internal/exit"
+	"github.com/windtunnel/windtunnel/kubernetes/apiclient"
 	"github.com/windtunnel/windtunnel/kubernetes/election"
 	"github.com/windtunnel/windtunnel/live/epp"
 )
@@ -29,10 +29,9 @@ type Cluster struct {
 
 // Client returns a client of the API server, and the server's address.
 func (c *Cluster) Client() (dynamic.Interface, string, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
+	config, err := apiclient.Config(c.Kubeconfig)
 	if err != nil {
-		return nil, "", exit.Hint(exit.Environment, fmt.Errorf("no API server: %w", err),
-			"name a file with --kubeconfig or KUBECONFIG, or run in a pod")
+		return nil, "", err
 	}
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // Follow logs and counts what fails
 	client, err := dynamic.NewForConfig(config)
@@ -75,11 +74,7 @@ func GatewayObject(name string, text []byte) error { return new(gateway.Set).Add
 
 // namespaceOf returns the first of a flag's value, a variable's and default.
 func namespaceOf(o *console.Console, flag string) string {
-	flag = cmp.Or(flag, o.Getenv("NAMESPACE"))
-	if flag == "" {
-		return "default"
-	}
-	return flag
+	return cmp.Or(flag, o.Getenv("NAMESPACE"), "default")
 }
 
 // EPP is windtunnel-k8s epp: the endpoint picker with the objects of an API server.

@@ -113,23 +113,16 @@ type mirror struct {
 // Start fills the directory, and then follows the API server until ctx ends. It waits for an API server that does not
 // answer. The error is of ctx, or of an API server that refuses.
 func Start(ctx context.Context, o Options) error {
-	m := &mirror{o: o, stores: map[schema.GroupVersionResource]cache.Store{}, texts: map[shard]map[string]entry{},
-		dirty: map[shard]bool{}, changed: make(chan struct{}, 1)}
-	var synced []cache.InformerSynced
-	for _, r := range o.Resources {
-		informer, err := Follow(ctx, &o, r, slim, func(name string) { m.change(shardOf(r, name)) })
-		if err != nil {
-			return err
-		}
-		if informer == nil {
+	m := &mirror{o: o, texts: map[shard]map[string]entry{}, dirty: map[shard]bool{}, changed: make(chan struct{}, 1)}
+	var err error
+	m.stores, err = Follow(ctx, &o, slim,
+		func(r schema.GroupVersionResource, name string) { m.change(shardOf(r, name)) },
+		func(r schema.GroupVersionResource) error {
 			o.Log.Info("objects: not installed in the cluster", slog.String("resource", r.GroupResource().String()))
-			continue
-		}
-		m.stores[r] = informer.GetStore()
-		synced = append(synced, informer.HasSynced)
-	}
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
-		return ctx.Err()
+			return nil
+		})
+	if err != nil {
+		return err
 	}
 	if err := m.write(m.take()); err != nil {
 		return err
@@ -138,11 +131,36 @@ func Start(ctx context.Context, o Options) error {
 	return nil
 }
 
-// Follow starts an informer of a resource, which runs until ctx ends; nil if the API server does not have the resource.
-// Follow waits for an API server that does not answer; its error is of ctx, or of an API server that refuses. The
-// informer counts and logs what fails, changes each object by transform, which may be nil, and calls changed with the
-// name of each object that comes, changes or goes.
-func Follow(ctx context.Context, o *Options, r schema.GroupVersionResource, transform cache.TransformFunc,
+// Follow fills a store with the objects of each of the Options' resources, and keeps it up to date until ctx ends. It
+// waits for an API server that does not answer; its error is of ctx, of an API server that refuses, or of absent, which
+// it calls for each resource that the API server does not have. Follow counts and logs what fails, changes each object
+// by transform, which may be nil, and calls changed for each object that comes, changes or goes.
+func Follow(ctx context.Context, o *Options, transform cache.TransformFunc,
+	changed func(r schema.GroupVersionResource, name string),
+	absent func(r schema.GroupVersionResource) error) (map[schema.GroupVersionResource]cache.Store, error) {
+	stores := map[schema.GroupVersionResource]cache.Store{}
+	var synced []cache.InformerSynced
+	for _, r := range o.Resources {
+		informer, err := follow(ctx, o, r, transform, func(name string) { changed(r, name) })
+		if err == nil && informer == nil {
+			err = absent(r)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if informer != nil {
+			stores[r] = informer.GetStore()
+			synced = append(synced, informer.HasSynced)
+		}
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return nil, ctx.Err()
+	}
+	return stores, nil
+}
+
+// follow starts an informer of a resource, which runs until ctx ends; nil if the API server does not have the resource.
+func follow(ctx context.Context, o *Options, r schema.GroupVersionResource, transform cache.TransformFunc,
 	changed func(name string)) (cache.SharedIndexInformer, error) {
 	if served, err := served(ctx, o, r); err != nil || !served {
 		return nil, err
@@ -277,10 +295,7 @@ func (m *mirror) change(s shard) {
 	m.mu.Lock()
 	m.dirty[s] = true
 	m.mu.Unlock()
-	select {
-	case m.changed <- struct{}{}:
-	default:
-	}
+	pause.Wake(m.changed)
 }
 
 // take returns the files that are out of date, and marks all as up to date.

@@ -40,6 +40,8 @@ type Options struct {
 
 // Server is a running body-based router.
 type Server struct {
+	extprocv3.UnimplementedExternalProcessorServer
+
 	o       Options
 	router  atomic.Pointer[bbr.Router]
 	grpc    *grpc.Server
@@ -56,7 +58,7 @@ func Start(o Options) (*Server, error) {
 	s := &Server{o: o, at: l,
 		grpc: grpc.NewServer(append(extproc.ServerOptions(), grpc.MaxRecvMsgSize(64<<20))...)}
 	s.Route(o.Router)
-	extprocv3.RegisterExternalProcessorServer(s.grpc, service{s: s})
+	extprocv3.RegisterExternalProcessorServer(s.grpc, s)
 	alive := health.NewServer()
 	alive.SetServingStatus(extprocv3.ExternalProcessor_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
 	healthpb.RegisterHealthServer(s.grpc, alive)
@@ -91,11 +93,6 @@ func (s *Server) Stop(ctx context.Context) {
 	s.serving.Wait()
 }
 
-type service struct {
-	extprocv3.UnimplementedExternalProcessorServer
-	s *Server
-}
-
 // request is one stream, which carries one request.
 type request struct {
 	s      *Server
@@ -108,10 +105,10 @@ type request struct {
 
 // Process serves one stream. It returns nil only after the request was passed on or answered, because Envoy takes nil
 // for permission to continue.
-func (x service) Process(wire extprocv3.ExternalProcessor_ProcessServer) error {
-	r := &request{s: x.s, wire: wire, router: x.s.router.Load(), m: stream.New(x.s.o.Stream)}
+func (s *Server) Process(wire extprocv3.ExternalProcessor_ProcessServer) error {
+	r := &request{s: s, wire: wire, router: s.router.Load(), m: stream.New(s.o.Stream)}
 	d := drive.New(drive.Options[*stream.Message, *machine.Effects[stream.Effect]]{Machine: r.m, Effects: &r.fx,
-		Now: x.s.o.Now, Carry: r.carry})
+		Now: s.o.Now, Carry: r.carry})
 	defer d.Stop()
 	for {
 		var in extproc.In

@@ -9,10 +9,10 @@ import (
 	"github.com/windtunnel/windtunnel/internal/files"
 )
 
-// NewEndpoint returns the endpoint that listens at host:port.
-func NewEndpoint(namespace, name, at string, labels map[string]string) (*picker.Endpoint, error) {
-	host, port, err := net.SplitHostPort(at)
-	return picker.NewEndpoint(namespace, name, host, port, labels), err
+// NewEndpoint returns the endpoint that listens at host:port, the address of a listener.
+func NewEndpoint(namespace, name, at string, labels map[string]string) *picker.Endpoint {
+	host, port, _ := net.SplitHostPort(at) // a listener's address has both
+	return picker.NewEndpoint(namespace, name, host, port, labels)
 }
 
 // WriteEndpoints writes the file that the real EPP's file-discovery, and sidecars, read. Readers see the old or the new

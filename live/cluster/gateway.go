@@ -71,12 +71,11 @@ func (g *Gateway) Back(ctx context.Context, d envoy.Dynamic) error {
 }
 
 func (g *Gateway) configure(ctx context.Context, d envoy.Dynamic, set func(context.Context, xds.State) error) error {
-	r, err := d.Resources()
+	state, err := d.Resources()
 	if err != nil {
 		return err
 	}
-	return set(ctx, xds.State{Listeners: xds.Of(r.Listeners), Routes: xds.Of(r.Routes), Clusters: xds.Of(r.Clusters),
-		Endpoints: xds.Of(r.Endpoints)})
+	return set(ctx, state)
 }
 
 // StartRouter starts a body-based router on a free port.

@@ -8,12 +8,12 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/windtunnel/windtunnel/live/kvmanager"
 	"github.com/windtunnel/windtunnel/live/predictor"
+	"github.com/windtunnel/windtunnel/live/serve"
 	"github.com/windtunnel/windtunnel/live/sidecar"
 )
 
@@ -69,7 +69,7 @@ func (p *Pod) StartSidecar(port int, o sidecar.Options) (err error) {
 
 // StartManager starts the pod's KV-Cache Manager on the ports in its options, as a server that is no sidecar's.
 func (p *Pod) StartManager(o kvmanager.Options) (err error) {
-	api, events := PortOf(o.HTTPAddress), PortOf(o.ZMQBind)
+	api, events := serve.PortOf(o.HTTPAddress), serve.PortOf(o.ZMQBind)
 	o.HTTPAddress, o.Log = p.On(api), cmp.Or(o.Log, p.run.Log)
 	if o.ZMQBind != "" {
 		o.ZMQBind = "tcp://" + p.On(events)
@@ -110,13 +110,6 @@ func (p *Pod) Stop(ctx context.Context) error {
 	}
 	p.addresses.Return(p.number)
 	return errors.Join(errs...)
-}
-
-// PortOf returns the port in host:port, or in tcp:// and that; 0 without one.
-func PortOf(address string) int {
-	_, port, _ := net.SplitHostPort(strings.TrimPrefix(address, "tcp://"))
-	n, _ := strconv.Atoi(port)
-	return n
 }
 
 // StopPods stops pods, all at once.

@@ -287,10 +287,7 @@ func (a *Announcer) Changed(id core.WorkerID) {
 	a.mu.Lock()
 	a.changed[id] = true
 	a.mu.Unlock()
-	select {
-	case a.woken <- struct{}{}:
-	default: // an announcement is due already
-	}
+	pause.Wake(a.woken)
 }
 
 // takeChanged returns the workers that have changed since the previous call.

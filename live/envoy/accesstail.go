@@ -17,149 +17,108 @@ import (
 // AccessRecord is Envoy's view of one finished request, from its access log.
 type AccessRecord struct {
 	// Start is when the request's first byte arrived, by the machine's clock.
-	Start time.Time
+	Start time.Time `json:"-"`
 	// RequestID is x-request-id: the client's, or Envoy's if the client sent none.
-	RequestID    string
-	Method, Path string
+	RequestID string `json:"request_id"`
+	Method    string `json:"method"`
+	Path      string `json:"path"`
 	// Protocol is the client's protocol: HTTP/1.1 or HTTP/2.
-	Protocol string
+	Protocol string `json:"protocol"`
 	// Status is the code that the client got; 0 if the client left before it.
-	Status int
+	Status int `json:"status"`
 	// Details names the origin of the code (Envoy's RESPONSE_CODE_DETAILS): via_upstream for the model server,
 	// otherwise Envoy's reason.
-	Details string
+	Details string `json:"details"`
 	// Flags are Envoy's RESPONSE_FLAGS, such as UF (connection failure), UC
 	// (connection ended), DC (client left), SI (idle timeout), NC (no cluster);
 	// nil for none.
-	Flags []string
+	Flags []string `json:"-"`
 	// Termination is the reason why Envoy ended the client's connection, if it did.
-	Termination string
+	Termination string `json:"termination"`
 	// Route, Cluster and Upstream (ip:port) describe the last attempt. UpstreamFailure is the reason why its connection
 	// failed.
-	Route, Cluster, Upstream string
-	UpstreamFailure          string
+	Route           string `json:"route"`
+	Cluster         string `json:"cluster"`
+	Upstream        string `json:"upstream"`
+	UpstreamFailure string `json:"upstream_failure"`
 	// Attempts counts the attempts to reach a model server, including failed ones.
-	Attempts int
+	Attempts int `json:"attempts"`
 	// BytesIn and BytesOut are the bodies' sizes on the client's side.
-	BytesIn, BytesOut int64
+	BytesIn  int64 `json:"bytes_in"`
+	BytesOut int64 `json:"bytes_out"`
 	// Took is the request's duration, in whole milliseconds. If the client left, it is the only measure of the end that
 	// Envoy reports.
-	Took time.Duration
+	Took time.Duration `json:"-"`
 	// Timeline holds times since Start.
-	Timeline Timeline
+	Timeline Timeline `json:"-"`
 }
 
 // Timeline holds the times at which a request reached each point, counted from its first byte. A point that the request
 // did not reach is NotReached.
 type Timeline struct {
-	RequestRead       time.Duration // the client's last byte arrived
-	UpstreamConnected time.Duration // the connection to the model server was established
-	UpstreamBegun     time.Duration // first byte to the model server
-	UpstreamSent      time.Duration // last byte to it: the end of a hold
-	UpstreamFirst     time.Duration // first byte from it
-	UpstreamLast      time.Duration // last byte from it
-	ResponseFirst     time.Duration // first byte to the client
-	ResponseLast      time.Duration // last byte to the client
+	RequestRead       time.Duration `json:"request_read_us"`       // the client's last byte arrived
+	UpstreamConnected time.Duration `json:"upstream_connected_us"` // the connection to the model server was established
+	UpstreamBegun     time.Duration `json:"upstream_begun_us"`     // first byte to the model server
+	UpstreamSent      time.Duration `json:"upstream_sent_us"`      // last byte to it: the end of a hold
+	UpstreamFirst     time.Duration `json:"upstream_first_us"`     // first byte from it
+	UpstreamLast      time.Duration `json:"upstream_last_us"`      // last byte from it
+	ResponseFirst     time.Duration `json:"response_first_us"`     // first byte to the client
+	ResponseLast      time.Duration `json:"response_last_us"`      // last byte to the client
 
 	// PickerRequest and PickerResponse are how long Envoy waited for the endpoint picker's answers to the request's and
 	// the response's headers.
-	PickerRequest, PickerResponse time.Duration
+	PickerRequest  time.Duration `json:"ext_proc_request_us,string"`
+	PickerResponse time.Duration `json:"ext_proc_response_us,string"`
 	// RouterRequest is how long Envoy waited for the body-based router's answer to the request's headers, before the
 	// picker.
-	RouterRequest time.Duration
+	RouterRequest time.Duration `json:"router_request_us,string"`
 }
 
 // NotReached marks a point of a Timeline that the request did not reach.
 const NotReached time.Duration = -1
 
-// accessLine is one line of the log as JSON; see accessLogFormat.
+// accessLine is one line of the log as JSON; see accessLogFormat. The Timeline's times are microseconds.
 type accessLine struct {
-	Start           string  `json:"start"`
-	RequestID       *string `json:"request_id"`
-	Method          *string `json:"method"`
-	Path            *string `json:"path"`
-	Protocol        *string `json:"protocol"`
-	Status          int     `json:"status"`
-	Details         *string `json:"details"`
-	Flags           *string `json:"flags"`
-	Termination     *string `json:"termination"`
-	Route           *string `json:"route"`
-	Cluster         *string `json:"cluster"`
-	Upstream        *string `json:"upstream"`
-	UpstreamFailure *string `json:"upstream_failure"`
-	Attempts        *int    `json:"attempts"`
-	BytesIn         int64   `json:"bytes_in"`
-	BytesOut        int64   `json:"bytes_out"`
-	DurationMS      int64   `json:"duration_ms"`
-	RequestRead     *int64  `json:"request_read_us"`
-	Connected       *int64  `json:"upstream_connected_us"`
-	Begun           *int64  `json:"upstream_begun_us"`
-	Sent            *int64  `json:"upstream_sent_us"`
-	First           *int64  `json:"upstream_first_us"`
-	Last            *int64  `json:"upstream_last_us"`
-	ResponseFirst   *int64  `json:"response_first_us"`
-	ResponseLast    *int64  `json:"response_last_us"`
-	PickerRequest   *string `json:"ext_proc_request_us"` // a number as text
-	PickerResponse  *string `json:"ext_proc_response_us"`
-	RouterRequest   *string `json:"router_request_us"`
+	*AccessRecord
+	*Timeline
+	Start      string `json:"start"`
+	Flags      string `json:"flags"`
+	DurationMS int64  `json:"duration_ms"`
 }
 
 // ParseAccessLine parses one line of the log.
 func ParseAccessLine(line []byte) (AccessRecord, error) {
-	var l accessLine
+	var r AccessRecord
+	t := &r.Timeline
+	times := []*time.Duration{&t.RequestRead, &t.UpstreamConnected, &t.UpstreamBegun, &t.UpstreamSent, &t.UpstreamFirst,
+		&t.UpstreamLast, &t.ResponseFirst, &t.ResponseLast, &t.PickerRequest, &t.PickerResponse, &t.RouterRequest}
+	for _, d := range times {
+		*d = NotReached
+	}
+	l := accessLine{AccessRecord: &r, Timeline: t}
 	if err := json.Unmarshal(line, &l); err != nil {
 		return AccessRecord{}, fmt.Errorf("access log line %q: %w", clip(string(line), 200), err)
 	}
-	start, err := parseUnix(l.Start)
-	if err != nil {
+	for _, d := range times {
+		if *d != NotReached {
+			*d *= time.Microsecond
+		}
+	}
+	for _, text := range []*string{&r.RequestID, &r.Method, &r.Path, &r.Protocol, &r.Details, &l.Flags, &r.Termination,
+		&r.Route, &r.Cluster, &r.Upstream, &r.UpstreamFailure} {
+		if *text == "-" { // Envoy's placeholder for an absent value, beside null
+			*text = ""
+		}
+	}
+	if l.Flags != "" {
+		r.Flags = strings.Split(l.Flags, ",")
+	}
+	r.Took = time.Duration(l.DurationMS) * time.Millisecond
+	var err error
+	if r.Start, err = parseUnix(l.Start); err != nil {
 		return AccessRecord{}, fmt.Errorf("access log line: start: %w", err)
 	}
-	r := AccessRecord{
-		Start: start, RequestID: text(l.RequestID),
-		Method: text(l.Method), Path: text(l.Path), Protocol: text(l.Protocol),
-		Status: l.Status, Details: text(l.Details), Termination: text(l.Termination),
-		Route: text(l.Route), Cluster: text(l.Cluster), Upstream: text(l.Upstream),
-		UpstreamFailure: text(l.UpstreamFailure),
-		BytesIn:         l.BytesIn, BytesOut: l.BytesOut, Took: time.Duration(l.DurationMS) * time.Millisecond,
-		Timeline: Timeline{
-			RequestRead: span(l.RequestRead), UpstreamConnected: span(l.Connected),
-			UpstreamBegun: span(l.Begun), UpstreamSent: span(l.Sent),
-			UpstreamFirst: span(l.First), UpstreamLast: span(l.Last),
-			ResponseFirst: span(l.ResponseFirst), ResponseLast: span(l.ResponseLast),
-			PickerRequest: spanText(l.PickerRequest), PickerResponse: spanText(l.PickerResponse),
-			RouterRequest: spanText(l.RouterRequest),
-		},
-	}
-	if l.Attempts != nil {
-		r.Attempts = *l.Attempts
-	}
-	if f := text(l.Flags); f != "" {
-		r.Flags = strings.Split(f, ",")
-	}
 	return r, nil
-}
-
-// text converts Envoy's placeholders for an absent value to "".
-func text(s *string) string {
-	if s == nil || *s == "-" {
-		return ""
-	}
-	return *s
-}
-
-func span(us *int64) time.Duration {
-	if us == nil {
-		return NotReached
-	}
-	return time.Duration(*us) * time.Microsecond
-}
-
-func spanText(us *string) time.Duration {
-	n, err := strconv.ParseInt(text(us), 10, 64)
-	if err != nil {
-		return NotReached
-	}
-	return span(&n)
 }
 
 // parseUnix parses seconds with nine digits after the point, without loss of precision.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -12,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // maxAdminBytes limits one page; a config dump of many pods has a few megabytes.
@@ -37,22 +38,18 @@ func newAdmin(addr string) *admin {
 
 func (a *admin) close() { a.http.CloseIdleConnections() }
 
+// get stores the JSON of a page in into.
+func (a *admin) get(ctx context.Context, path string, into any) error {
+	if err := serve.FetchJSON(ctx, a.http, http.MethodGet, a.base+path, nil, maxAdminBytes, into); err != nil {
+		return fmt.Errorf("Envoy's admin interface: %w", err)
+	}
+	return nil
+}
+
 func (a *admin) do(ctx context.Context, method, path string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, a.base+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := a.http.Do(req)
+	body, err := serve.Fetch(ctx, a.http, method, a.base+path, nil, maxAdminBytes)
 	if err != nil {
 		return nil, fmt.Errorf("Envoy's admin interface: %w", err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAdminBytes))
-	if err != nil {
-		return nil, fmt.Errorf("Envoy's admin interface: %w", err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("Envoy's admin interface: %s %s: %s", method, path, resp.Status)
 	}
 	return body, nil
 }
@@ -62,29 +59,32 @@ func (a *admin) ready(ctx context.Context) bool {
 	return err == nil && strings.Contains(string(body), "LIVE")
 }
 
+// address is an address in the pages' JSON.
+type address struct {
+	Socket struct {
+		Address string `json:"address"`
+		Port    int    `json:"port_value"`
+	} `json:"socket_address"`
+}
+
+func (a *address) String() string {
+	return net.JoinHostPort(a.Socket.Address, strconv.Itoa(a.Socket.Port))
+}
+
 // listener returns the address that a listener is actually bound to.
 func (a *admin) listener(ctx context.Context, name string) (string, error) {
-	body, err := a.do(ctx, http.MethodGet, "/listeners?format=json")
-	if err != nil {
-		return "", err
-	}
 	var page struct {
 		Statuses []struct {
-			Name  string `json:"name"`
-			Local struct {
-				Socket struct {
-					Address string `json:"address"`
-					Port    int    `json:"port_value"`
-				} `json:"socket_address"`
-			} `json:"local_address"`
+			Name  string  `json:"name"`
+			Local address `json:"local_address"`
 		} `json:"listener_statuses"`
 	}
-	if err := json.Unmarshal(body, &page); err != nil {
-		return "", fmt.Errorf("Envoy's /listeners: %w", err)
+	if err := a.get(ctx, "/listeners?format=json", &page); err != nil {
+		return "", err
 	}
 	for _, s := range page.Statuses {
 		if s.Name == name && s.Local.Socket.Port != 0 {
-			return net.JoinHostPort(s.Local.Socket.Address, strconv.Itoa(s.Local.Socket.Port)), nil
+			return s.Local.String(), nil
 		}
 	}
 	return "", fmt.Errorf("Envoy's /listeners: no listener named %s yet", name)
@@ -100,18 +100,14 @@ func (p *Process) Stats(ctx context.Context, prefix string) (Stats, error) {
 	if prefix != "" {
 		query.Set("filter", "^"+regexp.QuoteMeta(prefix))
 	}
-	body, err := p.admin.do(ctx, http.MethodGet, "/stats?"+query.Encode())
-	if err != nil {
-		return nil, err
-	}
 	var page struct {
 		Stats []struct {
 			Name  string          `json:"name"`
 			Value json.RawMessage `json:"value"`
 		} `json:"stats"`
 	}
-	if err := json.Unmarshal(body, &page); err != nil {
-		return nil, fmt.Errorf("Envoy's /stats: %w", err)
+	if err := p.admin.get(ctx, "/stats?"+query.Encode(), &page); err != nil {
+		return nil, err
 	}
 	stats := Stats{}
 	for _, s := range page.Stats {
@@ -203,36 +199,26 @@ func (p *Process) Drain(ctx context.Context) error {
 // Ejected returns, by cluster, the endpoints (ip:port) that outlier detection has ejected and those that have failed
 // their health checks.
 func (p *Process) Ejected(ctx context.Context) (map[string][]string, error) {
-	body, err := p.admin.do(ctx, http.MethodGet, "/clusters?format=json")
-	if err != nil {
-		return nil, err
-	}
 	var page struct {
 		Clusters []struct {
 			Name  string `json:"name"`
 			Hosts []struct {
-				Address struct {
-					Socket struct {
-						Address string `json:"address"`
-						Port    int    `json:"port_value"`
-					} `json:"socket_address"`
-				} `json:"address"`
-				Health struct {
+				Address address `json:"address"`
+				Health  struct {
 					Ejected bool `json:"failed_outlier_check"`
 					Failed  bool `json:"failed_active_health_check"`
 				} `json:"health_status"`
 			} `json:"host_statuses"`
 		} `json:"cluster_statuses"`
 	}
-	if err := json.Unmarshal(body, &page); err != nil {
-		return nil, fmt.Errorf("Envoy's /clusters: %w", err)
+	if err := p.admin.get(ctx, "/clusters?format=json", &page); err != nil {
+		return nil, err
 	}
 	out := map[string][]string{}
 	for _, c := range page.Clusters {
 		for _, h := range c.Hosts {
 			if h.Health.Ejected || h.Health.Failed {
-				out[c.Name] = append(out[c.Name],
-					net.JoinHostPort(h.Address.Socket.Address, strconv.Itoa(h.Address.Socket.Port)))
+				out[c.Name] = append(out[c.Name], h.Address.String())
 			}
 		}
 	}

@@ -87,8 +87,8 @@ func Inspect(ctx context.Context, o InspectOptions) Facts {
 		f.Packaged, f.Needs = true, w.needs
 	}
 	f.Cache, _ = cachedir.Dir(o.Find.Getenv)
-	for _, p := range []struct{ name, program string }{{"uv", "uv"}, {"python3", "python3"}, {"pip", "pip"}} {
-		f.Tools = append(f.Tools, inspectTool(ctx, p.name, cachedir.LookPath(o.Find.Getenv("PATH"), p.program)))
+	for _, name := range []string{"uv", "python3", "pip"} {
+		f.Tools = append(f.Tools, inspectTool(ctx, name, cachedir.LookPath(o.Find.Getenv("PATH"), name)))
 	}
 	o.Find.NoInstall = true
 	f.Envoy, f.Looked, f.EnvoyErr = search(ctx, o.Find)

@@ -8,9 +8,7 @@ import (
 	"strings"
 	"time"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	keysv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/api_key_auth/v3"
@@ -21,6 +19,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/core/gateway/proxy"
+	"github.com/windtunnel/windtunnel/live/envoy/xds"
 )
 
 // Dynamic is the configuration that a control plane sends to Envoy: a Program of manifests in Envoy's terms, with the
@@ -42,22 +41,13 @@ type Dynamic struct {
 	AccessLog string
 }
 
-// Resources are listeners, routes, clusters and endpoints by their names.
-type Resources struct {
-	Listeners map[string]*listenerv3.Listener
-	Routes    map[string]*routev3.RouteConfiguration
-	Clusters  map[string]*clusterv3.Cluster
-	Endpoints map[string]*endpointv3.ClusterLoadAssignment
-}
-
 // pickerCluster returns the name of a pool's endpoint picker, from the pool's key.
 func pickerCluster(key string) string { return "picker" + strings.TrimPrefix(key, "pool") }
 
 // Resources translates the Program to Envoy's resources.
-func (d Dynamic) Resources() (*Resources, error) {
-	t := translation{Dynamic: d, writer: writer{limits: d.Limits.WithDefaults(), accessLog: d.AccessLog},
-		r: &Resources{map[string]*listenerv3.Listener{}, map[string]*routev3.RouteConfiguration{},
-			map[string]*clusterv3.Cluster{}, map[string]*endpointv3.ClusterLoadAssignment{}}}
+func (d Dynamic) Resources() (xds.State, error) {
+	t := translation{Dynamic: d, r: xds.State{},
+		writer: writer{limits: d.Limits.WithDefaults(), accessLog: d.AccessLog}}
 	for _, b := range d.Program.Backends {
 		t.backend(b)
 	}
@@ -72,14 +62,10 @@ func (d Dynamic) Resources() (*Resources, error) {
 		}
 	}
 	var all []interface{ ValidateAll() error }
-	for _, x := range t.r.Listeners {
-		all = append(all, x)
-	}
-	for _, x := range t.r.Routes {
-		all = append(all, x)
-	}
-	for _, x := range t.r.Clusters {
-		all = append(all, x)
+	for _, list := range t.r {
+		for _, x := range list {
+			all = append(all, x.(interface{ ValidateAll() error }))
+		}
 	}
 	return t.r, t.check(all...)
 }
@@ -87,7 +73,7 @@ func (d Dynamic) Resources() (*Resources, error) {
 type translation struct {
 	Dynamic
 	writer
-	r *Resources
+	r xds.State
 }
 
 // backend adds a backend's cluster and the cluster of its picker. The endpoints of both are separate resources, so they
@@ -101,14 +87,14 @@ func (t *translation) backend(b *gateway.Backend) {
 		p.FailOpen = b.FailOpen
 		t.processor(pickerCluster(b.Key), p)
 	}
-	t.r.Clusters[b.Key] = t.servers(s)
-	t.r.Endpoints[b.Key] = t.assignment(b.Key, t.Endpoints[b.Key])
+	t.r.Add(b.Key, t.servers(s))
+	t.r.Add(b.Key, t.assignment(b.Key, t.Endpoints[b.Key]))
 }
 
 // processor adds the cluster of an ext_proc server.
 func (t *translation) processor(name string, p Processor) {
-	t.r.Clusters[name] = t.processors(name, p, fromControl())
-	t.r.Endpoints[name] = t.assignment(name, p.Addresses)
+	t.r.Add(name, t.processors(name, p, fromControl()))
+	t.r.Add(name, t.assignment(name, p.Addresses))
 }
 
 func (t *translation) port(g *gateway.Served, p *gateway.Port, at string) {
@@ -130,7 +116,7 @@ func (t *translation) port(g *gateway.Served, p *gateway.Port, at string) {
 		}
 	}
 	l := t.listener(fmt.Sprintf("%s/%s/%d", g.Namespace, g.Name, p.Number), at, asked...)
-	t.r.Listeners[l.Name] = l
+	t.r.Add(l.Name, l)
 	if p.Table != nil {
 		l.FilterChains = []*listenerv3.FilterChain{t.table(g, p.Table, at)}
 		return
@@ -181,7 +167,7 @@ func (t *translation) table(g *gateway.Served, table *gateway.Table, at string) 
 		}
 		c.VirtualHosts = append(c.VirtualHosts, host)
 	}
-	t.r.Routes[table.Name] = c
+	t.r.Add(table.Name, c)
 	if limited { // on behind a router, for the reason below
 		filters = append(filters, t.filter(rateLimitFilter, rateFilter(nil), !routed))
 	}

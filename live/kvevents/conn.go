@@ -13,12 +13,6 @@ import (
 	"github.com/go-zeromq/zmq4/security/null"
 )
 
-// link is one ZMTP connection. It is all that this package needs of ZMQ.
-type link interface {
-	Send(frames ...[]byte) error
-	Recv() (frames [][]byte, err error)
-}
-
 const (
 	handshakeTimeout = 5 * time.Second
 	handshakeBytes   = 4096
@@ -30,7 +24,7 @@ const (
 	DefaultMaxPods = 10_000
 )
 
-// conn is a link over TCP.
+// conn is one ZMTP connection over TCP.
 type conn struct {
 	guard *guard
 	zmtp  *zmq4.Conn

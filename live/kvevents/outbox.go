@@ -60,7 +60,7 @@ func (p *Publisher) serve(ctx context.Context, c *conn) {
 	<-writer
 }
 
-func (p *Publisher) write(c link, o *outbox) {
+func (p *Publisher) write(c *conn, o *outbox) {
 	failed := false
 	for m := range o.messages { // after a failure, drain the rest, which cannot be sent
 		failed = failed || c.Send(p.topic, kv.EncodeSequence(m.seq), m.payload) != nil

@@ -16,6 +16,7 @@ import (
 	"github.com/go-zeromq/zmq4"
 	"github.com/windtunnel/windtunnel/core/kv"
 	"github.com/windtunnel/windtunnel/core/kv/kvcodec"
+	"github.com/windtunnel/windtunnel/internal/pause"
 )
 
 // Format is the encoding of a Publisher's payloads.
@@ -180,7 +181,7 @@ func (p *Publisher) Publish(e kv.Event) {
 	wake, full := p.waiting == 1 || p.waiting%p.batch() == 0, len(p.queue) >= maxQueued
 	p.entry.Unlock()
 	if wake {
-		p.rouse()
+		pause.Wake(p.wake)
 	}
 	if full {
 		p.drain(false)
@@ -195,14 +196,6 @@ func (p *Publisher) batch() int {
 	return p.opts.BatchEvents
 }
 
-// rouse wakes run.
-func (p *Publisher) rouse() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
-
 // Flush sends all waiting events at once.
 func (p *Publisher) Flush() { p.drain(true) }
 
@@ -210,7 +203,7 @@ func (p *Publisher) drain(all bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.flush(all) {
-		p.rouse()
+		pause.Wake(p.wake)
 	}
 }
 

@@ -262,13 +262,7 @@ func loaded(m *models, zone string) *string {
 func (s *Server) prediction() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+core.PathPredict, page(200, s.strict))
-	mux.HandleFunc("POST /predict/bulk", page(200, func(_ http.ResponseWriter, r *http.Request) (any, error) {
-		out, err := s.bulk(r, "Z")
-		if err == nil {
-			out["errors"] = []any{}
-		}
-		return out, err
-	}))
+	mux.HandleFunc("POST /predict/bulk", page(200, s.bulk))
 	mux.HandleFunc("POST /predict", page(200, func(_ http.ResponseWriter, r *http.Request) (any, error) {
 		x, err := s.one(r)
 		if err != nil {
@@ -357,14 +351,14 @@ func (s *Server) strict(w http.ResponseWriter, r *http.Request) (any, error) {
 	return nil, nil
 }
 
-func (s *Server) bulk(r *http.Request, zone string) (map[string]any, error) {
+func (s *Server) bulk(_ http.ResponseWriter, r *http.Request) (any, error) {
 	began := time.Now()
 	rows, err := list(r, "requests", 1, core.MaxBulk, false)
 	if err != nil {
 		return nil, err
 	}
-	out := s.predict(features(rows), zone)
+	out := s.predict(features(rows), "Z")
 	return map[string]any{"predictions": out, "total_requests": len(out), "successful_predictions": len(out),
-		"failed_predictions": 0,
+		"failed_predictions": 0, "errors": []any{},
 		"processing_time_ms": float64(time.Since(began)) / float64(time.Millisecond)}, nil
 }

@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/netip"
 	"regexp"
+	"strconv"
+	"strings"
 )
 
 // Advertised returns the host under which other parts reach a part that listens. It is the given host, or else the
@@ -61,4 +63,11 @@ func OwnAddresses() []netip.Addr {
 		}
 	}
 	return append(v4, v6...)
+}
+
+// PortOf returns the port in host:port, or in tcp:// and that; 0 without one.
+func PortOf(address string) int {
+	_, port, _ := net.SplitHostPort(strings.TrimPrefix(address, "tcp://"))
+	n, _ := strconv.Atoi(port)
+	return n
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
+	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/live/drive"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
@@ -78,10 +79,7 @@ func (e *clientRequest) carry(_ machine.Time, fx *disagg.Effects, i int) {
 	defer e.mu.Unlock()
 	e.todo = append(e.todo, fx.List[i].Do)
 	if e.due != nil {
-		select {
-		case e.due <- struct{}{}:
-		default: // a wake-up is pending already
-		}
+		pause.Wake(e.due)
 	}
 }
 
@@ -277,21 +275,18 @@ func (k *rank) send(ctx context.Context, e *clientRequest, l *disagg.Leg) (*http
 	case disagg.Decode:
 		s.metrics.decodes.Inc()
 		if l.Target.Host != "" { // a frontend's target in another pod
-			way = s.proxies.to(&l.Target)
-			u.Scheme, u.Host = origin(s.proxies.secure(&l.Target), l.Target.Host, l.Target.Port)
+			way = s.proxies.to(&l.Target, &u)
 		}
 		if l.Rank > 0 && l.Rank < len(s.ranks) {
 			u.Host = s.ranks[l.Rank].decoder.Host
 		}
 	case disagg.Encode:
-		way = s.encoders.to(&l.Target)
-		u.Scheme, u.Host = origin(s.encoders.secure(&l.Target), l.Target.Host, l.Target.Port)
+		way = s.encoders.to(&l.Target, &u)
 	default:
 		if l.Kind == disagg.Prefill {
 			s.metrics.prefills.Inc()
 		}
-		way = s.proxies.to(&l.Target)
-		u.Scheme, u.Host = origin(s.proxies.secure(&l.Target), l.Target.Host, l.Target.Port)
+		way = s.proxies.to(&l.Target, &u)
 	}
 	out := &http.Request{Method: in.Method, URL: &u, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: in.Header.Clone(), Host: in.Host}

@@ -15,6 +15,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 const picture = `{"model":"m","max_tokens":9,"stream":true,"messages":[{"role":"user","content":[{"type":"text",` +
@@ -204,7 +205,7 @@ func TestChunksStream(t *testing.T) {
 func TestRankHeader(t *testing.T) {
 	t.Parallel()
 	r := start(t, func(_ *rig, o *Options) { o.Disagg.PodIP = "10.0.0.9" })
-	_, p := split(r.Addr())
+	p := serve.PortOf(r.Addr())
 	if resp, body := r.ask(chatBody, "x-data-parallel-host-port",
 		netip.AddrPortFrom(netip.MustParseAddr("10.0.0.9"), uint16(p)).String()); resp.StatusCode != 200 {
 		t.Error(resp.StatusCode, body)

@@ -35,11 +35,6 @@ type metrics struct {
 
 func newMetrics() *metrics {
 	m := &metrics{registry: prometheus.NewRegistry()}
-	counter := func(name, help string) prometheus.Counter {
-		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "llmd_sidecar_" + name, Help: help})
-		m.registry.MustRegister(c)
-		return c
-	}
 	gauge := func(name, help string) prometheus.Gauge {
 		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "llmd_sidecar_" + name, Help: help})
 		m.registry.MustRegister(g)
@@ -56,27 +51,27 @@ func newMetrics() *metrics {
 	m.registry.MustRegister(requests)
 	m.success, m.failure = requests.WithLabelValues("success"), requests.WithLabelValues("failure")
 	m.duration = summary("request_duration_seconds", "Time from a request's arrival to its answer's end.")
-	m.prefills = counter("prefill_requests_total", "Prefill legs sent, tries included.")
-	m.decodes = counter("decode_requests_total", "Requests sent to the decode server.")
-	m.transferBytes = counter("kv_cache_transfer_bytes",
-		"KV cache named by prefill servers for the decode server to fetch, in bytes.")
 	m.transferSeconds = summary("kv_cache_transfer_duration_seconds",
 		"Time of the KV transfer after a prefill leg: as the decode server says, or from the decode leg's beginning "+
 			"to the first byte of a streamed answer.")
 	m.connections = gauge("active_connections", "Open client connections.")
-	m.connectionErrors = counter("connection_errors_total", "Legs that could not be reached or broke off.")
-	m.blocked = counter("ssrf_blocked_requests_total", "Requests that named a server outside the pool.")
 	m.allowed = gauge("allowlist_size", "Addresses that a request may name as prefiller.")
 	m.sessions = gauge("sessions", "Sessions whose KV handle is kept.")
 	for _, c := range []struct {
 		to         *prometheus.Counter
 		name, help string
 	}{
-		{&m.reresolved, "reresolve_total", "Names of MoRI-IO peers that were looked up again."},
-		{&m.ipChanged, "ip_changed_total", "Look-ups that found another address than before."},
-		{&m.lookupFailures, "lookup_failures_total", "Look-ups that failed; the last address stays."},
+		{&m.prefills, "llmd_sidecar_prefill_requests_total", "Prefill legs sent, tries included."},
+		{&m.decodes, "llmd_sidecar_decode_requests_total", "Requests sent to the decode server."},
+		{&m.transferBytes, "llmd_sidecar_kv_cache_transfer_bytes",
+			"KV cache named by prefill servers for the decode server to fetch, in bytes."},
+		{&m.connectionErrors, "llmd_sidecar_connection_errors_total", "Legs that could not be reached or broke off."},
+		{&m.blocked, "llmd_sidecar_ssrf_blocked_requests_total", "Requests that named a server outside the pool."},
+		{&m.reresolved, "moriio_dns_reresolve_total", "Names of MoRI-IO peers that were looked up again."},
+		{&m.ipChanged, "moriio_dns_ip_changed_total", "Look-ups that found another address than before."},
+		{&m.lookupFailures, "moriio_dns_lookup_failures_total", "Look-ups that failed; the last address stays."},
 	} {
-		*c.to = prometheus.NewCounter(prometheus.CounterOpts{Name: "moriio_dns_" + c.name, Help: c.help})
+		*c.to = prometheus.NewCounter(prometheus.CounterOpts{Name: c.name, Help: c.help})
 		m.registry.MustRegister(*c.to)
 	}
 	return m

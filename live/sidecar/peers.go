@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -41,17 +42,12 @@ type address struct {
 }
 
 func newPeers(ctx context.Context, o *Options, m *metrics) (*peers, error) {
-	p := &peers{names: o.Peers, ttl: o.ResolveTTL, timeout: o.ResolveTimeout, log: o.Log, known: map[string]*address{},
+	p := &peers{names: o.Peers, ttl: cmp.Or(max(o.ResolveTTL, 0), resolveTTL),
+		timeout: cmp.Or(max(o.ResolveTimeout, 0), resolveTimeout), log: o.Log, known: map[string]*address{},
 		lookUp: func(ctx context.Context, host string) ([]netip.Addr, error) {
 			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 		},
 		resolved: m.reresolved, changed: m.ipChanged, failed: m.lookupFailures}
-	if p.ttl <= 0 {
-		p.ttl = resolveTTL
-	}
-	if p.timeout <= 0 {
-		p.timeout = resolveTimeout
-	}
 	p.ctx, p.cancel = context.WithCancel(ctx)
 	for _, list := range [][]string{{p.names.Local}, p.names.Decode, p.names.Prefill} {
 		for _, name := range list {

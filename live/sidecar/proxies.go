@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -36,11 +37,13 @@ func newProxies(o LegTLS, ca authorities, idle int) (*proxies, error) {
 	return &proxies{by: by, tls: o, ca: ca, idle: idle}, err
 }
 
-func (p *proxies) secure(t *disagg.Target) bool { return t.TLS || p.tls.On && !t.Plain }
-
-// to returns the transport to a target.
-func (p *proxies) to(t *disagg.Target) *http.Transport {
-	key := proxyKey{p.secure(t), t.Host, t.Port, t.Addr}
+// to sets a URL's scheme and host to those of a target, and returns the transport to the target.
+func (p *proxies) to(t *disagg.Target, u *url.URL) *http.Transport {
+	key := proxyKey{t.TLS || p.tls.On && !t.Plain, t.Host, t.Port, t.Addr}
+	u.Host = net.JoinHostPort(t.Host, strconv.Itoa(t.Port))
+	if u.Scheme = "http"; key.secure {
+		u.Scheme = "https"
+	}
 	if way, ok := p.by.Get(key); ok {
 		return way
 	}
@@ -68,12 +71,4 @@ func transport(idle int) *http.Transport {
 	d := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{DialContext: d.DialContext, MaxIdleConnsPerHost: idle, IdleConnTimeout: 90 * time.Second,
 		TLSHandshakeTimeout: 10 * time.Second, WriteBufferSize: 16 << 10, ReadBufferSize: 16 << 10}
-}
-
-// origin returns the scheme and authority of a target.
-func origin(secure bool, host string, port int) (scheme, authority string) {
-	if scheme = "http"; secure {
-		scheme = "https"
-	}
-	return scheme, net.JoinHostPort(host, strconv.Itoa(port))
 }

@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"net/http"
+	"net/url"
 	"sync"
 	"testing"
 
@@ -24,7 +25,7 @@ func TestOneTransportForAll(t *testing.T) {
 		for i := range got {
 			asked.Go(func() {
 				begin.Wait()
-				got[i] = p.to(&disagg.Target{Host: "127.0.0.1", Port: 1 + port})
+				got[i] = p.to(&disagg.Target{Host: "127.0.0.1", Port: 1 + port}, new(url.URL))
 			})
 		}
 		begin.Done()

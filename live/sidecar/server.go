@@ -3,17 +3,15 @@ package sidecar
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/tls"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +22,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/sidecar/disagg"
 	"github.com/windtunnel/windtunnel/internal/exit"
 	"github.com/windtunnel/windtunnel/internal/tlsfiles"
+	"github.com/windtunnel/windtunnel/live/drive"
 	"github.com/windtunnel/windtunnel/live/serve"
 )
 
@@ -71,17 +70,10 @@ func Start(o Options) (s *Sidecar, err error) {
 	o.MaxIdlePerHost = cmp.Or(o.MaxIdlePerHost, defaultIdlePerHost)
 	o.MaxBodyBytes = cmp.Or(o.MaxBodyBytes, defaultMaxBody)
 	o.Ranks = cmp.Or(o.Ranks, 1)
-	if o.Seed == 0 {
-		var b [8]byte
-		if _, err := rand.Read(b[:]); err != nil {
-			return nil, err
-		}
-		o.Seed = binary.LittleEndian.Uint64(b[:])
-	}
+	o.Seed = cmp.Or(o.Seed, rand.Uint64())
 	s = &Sidecar{o: o, log: o.Log, now: o.Now, metrics: newMetrics(), serving: serve.Group{Log: o.Log}}
 	if s.now == nil {
-		began := time.Now()
-		s.now = func() machine.Time { return machine.FromDuration(time.Since(began)) }
+		s.now = drive.Since(time.Now())
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	started := s
@@ -255,23 +247,13 @@ func (k *rank) listen(i int, secure *tls.Config) error {
 	k.c.Endpoint = net.JoinHostPort(host, port)
 	k.c.PodIP = cmp.Or(k.c.PodIP, host)
 	k.c.ForwardRanks, k.c.Ranks = i == 0, o.Ranks
-	_, k.c.Port = split(k.c.Endpoint)
-	_, k.c.BasePort = split(k.c.Endpoint)
-	if _, first := split(o.Listen); first > 0 {
-		k.c.BasePort = first
-	}
+	k.c.Port = serve.PortOf(k.c.Endpoint)
+	k.c.BasePort = cmp.Or(serve.PortOf(o.Listen), k.c.Port)
 	k.c.Recorder = record.Tee(o.Recorder, k.logging())
 	k.passThrough = k.reverseProxy()
 	k.server, k.secure = serve.Requests(k, o.Body, secure, k.s.log), secure != nil
 	k.server.ConnState = k.s.connState
 	return nil
-}
-
-// split returns an address's host and port.
-func split(address string) (host string, port int) {
-	host, text, _ := net.SplitHostPort(address)
-	port, _ = strconv.Atoi(text)
-	return host, port
 }
 
 // serveMetrics serves the sidecar's metrics and sessions on a port of their own if the options ask for one.

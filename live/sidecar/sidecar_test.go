@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -579,7 +580,7 @@ func TestProxyCache(t *testing.T) {
 	r := start(t, nil)
 	for i := range proxyCache + 4 {
 		target := disagg.Target{Host: "10.0.0." + fmt.Sprint(i), Port: 1, Addr: netip.MustParseAddr("127.0.0.1")}
-		if first := r.proxies.to(&target); first != r.proxies.to(&target) {
+		if first := r.proxies.to(&target, new(url.URL)); first != r.proxies.to(&target, new(url.URL)) {
 			t.Fatal("a way is not kept")
 		}
 	}
@@ -591,7 +592,7 @@ func TestProxyCache(t *testing.T) {
 		var ways [8]*http.Transport
 		var all sync.WaitGroup
 		for k := range ways {
-			all.Go(func() { ways[k] = r.proxies.to(&target) })
+			all.Go(func() { ways[k] = r.proxies.to(&target, new(url.URL)) })
 		}
 		all.Wait()
 		for _, way := range ways {

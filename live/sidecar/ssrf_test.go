@@ -188,7 +188,7 @@ func TestTheCheckedAddressIsDialled(t *testing.T) {
 	target.Addr = endpoint(r.prefill).Addr()
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+target.String()+"/v1/chat/completions",
 		strings.NewReader(chatBody))
-	resp, err := r.proxies.to(&target).RoundTrip(req)
+	resp, err := r.proxies.to(&target, new(url.URL)).RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)
 	}

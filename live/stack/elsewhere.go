@@ -59,17 +59,10 @@ func (e *AbsentError) Error() string { return e.Message }
 // writeEndpoints writes the file that the real EPP's file-discovery reads. A reader sees the old file or the new one
 // as a whole.
 func (s *Pool) writeEndpoints() error {
-	var list []*picker.Endpoint
-	for i, at := range s.Endpoints {
-		if s.o.EPP.given() && s.isAbsent(i) { // sidecars admit every server of the pool, also an absent one
-			continue
-		}
-		name := strings.NewReplacer(":", "-", ".", "-").Replace(s.Names[i])
-		e, err := cluster.NewEndpoint("default", name, at, s.labels(i))
-		if err != nil {
-			return err
-		}
-		list = append(list, e)
+	// Sidecars admit every server of the pool, also an absent one.
+	list := s.listEndpoints(!s.o.EPP.given())
+	for _, e := range list {
+		e.Name = strings.NewReplacer(":", "-", ".", "-").Replace(e.Name)
 	}
 	return cluster.WriteEndpoints(s.EndpointsFile(), list)
 }

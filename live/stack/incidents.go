@@ -92,15 +92,15 @@ func (s *Pool) breaks(of func(plan.IncidentKind) bool) bool {
 	return slices.ContainsFunc(s.pool.Incidents, func(x plan.Incident) bool { return of(x.Kind) })
 }
 
-// hold stops a part, or with nil lets it continue, if it has been stopped.
-func (s *Pool) hold(part any, stop func() (release func())) {
+// hold stops a part, or lets it continue if it has been stopped.
+func (s *Pool) hold(part any, stopped bool, stop func() (release func())) {
 	s.holding.Lock()
 	defer s.holding.Unlock()
 	release := s.held[part]
 	switch {
-	case stop != nil && release == nil:
+	case stopped && release == nil:
 		s.held[part] = stop()
-	case stop == nil && release != nil:
+	case !stopped && release != nil:
 		release()
 		delete(s.held, part)
 	}
@@ -127,7 +127,7 @@ func (v victim) KillServer(server int) error {
 	if v.s.isAbsent(server) {
 		return nil
 	}
-	v.s.hold(server, nil)
+	v.s.hold(server, false, nil)
 	v.s.setKilled(server, true)
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -146,20 +146,12 @@ func (v victim) StartServer(server int) error {
 }
 
 func (v victim) PauseServer(server int, stopped bool) {
-	stop := v.s.Fleet.Servers()[server].Hold
-	if !stopped {
-		stop = nil
-	}
-	v.s.hold(server, stop)
+	v.s.hold(server, stopped, v.s.Fleet.Servers()[server].Hold)
 }
 
 func (v victim) PausePicker(replica int, stopped bool) {
 	k := v.s.Pickers[replica]
-	stop := k.now().Hold
-	if !stopped {
-		stop = nil
-	}
-	v.s.hold(k, stop)
+	v.s.hold(k, stopped, k.now().Hold)
 }
 
 func (v victim) FalsifyMetrics(server int, yes bool) {

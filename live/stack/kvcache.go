@@ -18,6 +18,7 @@ import (
 	"github.com/windtunnel/windtunnel/live/kvevents"
 	"github.com/windtunnel/windtunnel/live/kvmanager"
 	"github.com/windtunnel/windtunnel/live/modelserver"
+	"github.com/windtunnel/windtunnel/live/serve"
 	"github.com/windtunnel/windtunnel/report"
 )
 
@@ -92,7 +93,7 @@ func (s *Pool) startKVManager(context.Context) error {
 	}
 	p.Fixed = map[int]string{}
 	for at, port := range map[string]int{o.HTTPAddress: m.Port, o.ZMQBind: m.EventsPort} {
-		p.Fixed[cluster.PortOf(at)] = s.o.at(0, port, m.Number, strings.TrimPrefix(at, "tcp://"))
+		p.Fixed[serve.PortOf(at)] = s.o.at(0, port, m.Number, strings.TrimPrefix(at, "tcp://"))
 	}
 	if s.addresses.Own() {
 		o.ReplayPort = replayPort

@@ -75,20 +75,18 @@ func (s *Stack) followEjected(g *plan.Front) {
 	s.acts.Go(func() {
 		s.Gateway.FollowEjected(s.life, s.o.Log, func() bool { return true }, func(now map[string][]string) {
 			for key, i := range g.Pools {
-				if err := s.Pools[i].leaveOut(now[key]); err != nil {
-					s.o.Log.Warn("pickers do not know which endpoints are ejected", "error", err)
-				}
+				s.Pools[i].leaveOut(now[key])
 			}
 		})
 	})
 }
 
 // leaveOut gives the pool's pickers the endpoints that Envoy has not ejected.
-func (s *Pool) leaveOut(ejected []string) error {
+func (s *Pool) leaveOut(ejected []string) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	s.lives.Lock()
 	s.ejected = ejected
 	s.lives.Unlock()
-	return s.updatePickers()
+	s.updatePickers()
 }

@@ -116,16 +116,13 @@ func (s *Pool) fill(k *epp.Picking) error {
 	if o := s.pool.Picker.Objects; o != nil {
 		k.Apply(*o, true)
 	}
-	endpoints, err := s.pickerEndpoints()
-	if err == nil {
-		k.SetEndpoints(endpoints)
-	}
-	return err
+	k.SetEndpoints(s.pickerEndpoints())
+	return nil
 }
 
 // kill ends the picker like a crash.
 func (k *Picker) kill() {
-	k.pool.hold(k, nil)
+	k.pool.hold(k, false, nil)
 	k.pool.changing.Lock()
 	defer k.pool.changing.Unlock()
 	k.down = true
@@ -155,21 +152,21 @@ func (s *Pool) streams(k *Picker) stream.Config {
 	return c
 }
 
-func (s *Pool) pickerEndpoints() ([]*picker.Endpoint, error) {
-	var out []*picker.Endpoint
-	for i, e := range s.Endpoints {
-		if s.isAbsent(i) {
-			continue
+// listEndpoints returns the endpoints that are present, or with absent set all that the pool may have.
+func (s *Pool) listEndpoints(absent bool) (out []*picker.Endpoint) {
+	for i, at := range s.Endpoints {
+		if absent || !s.isAbsent(i) {
+			out = append(out, cluster.NewEndpoint("default", s.Names[i], at, s.labels(i)))
 		}
-		at, err := cluster.NewEndpoint("default", s.Names[i], e, s.labels(i))
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, at)
 	}
+	return out
+}
+
+func (s *Pool) pickerEndpoints() []*picker.Endpoint {
+	out := s.listEndpoints(false)
 	s.lives.Lock()
 	defer s.lives.Unlock()
-	return upstream.Usable(out, s.ejected, (*picker.Endpoint).HostPort), nil
+	return upstream.Usable(out, s.ejected, (*picker.Endpoint).HostPort)
 }
 
 // Record writes the pickers' inputs down from now on. An external picker is not recorded.

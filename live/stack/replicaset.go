@@ -85,7 +85,7 @@ func (s *Pool) follow(i int, absent bool) error {
 		err = update()
 	}
 	if err == nil {
-		err = s.updatePickers()
+		s.updatePickers()
 	}
 	if err == nil && absent {
 		err = update()
@@ -97,17 +97,12 @@ func (s *Pool) follow(i int, absent bool) error {
 }
 
 // updatePickers gives the pickers the endpoints that they may choose; the caller holds Pool.changing.
-func (s *Pool) updatePickers() error {
+func (s *Pool) updatePickers() {
 	for _, k := range s.Pickers {
-		list, err := s.pickerEndpoints() // each picker has its own
-		if err != nil {
-			return err
-		}
 		if !k.down {
-			k.now().SetEndpoints(list)
+			k.now().SetEndpoints(s.pickerEndpoints()) // each picker has its own list
 		}
 	}
-	return nil
 }
 
 // start lets the number of servers change from now on.
@@ -186,7 +181,7 @@ func (r *replicaSet) happens(e deployment.Effect) {
 
 // join restarts the server with this index.
 func (s *Pool) join(i int) error {
-	s.hold(i, nil)
+	s.hold(i, false, nil)
 	if err := s.Fleet.Servers()[i].Join(); err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/files"
 	"github.com/windtunnel/windtunnel/internal/manifests"
+	"github.com/windtunnel/windtunnel/internal/pause"
 	"github.com/windtunnel/windtunnel/internal/watch"
 	"github.com/windtunnel/windtunnel/live/cluster"
 )
@@ -90,10 +91,7 @@ func (m *Manifests) edit(path string) {
 		m.edited = append(m.edited, path)
 	}
 	m.mu.Unlock()
-	select {
-	case m.changed <- struct{}{}:
-	default:
-	}
+	pause.Wake(m.changed)
 }
 
 // Load reads the objects. The error lists every mistake in them.

@@ -103,10 +103,9 @@ func (u *Up) endpointsOf(s *gateway.Set, p *objects.Pool, pods []*pod) objects.S
 				continue
 			}
 			served = true
-			e, err := cluster.NewEndpoint(p.Namespace, core.RankName(x.PodName, i), at, p.Roles(w.Pods))
-			if e.Rank = i; err == nil {
-				here = append(here, e)
-			}
+			e := cluster.NewEndpoint(p.Namespace, core.RankName(x.PodName, i), at, p.Roles(w.Pods))
+			e.Rank = i
+			here = append(here, e)
 		}
 		if !served {
 			u.note(fmt.Sprintf("%s:%d: %s %s/%s: its pods listen on %s and not on port %v of InferencePool %s; they "+

@@ -11,6 +11,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/gateway"
 	"github.com/windtunnel/windtunnel/live/cluster"
+	"github.com/windtunnel/windtunnel/live/serve"
 )
 
 // readSidecar reads the command line of the pod's routing sidecar. It leaves TLS inside a pod and between pods out,
@@ -36,7 +37,7 @@ func (c *change) readSidecar(p *pod, x *gateway.Container) (start func() error, 
 	}
 	o.EndpointsFile = c.u.endpointsFile(p.allows)
 	o.Log = c.u.LogOf(p.PodNamespace, p.PodName, x.Name)
-	decoder := cluster.PortOf(o.Decoder)
+	decoder := serve.PortOf(o.Decoder)
 	if p.At[decoder] == "" {
 		return nil, fmt.Errorf("the decode server's port is %d, and the pod's model server listens on %s", decoder,
 			portsOf(p))
@@ -51,7 +52,7 @@ func (c *change) readSidecar(p *pod, x *gateway.Container) (start func() error, 
 		for i, to := range o.Prefillers {
 			o.Prefillers[i] = service(c.to.Objects, c.list(), p.PodNamespace, to)
 		}
-		return p.StartSidecar(cluster.PortOf(o.Listen), o)
+		return p.StartSidecar(serve.PortOf(o.Listen), o)
 	}, nil
 }
 
@@ -83,11 +84,7 @@ func (c *change) writeEndpoints() error {
 			}
 			for number, at := range p.At {
 				name := fmt.Sprintf("%s-%d", p.PodName, number)
-				e, err := cluster.NewEndpoint(p.PodNamespace, name, at, p.Workload.Pods)
-				if err != nil {
-					return err
-				}
-				lists[n] = append(lists[n], e)
+				lists[n] = append(lists[n], cluster.NewEndpoint(p.PodNamespace, name, at, p.Workload.Pods))
 			}
 		}
 	}

@@ -70,7 +70,7 @@ func (w *statusWriter) write(ctx context.Context) error {
 	s, program, pods, out := w.u.applied.Objects, w.u.applied.Program, sorted(w.u.pods), maps.Clone(w.u.ejected)
 	scaled := w.u.scaledWorkloads()
 	w.u.applying.Unlock()
-	var text []byte
+	var all []map[string]any
 	for _, x := range program.Status {
 		status := StatusFields(&x, "", w.dated)
 		if x.Kind == "InferencePool" {
@@ -82,21 +82,17 @@ func (w *statusWriter) write(ctx context.Context) error {
 		if x.Namespace != "" {
 			metadata["namespace"] = x.Namespace
 		}
-		one, err := yaml.Marshal(
+		all = append(all,
 			map[string]any{"apiVersion": version(s, &x), "kind": x.Kind, "metadata": metadata, "status": status})
-		if err != nil {
-			return err
-		}
-		text = append(append(text, "---\n"...), one...)
 	}
-	var more []map[string]any
 	for i := range s.Models {
-		more = append(more, w.model(&s.Models[i], pods))
+		all = append(all, w.model(&s.Models[i], pods))
 	}
 	for i := range scaled {
-		more = append(more, scaled[i].status()...)
+		all = append(all, scaled[i].status()...)
 	}
-	for _, x := range more {
+	var text []byte
+	for _, x := range all {
 		one, err := yaml.Marshal(x)
 		if err != nil {
 			return err
@@ -132,12 +128,9 @@ func (w *statusWriter) model(m *gateway.Model, pods []*pod) map[string]any {
 		workers["prefillWorkersReady"], workers["decodeWorkersReady"] = with["-prefill"], with["-decode"]
 	}
 	status := map[string]any{"loadingState": state, "deploymentStatus": workers}
-	key := "InferenceModel " + m.Namespace + "/" + m.Name
-	if t, there := w.since[key]; !there || t.status != state {
-		w.since[key] = transition{state, time.Now()}
-	}
+	since := w.sinceWhen("InferenceModel "+m.Namespace+"/"+m.Name, state)
 	if state == "Loaded" {
-		status["lastLoadTime"] = w.since[key].at.UTC().Format(time.RFC3339)
+		status["lastLoadTime"] = since
 	}
 	if info := ModelInfo(m.ID()); info != nil {
 		status["modelInfo"] = info
@@ -154,7 +147,7 @@ func ModelInfo(id string) map[string]any {
 	}
 	return map[string]any{"architecture": shape.Architecture(),
 		"numParameters": fmt.Sprintf("%.0fB", float64(shape.Params())/1e9),
-		"numLayers":     shape.Layers, "hiddenSize": shape.Hidden, "vocabSize": shape.Vocab}
+		"numLayers":     int64(shape.Layers), "hiddenSize": int64(shape.Hidden), "vocabSize": int64(shape.Vocab)}
 }
 
 // version returns the apiVersion of an object's kind.
@@ -233,14 +226,18 @@ func StatusFields(x *gateway.Status, controller string,
 // dated returns conditions with the times of their last transitions.
 func (w *statusWriter) dated(of string, list []gateway.Condition) (out []any) {
 	for _, c := range list {
-		key := of + " " + c.Type
-		if t, there := w.since[key]; !there || t.status != c.Status {
-			w.since[key] = transition{c.Status, time.Now()}
-		}
 		out = append(out, map[string]any{"type": c.Type, "status": c.Status, "reason": c.Reason, "message": c.Message,
-			"lastTransitionTime": w.since[key].at.UTC().Format(time.RFC3339)})
+			"lastTransitionTime": w.sinceWhen(of+" "+c.Type, c.Status)})
 	}
 	return out
+}
+
+// sinceWhen returns the time, as text, since which the thing with this key has had this status.
+func (w *statusWriter) sinceWhen(key, status string) string {
+	if t, there := w.since[key]; !there || t.status != status {
+		w.since[key] = transition{status, time.Now()}
+	}
+	return w.since[key].at.UTC().Format(time.RFC3339)
 }
 
 // pool returns the status of one of document 003's pools. out are endpoints that Envoy has ejected.

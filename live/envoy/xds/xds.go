@@ -27,26 +27,20 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// Resources are resources of one type by name.
-type Resources map[string]proto.Message
+// State is the complete configuration for Envoy: its resources by their types' URLs and by their names.
+type State map[string]map[string]types.Resource
 
-// State is the complete configuration for Envoy.
-type State struct{ Listeners, Routes, Clusters, Endpoints Resources }
+// Add adds a resource.
+func (s State) Add(name string, r types.Resource) {
+	kind := resource.APITypePrefix + string(proto.MessageName(r))
+	if s[kind] == nil {
+		s[kind] = map[string]types.Resource{}
+	}
+	s[kind][name] = r
+}
 
 // kinds are the resource types in the order of delivery: a resource comes before those that refer to it.
 var kinds = []string{resource.ClusterType, resource.EndpointType, resource.ListenerType, resource.RouteType}
-
-func (s *State) of(kind string) Resources {
-	switch kind {
-	case resource.ClusterType:
-		return s.Clusters
-	case resource.EndpointType:
-		return s.Endpoints
-	case resource.ListenerType:
-		return s.Listeners
-	}
-	return s.Routes
-}
 
 // RejectedError names the resources that Envoy refused, and the reason.
 type RejectedError struct {
@@ -130,8 +124,10 @@ func (s *Server) DeltaAggregatedResources(
 func (s *Server) Set(ctx context.Context, to State) error {
 	s.setting.Lock()
 	defer s.setting.Unlock()
-	old := State{s.held(resource.ListenerType), s.held(resource.RouteType),
-		s.held(resource.ClusterType), s.held(resource.EndpointType)}
+	old := State{}
+	for _, kind := range kinds {
+		old[kind] = s.caches[kind].GetResources()
+	}
 	err := s.move(ctx, to, true)
 	if err == nil {
 		return nil
@@ -159,9 +155,6 @@ func (s *Server) back(ctx context.Context, to State, wait bool) error {
 	return err
 }
 
-// held returns the resources of one type that are in force now.
-func (s *Server) held(kind string) Resources { return Of(s.caches[kind].GetResources()) }
-
 // move changes the resources to another state, in steps. With wait, it starts each step when Envoy has taken the
 // previous one.
 func (s *Server) move(ctx context.Context, to State, wait bool) error {
@@ -170,8 +163,8 @@ func (s *Server) move(ctx context.Context, to State, wait bool) error {
 	for _, step := range [][]string{kinds[:2], kinds[2:]} {
 		wanted, replaced := map[string]string{}, map[string]bool{}
 		for _, kind := range step {
-			held, update := s.held(kind), map[string]types.Resource{}
-			for name, r := range to.of(kind) {
+			held, update := s.caches[kind].GetResources(), map[string]types.Resource{}
+			for name, r := range to[kind] {
 				was := held[name]
 				switch {
 				case was == nil || !proto.Equal(was, r):
@@ -189,7 +182,7 @@ func (s *Server) move(ctx context.Context, to State, wait bool) error {
 			}
 			var gone []string
 			if kind == resource.ListenerType || kind == resource.RouteType {
-				gone = missing(held, to.of(kind))
+				gone = missing(held, to[kind])
 			}
 			if err := s.put(kind, update, gone); err != nil {
 				return err
@@ -203,7 +196,7 @@ func (s *Server) move(ctx context.Context, to State, wait bool) error {
 		}
 	}
 	for _, kind := range kinds[:2] {
-		if err := s.put(kind, nil, missing(s.held(kind), to.of(kind))); err != nil {
+		if err := s.put(kind, nil, missing(s.caches[kind].GetResources(), to[kind])); err != nil {
 			return err
 		}
 	}
@@ -212,7 +205,7 @@ func (s *Server) move(ctx context.Context, to State, wait bool) error {
 
 // resent returns endpoints that mean the same and differ, so that they are sent again: Envoy puts a changed cluster in
 // force only once it gets endpoints for it, and asks for none that it has.
-func resent(r proto.Message) proto.Message {
+func resent(r types.Resource) types.Resource {
 	x := proto.CloneOf(r)
 	if x, ok := x.(*endpointv3.ClusterLoadAssignment); ok {
 		const byDefault = 140
@@ -235,7 +228,7 @@ func (s *Server) put(kind string, update map[string]types.Resource, gone []strin
 }
 
 // missing returns the names that are in from and not in to.
-func missing(from, to Resources) (gone []string) {
+func missing(from, to map[string]types.Resource) (gone []string) {
 	for name := range from {
 		if to[name] == nil {
 			gone = append(gone, name)
@@ -363,13 +356,4 @@ func (s *Server) OnStreamDeltaRequest(_ int64, r *discoveryv3.DeltaDiscoveryRequ
 	}
 	s.wakeWaiters()
 	return nil
-}
-
-// Of converts resources of one type to the form in a State.
-func Of[T proto.Message](m map[string]T) Resources {
-	out := Resources{}
-	for name, r := range m {
-		out[name] = r
-	}
-	return out
 }

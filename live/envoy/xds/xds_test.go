@@ -115,10 +115,10 @@ func (f *fake) now() string {
 
 // state is a cluster and a route that are marked.
 func state(mark string, more ...string) State {
-	s := State{Clusters: Resources{},
-		Routes: Resources{"r": &routev3.RouteConfiguration{Name: "r", InternalOnlyHeaders: []string{mark}}}}
+	s := State{}
+	s.Add("r", &routev3.RouteConfiguration{Name: "r", InternalOnlyHeaders: []string{mark}})
 	for _, name := range append(more, "c") {
-		s.Clusters[name] = &clusterv3.Cluster{Name: name, AltStatName: mark}
+		s.Add(name, &clusterv3.Cluster{Name: name, AltStatName: mark})
 	}
 	return s
 }
