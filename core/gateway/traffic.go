@@ -449,28 +449,24 @@ func add[T any](b *builder, x *TrafficPolicy, to *Backend, what string, have **T
 func (b *builder) bound() {
 	seen := map[*Backend]bool{}
 	for _, g := range b.p.Gateways {
-		for _, t := range g.Tables() {
-			for _, h := range t.Hosts {
-				for _, r := range h.Routes {
-					for i := range r.Shares {
-						x := r.Shares[i].Backend
-						if x == nil {
-							continue
-						}
-						if r.Timeout != nil && *r.Timeout > 0 && (x.MaxTimeout == 0 || *r.Timeout < x.MaxTimeout) {
-							x.MaxTimeout = *r.Timeout
-						}
-						b.unheld(r, x)
-						retries := 0
-						if r.Retrying != nil {
-							retries = r.Retrying.Retries
-						}
-						if !seen[x] || retries < x.MaxRetries {
-							x.MaxRetries = retries
-						}
-						seen[x] = true
-					}
+		for r := range g.routes {
+			for i := range r.Shares {
+				x := r.Shares[i].Backend
+				if x == nil {
+					continue
 				}
+				if r.Timeout != nil && *r.Timeout > 0 && (x.MaxTimeout == 0 || *r.Timeout < x.MaxTimeout) {
+					x.MaxTimeout = *r.Timeout
+				}
+				b.unheld(r, x)
+				retries := 0
+				if r.Retrying != nil {
+					retries = r.Retrying.Retries
+				}
+				if !seen[x] || retries < x.MaxRetries {
+					x.MaxRetries = retries
+				}
+				seen[x] = true
 			}
 		}
 	}
