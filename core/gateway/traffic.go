@@ -262,10 +262,8 @@ func (x *TrafficPolicy) check(v strictyaml.Value) {
 
 // retrying returns the policy's retries, with Envoy Gateway's defaults.
 func (r *retryPolicy) retrying() *Retrying {
-	out := &Retrying{Retries: 2, On: slices.Clone(r.On.Triggers), Codes: slices.Concat(r.On.Codes, r.Codes)}
-	if r.Retries != nil {
-		out.Retries = *r.Retries
-	}
+	out := &Retrying{Retries: Or(r.Retries, 2), On: slices.Clone(r.On.Triggers),
+		Codes: slices.Concat(r.On.Codes, r.Codes)}
 	if len(out.On) == 0 {
 		out.On = []string{"connect-failure", "refused-stream", "unavailable", "cancelled", "retriable-status-codes"}
 		if len(out.Codes) == 0 {
@@ -293,10 +291,8 @@ func (r *retryPolicy) retrying() *Retrying {
 
 // retrying returns the retries of a rule's own retry stanza. They include broken connections.
 func (r *Retry) retrying() *Retrying {
-	out := &Retrying{Retries: 1, On: []string{"connect-failure", "refused-stream", "reset"}, Codes: r.Codes}
-	if r.Attempts != nil {
-		out.Retries = *r.Attempts
-	}
+	out := &Retrying{Retries: Or(r.Attempts, 1), On: []string{"connect-failure", "refused-stream", "reset"},
+		Codes: r.Codes}
 	if len(r.Codes) > 0 {
 		out.On = append(out.On, "retriable-status-codes")
 	}
