@@ -219,10 +219,7 @@ func (b *builder) filters(m *madeRoutes, r *HTTPRoute, rule *Rule, to *Route) {
 			to.Rewrite = f.Rewrite
 		case "RequestMirror":
 			x := MirrorTo{Backend: b.backend(m, r, &f.Mirror.Backend, "requests are not mirrored there"),
-				Numerator: 100, Denominator: 100}
-			if p := f.Mirror.Percent; p != nil {
-				x.Numerator = *p
-			}
+				Numerator: Or(f.Mirror.Percent, 100), Denominator: 100}
 			if n := f.Mirror.Fraction; n != nil {
 				x.Numerator, x.Denominator = n.Numerator, n.denominator()
 			}
@@ -249,10 +246,7 @@ func (b *builder) filters(m *madeRoutes, r *HTTPRoute, rule *Rule, to *Route) {
 
 // share resolves a backend of a rule.
 func (b *builder) share(m *madeRoutes, r *HTTPRoute, ref *BackendRef) Share {
-	s := Share{Weight: 1}
-	if ref.Weight != nil {
-		s.Weight = *ref.Weight
-	}
+	s := Share{Weight: Or(ref.Weight, 1)}
 	for i := range ref.Filters {
 		switch f := &ref.Filters[i]; {
 		case f.RequestHeaders != nil:

@@ -339,10 +339,15 @@ func checkFilters(filters []Filter, r *Rule) {
 }
 
 func (f *Fraction) denominator() int {
-	if f.Denominator == nil {
-		return 100
+	return Or(f.Denominator, 100)
+}
+
+// Or returns an optional number, or what counts where it is not given.
+func Or(v *int, otherwise int) int {
+	if v == nil {
+		return otherwise
 	}
-	return *f.Denominator
+	return *v
 }
 
 // checkUnion checks that a filter has the field that belongs to its type.

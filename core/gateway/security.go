@@ -139,26 +139,22 @@ func (k *APIKeys) key(r Request) string {
 // Keys returns all API keys of a Gateway's routes together, or nil where no route has any.
 func (g *Served) Keys() *APIKeys {
 	var out *APIKeys
-	for _, t := range g.Tables() {
-		for _, h := range t.Hosts {
-			for _, r := range h.Routes {
-				if r.Keys == nil {
-					continue
-				}
-				out = cmp.Or(out, &APIKeys{})
-				for _, s := range r.Keys.Secrets {
-					if !slices.Contains(out.Secrets, s) {
-						out.Secrets = append(out.Secrets, s)
-					}
-				}
-				for _, s := range r.Keys.From {
-					if !slices.ContainsFunc(out.From, s.is) {
-						out.From = append(out.From, s)
-					}
-				}
-				out.ForwardID, out.Sanitize = cmp.Or(out.ForwardID, r.Keys.ForwardID), out.Sanitize || r.Keys.Sanitize
+	for r := range g.routes {
+		if r.Keys == nil {
+			continue
+		}
+		out = cmp.Or(out, &APIKeys{})
+		for _, s := range r.Keys.Secrets {
+			if !slices.Contains(out.Secrets, s) {
+				out.Secrets = append(out.Secrets, s)
 			}
 		}
+		for _, s := range r.Keys.From {
+			if !slices.ContainsFunc(out.From, s.is) {
+				out.From = append(out.From, s)
+			}
+		}
+		out.ForwardID, out.Sanitize = cmp.Or(out.ForwardID, r.Keys.ForwardID), out.Sanitize || r.Keys.Sanitize
 	}
 	return out
 }

@@ -209,15 +209,11 @@ func (b *builder) gatewayStatus(a *attachable, any bool) {
 func (b *builder) pools() {
 	parents := map[string][]string{}
 	for _, g := range b.p.Gateways {
-		for _, t := range g.Tables() {
-			for _, h := range t.Hosts {
-				for _, r := range h.Routes {
-					for _, s := range r.Shares {
-						if name := g.Namespace + "/" + g.Name; s.Backend != nil && s.Backend.Pool != nil &&
-							!slices.Contains(parents[s.Backend.Key], name) {
-							parents[s.Backend.Key] = append(parents[s.Backend.Key], name)
-						}
-					}
+		for r := range g.routes {
+			for _, s := range r.Shares {
+				if name := g.Namespace + "/" + g.Name; s.Backend != nil && s.Backend.Pool != nil &&
+					!slices.Contains(parents[s.Backend.Key], name) {
+					parents[s.Backend.Key] = append(parents[s.Backend.Key], name)
 				}
 			}
 		}
@@ -269,6 +265,19 @@ func (g *Served) Tables() (out []*Table) {
 		}
 	}
 	return out
+}
+
+// routes visits the routes of all tables.
+func (g *Served) routes(yield func(*Route) bool) {
+	for _, t := range g.Tables() {
+		for _, h := range t.Hosts {
+			for _, r := range h.Routes {
+				if !yield(r) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func (b *builder) unread() {

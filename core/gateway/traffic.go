@@ -262,10 +262,8 @@ func (x *TrafficPolicy) check(v strictyaml.Value) {
 
 // retrying returns the policy's retries, with Envoy Gateway's defaults.
 func (r *retryPolicy) retrying() *Retrying {
-	out := &Retrying{Retries: 2, On: slices.Clone(r.On.Triggers), Codes: slices.Concat(r.On.Codes, r.Codes)}
-	if r.Retries != nil {
-		out.Retries = *r.Retries
-	}
+	out := &Retrying{Retries: Or(r.Retries, 2), On: slices.Clone(r.On.Triggers),
+		Codes: slices.Concat(r.On.Codes, r.Codes)}
 	if len(out.On) == 0 {
 		out.On = []string{"connect-failure", "refused-stream", "unavailable", "cancelled", "retriable-status-codes"}
 		if len(out.Codes) == 0 {
@@ -293,10 +291,8 @@ func (r *retryPolicy) retrying() *Retrying {
 
 // retrying returns the retries of a rule's own retry stanza. They include broken connections.
 func (r *Retry) retrying() *Retrying {
-	out := &Retrying{Retries: 1, On: []string{"connect-failure", "refused-stream", "reset"}, Codes: r.Codes}
-	if r.Attempts != nil {
-		out.Retries = *r.Attempts
-	}
+	out := &Retrying{Retries: Or(r.Attempts, 1), On: []string{"connect-failure", "refused-stream", "reset"},
+		Codes: r.Codes}
 	if len(r.Codes) > 0 {
 		out.On = append(out.On, "retriable-status-codes")
 	}
@@ -449,28 +445,24 @@ func add[T any](b *builder, x *TrafficPolicy, to *Backend, what string, have **T
 func (b *builder) bound() {
 	seen := map[*Backend]bool{}
 	for _, g := range b.p.Gateways {
-		for _, t := range g.Tables() {
-			for _, h := range t.Hosts {
-				for _, r := range h.Routes {
-					for i := range r.Shares {
-						x := r.Shares[i].Backend
-						if x == nil {
-							continue
-						}
-						if r.Timeout != nil && *r.Timeout > 0 && (x.MaxTimeout == 0 || *r.Timeout < x.MaxTimeout) {
-							x.MaxTimeout = *r.Timeout
-						}
-						b.unheld(r, x)
-						retries := 0
-						if r.Retrying != nil {
-							retries = r.Retrying.Retries
-						}
-						if !seen[x] || retries < x.MaxRetries {
-							x.MaxRetries = retries
-						}
-						seen[x] = true
-					}
+		for r := range g.routes {
+			for i := range r.Shares {
+				x := r.Shares[i].Backend
+				if x == nil {
+					continue
 				}
+				if r.Timeout != nil && *r.Timeout > 0 && (x.MaxTimeout == 0 || *r.Timeout < x.MaxTimeout) {
+					x.MaxTimeout = *r.Timeout
+				}
+				b.unheld(r, x)
+				retries := 0
+				if r.Retrying != nil {
+					retries = r.Retrying.Retries
+				}
+				if !seen[x] || retries < x.MaxRetries {
+					x.MaxRetries = retries
+				}
+				seen[x] = true
 			}
 		}
 	}

@@ -265,10 +265,7 @@ func (x *Cluster) retryable() bool {
 	if l.Budget == nil {
 		return below(x.retries, l.Retries)
 	}
-	least := 3 // Envoy's default of min_retry_concurrency
-	if l.Least != nil {
-		least = *l.Least
-	}
+	least := gateway.Or(l.Least, 3) // Envoy's default of min_retry_concurrency
 	return x.retries < max(int(*l.Budget/100*float64(x.requests+x.pending)), least)
 }
 

@@ -45,13 +45,6 @@ const (
 	lowestServerError = 500
 )
 
-func or(v *int, otherwise int) int {
-	if v == nil {
-		return otherwise
-	}
-	return *v
-}
-
 func span(d *gateway.Duration, otherwise time.Duration) time.Duration {
 	if d == nil {
 		return otherwise
@@ -60,7 +53,7 @@ func span(d *gateway.Duration, otherwise time.Duration) time.Duration {
 }
 
 func (x *Cluster) outlier() outlier {
-	o := x.c.Limits.Outlier
+	o, or := x.c.Limits.Outlier, gateway.Or
 	out := outlier{fives: or(o.Consecutive5xx, 5), gateways: or(o.Gateway, 0), locals: or(o.LocalOrigin, 5),
 		interval: span(o.Interval, 10*time.Second), base: span(o.Base, 30*time.Second),
 		percent: or(o.MaxPercent, 10), successRate: or(o.SuccessRate, ofAHundred), hosts: or(o.SuccessHosts, 5),

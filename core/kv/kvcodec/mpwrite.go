@@ -29,12 +29,8 @@ func AppendBatch(dst []byte, b kv.Batch, form Form) []byte {
 	dst = binary.BigEndian.AppendUint64(append(dst, 0xcb), math.Float64bits(b.At))
 	dst = mpArray(dst, n)
 	for i := range b.Events {
-		switch e := &b.Events[i]; {
-		case e.Kind > kv.Cleared:
-		case form == MapForm:
-			dst = appendMapEvent(dst, e)
-		default:
-			dst = appendArrayEvent(dst, e)
+		if e := &b.Events[i]; e.Kind <= kv.Cleared {
+			dst = appendEvent(dst, e, form)
 		}
 	}
 	return mpOptional(dst, int64(b.DataParallelRank), b.DataParallelRank < 0)
@@ -82,22 +78,19 @@ func fieldsIn(e *kv.Event) []string {
 	return nil
 }
 
-func appendArrayEvent(dst []byte, e *kv.Event) []byte {
+func appendEvent(dst []byte, e *kv.Event, form Form) []byte {
 	fields := fieldsIn(e)
-	dst = mpArray(dst, 1+len(fields))
+	if form == MapForm {
+		dst = mpText(append(dst, 0x80|byte(1+len(fields))), "type")
+	} else {
+		dst = mpArray(dst, 1+len(fields))
+	}
 	dst = mpText(dst, e.Kind.String())
 	for _, f := range fields {
+		if form == MapForm {
+			dst = mpText(dst, f)
+		}
 		dst = appendField(dst, e, f)
-	}
-	return dst
-}
-
-func appendMapEvent(dst []byte, e *kv.Event) []byte {
-	fields := fieldsIn(e)
-	dst = append(dst, 0x80|byte(1+len(fields)))
-	dst = mpText(mpText(dst, "type"), e.Kind.String())
-	for _, f := range fields {
-		dst = appendField(mpText(dst, f), e, f)
 	}
 	return dst
 }

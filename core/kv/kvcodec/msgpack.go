@@ -101,15 +101,7 @@ var (
 var groupFields = map[kv.Kind]int{kv.Stored: 3, kv.Removed: 1}
 
 // needed returns how many of a kind's fields must be there.
-func needed(k kv.Kind) int {
-	switch k {
-	case kv.Stored:
-		return 4
-	case kv.Removed:
-		return 1
-	}
-	return 0
-}
+var needed = [kv.Cleared + 1]int{kv.Stored: 4, kv.Removed: 1}
 
 func (d *Decoder) event(r *mpReader, lim Limits, e *kv.Event) error {
 	e.Group = kv.NoGroup
@@ -128,7 +120,7 @@ func (d *Decoder) event(r *mpReader, lim Limits, e *kv.Event) error {
 	if err != nil {
 		return err
 	}
-	if n-1 < needed(e.Kind) {
+	if n-1 < needed[e.Kind] {
 		return fmt.Errorf("it ends before %s", fields[n-1])
 	}
 	if d.SGLang && e.Kind != kv.Cleared {
@@ -215,7 +207,7 @@ func (d *Decoder) mapEvent(r *mpReader, lim Limits, e *kv.Event) error {
 			return fmt.Errorf("%s: %w", key, err)
 		}
 	}
-	for i := range needed(e.Kind) {
+	for i := range needed[e.Kind] {
 		if seen&(1<<i) == 0 && fields[i] != "parent_block_hash" {
 			return fmt.Errorf("%s is missing", fields[i])
 		}

@@ -36,7 +36,7 @@ var Mooncake = &Connector{
 			return &Legs{Prefill: r.Body.With(prefill), Head: header.Of(RankHeader, header.Text(r.Engine.Rank)),
 				Decode: r.Body.With(jsonobject.Object{
 					"kv_transfer_params": jsonobject.Object{"do_remote_decode": false, "do_remote_prefill": true,
-						"remote_bootstrap_addr": "http://" + address(r.Host, r.MeetingPort),
+						"remote_bootstrap_addr": "http://" + Address(r.Host, r.MeetingPort),
 						"remote_engine_id":      r.Engine.ID, "transfer_id": id}})}
 		},
 	},

@@ -105,10 +105,11 @@ type Remote struct {
 }
 
 // Address returns the server's address as host:port.
-func (r *Remote) Address() string { return address(r.Host, r.Port) }
+func (r *Remote) Address() string { return Address(r.Host, r.Port) }
 
-func address(host string, port int) string {
-	if strings.Contains(host, ":") { // IPv6
+// Address returns host:port, with brackets around an IPv6 address.
+func Address(host string, port int) string {
+	if strings.Contains(host, ":") {
 		host = "[" + host + "]"
 	}
 	return host + ":" + strconv.Itoa(port)

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/windtunnel/windtunnel/core/sidecar/connector"
 )
 
 // MaxTargets limits the servers that one header may name.
@@ -29,12 +31,7 @@ type Target struct {
 }
 
 // String returns host:port.
-func (t Target) String() string {
-	if strings.Contains(t.Host, ":") {
-		return "[" + t.Host + "]:" + strconv.Itoa(t.Port)
-	}
-	return t.Host + ":" + strconv.Itoa(t.Port)
-}
+func (t Target) String() string { return connector.Address(t.Host, t.Port) }
 
 // Literal fills in Addr where Host is an address, and reports whether it is.
 func (t *Target) Literal() bool {

@@ -118,20 +118,20 @@ func measured(e nodes.Node) nodes.Expression {
 			p.Key, p.Value = measured(p.Key), measured(p.Value)
 		}
 	case *nodes.Call:
-		n.Func = measuredTarget(n.Func)
-		n.Parent = measuredTarget(n.Parent)
+		n.Func = measured(n.Func)
+		n.Parent = measured(n.Parent)
 		measureArguments(n.Args, n.Kwargs)
 		return call(madeName, n.Location, n)
 	case *nodes.GetItem:
-		n.Node, n.Arg = measuredTarget(n.Node), measured(n.Arg)
+		n.Node, n.Arg = measured(n.Node), measured(n.Arg)
 	case *nodes.GetSlice:
-		n.Node, n.Start, n.End, n.Step = measuredTarget(n.Node), measured(n.Start), measured(n.End), measured(n.Step)
+		n.Node, n.Start, n.End, n.Step = measured(n.Node), measured(n.Start), measured(n.End), measured(n.Step)
 	case *nodes.GetAttribute:
-		n.Node = measuredTarget(n.Node)
+		n.Node = measured(n.Node)
 	case *nodes.FilteredExpression:
 		n.Expression = measured(n.Expression)
 		for _, f := range n.Filters {
-			measureFilter(f)
+			measureArguments(f.Args, f.Kwargs)
 		}
 	case *nodes.TestExpression:
 		n.Expression = measured(n.Expression)
@@ -147,15 +147,6 @@ func measureArguments(list []nodes.Expression, named map[string]nodes.Expression
 	for k, v := range named {
 		named[k] = measured(v)
 	}
-}
-
-func measureFilter(f *nodes.FilterCall) { measureArguments(f.Args, f.Kwargs) }
-
-func measuredTarget(n nodes.Node) nodes.Node {
-	if n == nil {
-		return nil
-	}
-	return measured(n)
 }
 
 // measureNodes makes all expressions of a template, or of a part of one, count.
@@ -195,7 +186,7 @@ func measureTag(tag nodes.ControlStructure) {
 		measureWrapper(t.body)
 	case *filter:
 		for _, f := range t.chain {
-			measureFilter(f)
+			measureArguments(f.Args, f.Kwargs)
 		}
 		measureWrapper(t.body)
 	case *enclosed:

@@ -71,13 +71,16 @@ func (s *Stream) AppendRole(b []byte, index int, promptTokens []uint32) []byte {
 		b = append(b, `,"usage":`...)
 		b = AppendUsage(b, Usage{PromptTokens: s.usage.PromptTokens}, false)
 	}
-	b = append(b, `,"prompt_token_ids":`...)
-	if s.tokenIDs {
-		b = AppendTokens(b, promptTokens)
-	} else {
-		b = append(b, "null"...)
-	}
+	b = s.appendTokens(append(b, `,"prompt_token_ids":`...), promptTokens)
 	return append(b, "}\n\n"...)
+}
+
+// appendTokens appends a list of token ids, or null where the client did not ask for them (return_token_ids).
+func (s *Stream) appendTokens(b []byte, tokens []uint32) []byte {
+	if !s.tokenIDs {
+		return append(b, "null"...)
+	}
+	return AppendTokens(b, tokens)
 }
 
 // AppendDelta appends one chunk. The usual chunk, with only a token's text, costs three copies and one escape.
@@ -103,11 +106,7 @@ func (s *Stream) AppendDelta(b []byte, d *Delta) []byte {
 		b = AppendString(b, d.Text)
 		b = append(b, `,"logprobs":`...)
 	}
-	if d.Logprobs == nil {
-		b = append(b, "null"...)
-	} else {
-		b = append(b, d.Logprobs...)
-	}
+	b = AppendOrNull(b, d.Logprobs)
 	if d.Reason == "" {
 		b = append(b, `,"finish_reason":null`...)
 		if !s.chat {
@@ -120,19 +119,9 @@ func (s *Stream) AppendDelta(b []byte, d *Delta) []byte {
 		b = appendStopReason(b, d.Stop, d.StopID)
 	}
 	if !s.chat {
-		b = append(b, `,"prompt_token_ids":`...)
-		if d.Prompt == nil {
-			b = append(b, "null"...)
-		} else {
-			b = AppendTokens(b, d.Prompt)
-		}
+		b = appendTokensOrNull(append(b, `,"prompt_token_ids":`...), d.Prompt)
 	}
-	b = append(b, `,"token_ids":`...)
-	if s.tokenIDs {
-		b = AppendTokens(b, d.Tokens)
-	} else {
-		b = append(b, "null"...)
-	}
+	b = s.appendTokens(append(b, `,"token_ids":`...), d.Tokens)
 	b = append(b, d.ChoiceExtra...)
 	b = append(b, "}]"...)
 	if s.continuous {

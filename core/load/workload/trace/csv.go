@@ -19,8 +19,7 @@ type csv struct {
 }
 
 func (c *csv) assumed() []string {
-	return append([]string{"it does not say which prompts share beginnings: all are different, and caches find " +
-		"nothing of them"}, c.also...)
+	return append([]string{allDifferent}, c.also...)
 }
 
 func (c *csv) line(text string) (r row, header bool, err error) {

@@ -201,8 +201,7 @@ func logTime(text string) (float64, error) {
 }
 
 func (e *envoy) assumed() []string {
-	out := []string{"it does not say which prompts share beginnings: all are different, and caches find nothing of " +
-		"them"}
+	out := []string{allDifferent}
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if e.prompts > 0 {
 		add("%d requests are logged without the tokens of their prompts: a prompt has a token for %d bytes of its body",
@@ -215,11 +214,5 @@ func (e *envoy) assumed() []string {
 	if e.other > 0 {
 		add("%d lines of requests without a body are left out", e.other)
 	}
-	if len(e.models) > 1 {
-		add("its requests to %d models are sent to one", len(e.models))
-	}
-	if len(e.servers) > 0 {
-		add("%d servers answered them; the scenario's pools say how many answer here", len(e.servers))
-	}
-	return out
+	return append(out, askedOf(e.models, e.servers)...)
 }

@@ -8,10 +8,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/windtunnel/windtunnel/core/wire/plainjson"
 )
 
 // hashed reads JSON lines with a hash id for each block of a prompt.
@@ -67,109 +68,38 @@ type blocks struct {
 // read reads a line with only the fields of Mooncake's lines, in an eighth of the time of encoding/json. It is false
 // for any other line, well-formed or not.
 func (x *blocks) read(text string) bool {
-	s := scan(text)
-	if !s.skip('{') {
-		return false
+	s := plainjson.Of([]byte(text))
+	number := func(to *int) (ok bool) {
+		*to, ok = s.Integer()
+		return ok
 	}
-	for {
-		key, ok := s.key()
-		if !ok {
-			return false
-		}
-		switch key {
+	ok := s.Object(func(name []byte) (bit uint32, ok bool) {
+		switch string(name) {
 		case "timestamp":
-			var at float64
-			at, ok = s.float()
+			at, ok := s.Real()
 			x.Timestamp = &at
+			return 1, ok
 		case "input_length":
-			x.Input, ok = s.int()
+			return 2, number(&x.Input)
 		case "output_length":
-			x.Output, ok = s.int()
+			return 4, number(&x.Output)
 		case "hash_ids":
-			x.Hashes, ok = s.ids()
-		default:
-			return false
+			x.Hashes = make([]uint64, 0, 1+strings.Count(text, ","))
+			return 8, s.List(func() bool {
+				id, ok := s.Integer()
+				x.Hashes = append(x.Hashes, uint64(id))
+				return ok
+			})
 		}
-		if !ok {
-			return false
-		}
-		if !s.skip(',') {
-			return s.skip('}') && strings.TrimLeft(string(s), space) == ""
-		}
-	}
+		return 0, false
+	})
+	return ok && s.Done()
 }
 
 // beside returns the fields that are left out.
 func (x *blocks) beside() map[string]json.RawMessage {
 	return map[string]json.RawMessage{"priority": x.Priority, "strict_priority": x.Strict, "policy_class": x.Policy,
 		"delay": x.Delay, "delay_ms": x.DelayMS, "wait_for": x.WaitFor, "tool_wait_ms": x.ToolWait}
-}
-
-// scan is the rest of a line.
-type scan string
-
-// space is the white space of JSON.
-const space = " \t\r\n"
-
-// skip skips a character and the space before it, if it is next.
-func (s *scan) skip(c byte) bool {
-	rest := strings.TrimLeft(string(*s), space)
-	if rest == "" || rest[0] != c {
-		return false
-	}
-	*s = scan(rest[1:])
-	return true
-}
-
-// key reads a name without escapes and its colon.
-func (s *scan) key() (string, bool) {
-	if !s.skip('"') {
-		return "", false
-	}
-	key, rest, ok := strings.Cut(string(*s), `"`)
-	*s = scan(rest)
-	return key, ok && s.skip(':')
-}
-
-// number reads a number of digits, with or without a fraction.
-func (s *scan) number() string {
-	rest := strings.TrimLeft(string(*s), space)
-	n := 0
-	for n < len(rest) && (rest[n] >= '0' && rest[n] <= '9' || rest[n] == '.') {
-		n++
-	}
-	*s = scan(rest[n:])
-	if dot := strings.IndexByte(rest[:n], '.'); dot == 0 || dot == n-1 || n > 1 && rest[0] == '0' && dot != 1 {
-		return "" // not valid in JSON
-	}
-	return rest[:n]
-}
-
-func (s *scan) float() (float64, bool) {
-	x, err := strconv.ParseFloat(s.number(), 64)
-	return x, err == nil
-}
-
-func (s *scan) int() (int, bool) {
-	x, err := strconv.Atoi(s.number())
-	return x, err == nil
-}
-
-func (s *scan) ids() ([]uint64, bool) {
-	if !s.skip('[') {
-		return nil, false
-	}
-	end := strings.IndexByte(string(*s), ']')
-	if end < 0 {
-		return nil, false
-	}
-	ids := make([]uint64, 0, 1+strings.Count(string((*s)[:end]), ","))
-	for {
-		x, err := strconv.ParseUint(s.number(), 10, 64)
-		if ids = append(ids, x); err != nil || !s.skip(',') {
-			return ids, err == nil && s.skip(']')
-		}
-	}
 }
 
 // line reads a request. Dynamo's variant of Mooncake's format has other names.

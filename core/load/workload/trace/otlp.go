@@ -198,21 +198,13 @@ func (c *calls) assumed() []string {
 	}
 	delete(models, "")
 	delete(servers, "")
-	out := []string{"it does not say which prompts share beginnings: all are different, and caches find nothing of " +
-		"them"}
+	out := []string{allDifferent}
 	if c.answered > 0 {
 		out[0] = fmt.Sprintf("a span says how many tokens of a prompt were cached, but not which prompt "+
 			"they are from: it begins like the latest earlier prompt of its conversation, or of its model, in whole "+
 			"%d tokens", c.block)
 	}
-	if len(models) > 1 {
-		out = append(out, fmt.Sprintf("its requests to %d models are sent to one", len(models)))
-	}
-	if len(servers) > 0 {
-		out = append(out, fmt.Sprintf("%d servers answered them; the scenario's pools say how many answer here",
-			len(servers)))
-	}
-	return out
+	return append(out, askedOf(models, servers)...)
 }
 
 // traces is OTLP's message in JSON.

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -135,7 +135,7 @@ func (x *generator) assumed(scale float64) []string {
 	out := []string{"it is the summary of a trace: the scenario's seed draws requests from it, each client's gaps by " +
 		"the law of its window, at a rate that holds on average",
 		"lengths of prompts and of their answers are drawn independently",
-		"it does not say which prompts share beginnings: all are different, and caches find nothing of them"}
+		allDifferent}
 	if x.lawless {
 		out = append(out, "windows without a law are Poisson")
 	}
@@ -325,12 +325,7 @@ func occurrences(text string) (o often, err error) {
 
 func (o *often) draw(d *machine.Draw) int {
 	u := d.Float64()
-	i, _ := slices.BinarySearchFunc(o.upTo, u, func(upTo, u float64) int {
-		if upTo <= u {
-			return -1
-		}
-		return 1
-	})
+	i := sort.Search(len(o.upTo), func(i int) bool { return o.upTo[i] > u })
 	return o.values[min(i, len(o.values)-1)]
 }
 
@@ -358,12 +353,7 @@ func (x *generator) next(s *sender) {
 
 // request adds a client's next request.
 func (x *generator) request(t *Trace, s *sender) {
-	i, _ := slices.BinarySearchFunc(s.sizes, s.at, func(z sizes, at float64) int {
-		if z.from <= at {
-			return -1
-		}
-		return 1
-	})
+	i := sort.Search(len(s.sizes), func(i int) bool { return s.sizes[i].from > s.at })
 	z := &s.sizes[max(0, i-1)]
 	d := machine.NewDraw(x.o.Seed, "client", "servegen lengths", s.number<<40|s.sent)
 	r := row{at: (s.at - x.o.From) / x.o.Speedup}

@@ -124,6 +124,22 @@ const (
 // bytesPerToken is the size of a token of tokens.Packed.
 const bytesPerToken = 4
 
+// allDifferent is assumed of a trace whose format has neither prompts nor their hashes.
+const allDifferent = "it does not say which prompts share beginnings: all are different, and caches find nothing of " +
+	"them"
+
+// askedOf lists what is assumed of a trace that names models and servers.
+func askedOf(models, servers map[string]bool) (assumed []string) {
+	if len(models) > 1 {
+		assumed = append(assumed, fmt.Sprintf("its requests to %d models are sent to one", len(models)))
+	}
+	if len(servers) > 0 {
+		assumed = append(assumed, fmt.Sprintf("%d servers answered them; the scenario's pools say how many answer here",
+			len(servers)))
+	}
+	return assumed
+}
+
 // row is a request of any format.
 type row struct {
 	at            float64 // seconds from any origin

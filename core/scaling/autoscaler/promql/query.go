@@ -2,6 +2,7 @@ package promql
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -151,10 +152,4 @@ func refused(n parser.Node) string {
 }
 
 // known returns the names of the functions, sorted.
-func known() (out []string) {
-	for name := range functions {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
-}
+func known() []string { return slices.Sorted(maps.Keys(functions)) }
