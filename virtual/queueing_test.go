@@ -188,7 +188,7 @@ func TestMeansAreThoseOfQueueingTheory(t *testing.T) {
 		}
 		t.Run(q.name, func(t *testing.T) {
 			t.Parallel()
-			seeds, requests, warm := 12, 2_000, 400
+			seeds, requests, warm := 20, 2_000, 400
 			switch {
 			case q.load == 0.95: // which forgets slowly
 				seeds, requests, warm = 40, 60_000, 20_000
