@@ -44,7 +44,8 @@ workload: {requests: 6, concurrency: 1, prompt: {characters: 300..600}}
 }
 
 var tokenizerPools = map[string]string{
-	"alone":              "",
+	// In turn: metrics that other scorers read depend on when they were read.
+	"alone":              "    epp: {config: {plugins: [{type: round-robin-picker}]}}\n",
 	"prefill and decode": "    sidecar: routing\n    disaggregation: {prefillReplicas: 1}\n",
 }
 
