@@ -45,17 +45,20 @@ PURE := core virtual scenario internal/parity internal/contract
 MEET := live/drive live/serve live/epp live/extproc live/kvevents live/modelserver live/otlp live/sidecar web
 MEET_STACK := ClientLeaves|ConfigurationIsEditedInARun|DisaggregatedFlow|DynamoFrontendLost|EPPDiesWhileHolding|HeldFlow|IndexLost|KillsUnderLoad|ManagerRestarts|PlainFlow|PredictorLost|RestartOfThePickerLosesNothing
 
+# Packages that have benchmarks and no test: make bench-smoke runs them.
+BENCHES := $(addprefix bench/,dynamo held hops modelserver predict sidecar)
+
 below = '/($(subst $() ,|,$(1)))(/|$$)'
 
 .PHONY: test
 test: ## Test everything, with the real Envoy (RACE=1 looks for data races, PKG=./core/... for a part)
 ifeq ($(filter-out 0,$(RACE)),)
-	$(TEST) $(or $(PKG),./...)
+	$(TEST) $(or $(PKG),$$($(GO) list ./... | grep -Ev $(call below,$(BENCHES))))
 else ifneq ($(PKG),)
 	$(RACETEST) $(PKG)
 else ifeq ($(RACE),some)
 	@failed=0; set -x; \
-	$(TEST) $$($(GO) list ./... | grep -Ev $(call below,$(MEET))) || failed=1; \
+	$(TEST) $$($(GO) list ./... | grep -Ev $(call below,$(MEET) $(BENCHES))) || failed=1; \
 	$(RACETEST) $(MEET:%=./%/...) || failed=1; \
 	$(RACETEST) ./live/stack -run '^Test($(MEET_STACK))$$' || failed=1; \
 	exit $$failed

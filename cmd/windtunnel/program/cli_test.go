@@ -14,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/windtunnel/windtunnel/cmd/windtunnel/console"
+	"github.com/windtunnel/windtunnel/internal/nightly"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/cli.md and the scripts' expected output")
@@ -42,10 +43,13 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
 		// A process that starts with SIGHUP ignored, as under nohup, and its children never see that signal.
 		Condition: func(name string) (bool, error) {
-			if name != "hangup" {
-				return false, fmt.Errorf("condition %q is unknown; expected hangup", name)
+			switch name {
+			case "hangup":
+				return !signal.Ignored(syscall.SIGHUP), nil
+			case "nightly":
+				return nightly.On(), nil
 			}
-			return !signal.Ignored(syscall.SIGHUP), nil
+			return false, fmt.Errorf("condition %q is unknown; expected hangup or nightly", name)
 		},
 	})
 }
