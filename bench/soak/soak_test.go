@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/bench/internal/child"
+	"github.com/windtunnel/windtunnel/internal/nightly"
 )
 
 var profiles = flag.String("profiles", "",
@@ -66,6 +67,9 @@ func ordinary(r *rig, rng *rand.Rand) string {
 
 // TestHostile sends load that no client should send, with one ordinary request in ten. Those must still be answered.
 func TestHostile(t *testing.T) {
+	if *soak == 0 && !nightly.On() {
+		t.Skip("make test-nightly and make soak run it; TestMixed has hostile requests, too")
+	}
 	run(t, 0, func(r *rig, rng *rand.Rand) string {
 		if rng.IntN(10) > 0 {
 			r.harm(rng)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/internal/nightly"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
 )
@@ -53,7 +54,7 @@ var creation = regexp.MustCompile(`"created(_at)?":\d+`)
 // the endpoint picker in either of its forms, by a server, and by Envoy.
 func TestAnswersByteForByte(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ name, pool, workload, want string }{
+	for i, c := range []struct{ name, pool, workload, want string }{
 		{name: "streamed", want: "data: [DONE]"},
 		{name: "with usage", workload: ", includeUsage: true", want: `"usage":{`},
 		{name: "whole", workload: ", stream: false", want: `"finish_reason":"stop"`},
@@ -89,6 +90,9 @@ func TestAnswersByteForByte(t *testing.T) {
 			want: "inference error: "},
 		{name: "a server that is gone", pool: "modelServer: {faults: [{fault: refuse}]}", want: ""},
 	} {
+		if !nightly.Each(i, 2) {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			server := "modelServer: {batching: continuous, prefill: 5ms, interTokenLatency: 1ms, outputTokens: 5, " +

@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/internal/nightly"
 )
 
 // Calls of vLLM's gRPC service have the same steps in wall time, through the real Envoy, and in virtual time, whatever
 // their result: their status is in trailers, and the EPP's own answers reach the client in Envoy's form.
 func TestGRPCLiveAsVirtual(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ name, api, server, pool, load, want string }{
+	for i, c := range []struct{ name, api, server, pool, load, want string }{
 		{name: "streamed", api: "grpc-generate", want: "completed 200 5 <nil>"},
 		{name: "whole", api: "grpc-generate", load: ", stream: false", want: "completed 200 5 <nil>"},
 		{name: "embedded", api: "grpc-embed", want: "completed 200 0 <nil>"},
@@ -42,6 +43,9 @@ func TestGRPCLiveAsVirtual(t *testing.T) {
 		{name: "the client leaves", api: "grpc-generate", server: ", faults: [{fault: stall, requests: [2]}]",
 			load: ", leaving: {requests: [2], after: 3s}", want: "left <nil> <nil> the client left"},
 	} {
+		if !nightly.Each(i, 2) {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			live, _ := liveAsVirtual(t, fmt.Sprintf(`
