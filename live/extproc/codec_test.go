@@ -125,7 +125,7 @@ func TestIncoming(t *testing.T) {
 		structpb.NewStringValue("10.0.0.1:8000"), structpb.NewNullValue(), structpb.NewStructValue(nil)}})
 	head := headMessage(":status", "200", "X-Upper", "raw")
 	head.Headers.Headers[1].Value = "other"
-	head.Attributes, head.EndOfStream = map[string]*structpb.Struct{"a": {}}, true
+	head.EndOfStream = true
 	hinted := In{Kind: stream.Body, Known: true, End: true, Body: []byte(hello), Described: true}
 	hinted.Subset, hinted.Hinted = []string{"10.0.0.1:8000"}, true
 	served := In{Kind: stream.Body, Known: true, End: true, Body: []byte(hello), Described: true}
