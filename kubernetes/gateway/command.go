@@ -99,7 +99,8 @@ func (c *Command) Run(o *console.Console) error {
 			return exit.With(exit.Environment, err)
 		}
 		defer os.RemoveAll(dir)
-		s := &server{client: from.Client, objects: from.Dir, controller: c.Controller, address: cmp.Or(c.Address, c.Listen), log: log,
+		s := &server{client: from.Client, objects: from.Dir, controller: c.Controller,
+			address: cmp.Or(c.Address, c.Listen), log: log,
 			changed: make(chan struct{}, 1), options: up.Options{Controller: c.Controller, EnvoyPath: c.EnvoyPath,
 				Dir: dir, Host: host, PickerTLS: c.PickerTLS, Log: log,
 				Note: func(text string) { log.Info("gateway: " + text) }}}

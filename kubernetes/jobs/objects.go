@@ -197,7 +197,8 @@ func (f *Flags) objects(t *tree) *objects {
 		OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: batchv1.PodFailurePolicyOnExitCodesOpIn,
 			Values: finalCodes}}
 	out.Job = &batchv1.Job{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}, ObjectMeta: meta,
-		Spec: batchv1.JobSpec{CompletionMode: &indexed, Completions: new(int32(f.Indexes)), Parallelism: new(int32(f.Parallel)),
+		Spec: batchv1.JobSpec{CompletionMode: &indexed, Completions: new(int32(f.Indexes)),
+			Parallelism:          new(int32(f.Parallel)),
 			BackoffLimitPerIndex: new(int32(f.Retries)),
 			PodFailurePolicy:     &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{onExit}},
 			// The Job controller expands JOB_COMPLETION_INDEX in the arguments.
