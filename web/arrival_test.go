@@ -11,6 +11,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/internal/chromium"
 	"github.com/windtunnel/windtunnel/web"
 )
 
@@ -178,9 +179,9 @@ func TestWhyNamesPodsByAddress(t *testing.T) {
 	server, _ := played(t, string(pd))
 	ctx := tab(t, 1500, 1000)
 	do(t, ctx, "open", chromedp.Navigate(server.Link()+"#request/req-1-000001"))
-	do(t, ctx, "why", chromedp.Click(chromedp.CSS("#tab-why")))
+	do(t, ctx, "why", chromium.Click("#tab-why"))
 	do(t, ctx, "removed", text(".decision", "decode-filter removed 10.0.0.3:8000"))
-	do(t, ctx, "a scorer off", chromedp.Click(chromedp.CSS(".knob input[type=checkbox]")))
+	do(t, ctx, "a scorer off", chromium.Click(".knob input[type=checkbox]"))
 	do(t, ctx, "the others", text(".moved", "10.0.0.1:8000"))
 	seen := do(t, ctx, "all text", chromedp.Evaluate[string](`document.querySelector(".detail").innerText`))
 	if strings.Contains(seen, "pool-decode") || strings.Contains(seen, "pool-prefill") {

@@ -13,6 +13,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/windtunnel/windtunnel/core/machine"
+	"github.com/windtunnel/windtunnel/internal/chromium"
 	"github.com/windtunnel/windtunnel/web"
 )
 
@@ -120,7 +121,7 @@ func TestKeyboardReachesAll(t *testing.T) {
 	do(t, ctx, "back", chromedp.Navigate(server.Link()+"#request/req-1-000050"))
 	do(t, ctx, "loaded", until(`!!document.querySelector(".steps button")`))
 	do(t, ctx, "words", chromedp.Evaluate[int](described))
-	do(t, ctx, "why", chromedp.Click(chromedp.CSS("#tab-why")))
+	do(t, ctx, "why", chromium.Click("#tab-why"))
 	do(t, ctx, "its knobs", until(`document.querySelectorAll(".detail .knob").length === 3`))
 	do(t, ctx, "all of them",
 		chromedp.Evaluate[any](`document.querySelector(".detail details").open = true; `+

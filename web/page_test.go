@@ -58,7 +58,6 @@ func tab(t *testing.T, width, height int64) context.Context {
 		t.Fatal(err)
 	}
 	ctx, end := chromedp.NewContext(b)
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	messages := chromedp.Console(ctx)
 	var said []string
 	done := make(chan struct{})
@@ -79,7 +78,6 @@ func tab(t *testing.T, width, height int64) context.Context {
 			shoot(t, ctx, shots)
 		}
 		end()
-		cancel()
 		<-done
 		if len(said) > 0 {
 			t.Errorf("on the console: %s", strings.Join(said, "\n"))
@@ -178,7 +176,7 @@ workload: {requests: 40, concurrency: 6}
 
 // until waits until an expression is true in the page.
 func until(expression string) chromedp.Action[bool] {
-	return chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(time.Minute))
+	return chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(0)) // do ends it
 }
 
 // text waits until an element's visible text contains the words.
@@ -186,11 +184,16 @@ func text(selector, words string) chromedp.Action[bool] {
 	return until(fmt.Sprintf(`(document.querySelector(%q)||{innerText:""}).innerText.includes(%q)`, selector, words))
 }
 
+// do takes a step in the page, which has a minute.
 func do[T any](t *testing.T, ctx context.Context, what string, a chromedp.Action[T]) T {
 	t.Helper()
-	v, err := chromedp.Run(ctx, a)
+	step, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	v, err := chromedp.Run(step, a)
 	if err != nil {
-		body, _ := chromedp.Run(ctx, chromedp.Evaluate[string](`document.body.innerText`))
+		read, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		body, _ := chromedp.Run(read, chromedp.Evaluate[string](`document.body.innerText`))
 		t.Fatalf("%s: %v\nthe page:\n%s", what, err, body)
 	}
 	return v
@@ -210,7 +213,7 @@ func TestRequestsAndWaterfall(t *testing.T) {
 	server, sum := played(t, few)
 	ctx := tab(t, 1400, 900)
 	do(t, ctx, "open", chromedp.Navigate(server.Link()))
-	do(t, ctx, "requests", chromedp.Click(chromedp.CSS(`nav a[href="#requests"]`)))
+	do(t, ctx, "requests", chromium.Click(`nav a[href="#requests"]`))
 	do(t, ctx, "all requests", text("#shown", "40 requests"))
 	if at := do(t, ctx, "address", chromedp.Location()); strings.Contains(at, "token") {
 		t.Errorf("the token stays in the address bar: %s", at)
@@ -218,11 +221,11 @@ func TestRequestsAndWaterfall(t *testing.T) {
 	do(t, ctx, "the report's metrics", text(".metrics", fmt.Sprint(sum.Requests)))
 	do(t, ctx, "filter", chromedp.SendKeys(`input[type=search]`, "#7"))
 	do(t, ctx, "one request", text("#shown", "1 of 40 requests"))
-	do(t, ctx, "choose", chromedp.Click(chromedp.CSS(`.all .line`)))
+	do(t, ctx, "choose", chromium.Click(`.all .line`))
 	do(t, ctx, "its waterfall", text(".waterfall", "holds the request open"))
 	do(t, ctx, "its lanes", text(".waterfall", "prefill 200.0 ms"))
 	do(t, ctx, "its steps", text(".steps", "part2 sent"))
-	do(t, ctx, "a step", chromedp.Click(`//li[contains(., "part1 sent")]/button`))
+	do(t, ctx, "a step", chromium.Click(`//li[contains(., "part1 sent")]/button`))
 	do(t, ctx, "headers as a diff", text(".diff", "content-length"))
 }
 
@@ -238,7 +241,7 @@ func TestListOfALiveRun(t *testing.T) {
 	do(t, ctx, "all", text("#shown", "40 requests"))
 	do(t, ctx, "filter", chromedp.SendKeys(`input[type=search]`, "10.0.0.3 outcome:compl"))
 	do(t, ctx, "those of a server", text("#shown", "3 of 40 requests"))
-	do(t, ctx, "the newest first", chromedp.Click(`//div[@role="columnheader"]/button[starts-with(., "sent")]`))
+	do(t, ctx, "the newest first", chromium.Click(`//div[@role="columnheader"]/button[starts-with(., "sent")]`))
 	numbers := func(want string) {
 		t.Helper()
 		do(t, ctx, want, until(fmt.Sprintf(
@@ -265,7 +268,7 @@ func TestPhone(t *testing.T) {
 	prefer(t, ctx, "prefers-color-scheme", "dark")
 	do(t, ctx, "open", chromedp.Navigate(server.Link()))
 	do(t, ctx, "the parts", text(".stage", "Endpoint picker"))
-	do(t, ctx, "requests", chromedp.Click(chromedp.CSS(`nav a[href="#requests"]`)))
+	do(t, ctx, "requests", chromium.Click(`nav a[href="#requests"]`))
 	do(t, ctx, "all requests", text("#shown", "40 requests"))
 	if wide := do(t, ctx, "width", chromedp.Evaluate[int](`document.documentElement.scrollWidth`)); wide > 360 {
 		t.Errorf("the page is %d pixels wide on a phone of 360", wide)
@@ -290,7 +293,7 @@ func TestTopology(t *testing.T) {
 	do(t, ctx, "nobody in the header", until(figure("in flight")+` === "0"`))
 	do(t, ctx, "all were sent", until(figure("requests")+` === "40"`))
 	do(t, ctx, "back", slide(0.41))
-	do(t, ctx, "a part", chromedp.Click(chromedp.CSS(`[data-part="pod 10.0.0.2:8000"]`)))
+	do(t, ctx, "a part", chromium.Click(`[data-part="pod 10.0.0.2:8000"]`))
 	do(t, ctx, "its metrics", text(".about", "picked"))
 	do(t, ctx, "another moment", slide(0.43))
 	do(t, ctx, "drawn", chromedp.Sleep(700*time.Millisecond))
@@ -309,7 +312,7 @@ func TestTopologyOfPrefillServers(t *testing.T) {
 	do(t, ctx, "the sidecar", text(".stage", "Routing sidecar"))
 	do(t, ctx, "prefill servers", until(`document.querySelectorAll(".pod.prefills").length === 2`))
 	do(t, ctx, "a moment", slide(0.3))
-	do(t, ctx, "on", chromedp.Click(chromedp.CSS(".playhead button")))
+	do(t, ctx, "on", chromium.Click(".playhead button"))
 	do(t, ctx, "drawn", chromedp.Sleep(900*time.Millisecond))
 	do(t, ctx, "a request", chromedp.Evaluate[any](`location.hash = "request/req-1-000001"; 0`))
 	do(t, ctx, "what was transferred is not cached", until(`(() => {
@@ -363,10 +366,10 @@ func TestWhyAndWhatIf(t *testing.T) {
 	server, _ := played(t, chosen)
 	ctx := tab(t, 1500, 1000)
 	do(t, ctx, "open", chromedp.Navigate(server.Link()+"#request/req-1-000050"))
-	do(t, ctx, "why", chromedp.Click(chromedp.CSS("#tab-why")))
+	do(t, ctx, "why", chromium.Click("#tab-why"))
 	do(t, ctx, "the table", text(".decision", "queue-scorer"))
 	do(t, ctx, "the choice", text(".decision", "picked"))
-	do(t, ctx, "a scorer off", chromedp.Click(chromedp.CSS(".knob input[type=checkbox]")))
+	do(t, ctx, "a scorer off", chromium.Click(".knob input[type=checkbox]"))
 	do(t, ctx, "the answer", text(".why", "It would have gone to"))
 	do(t, ctx, "the others", text(".moved", "of 200 requests"))
 	do(t, ctx, "seen", chromedp.Evaluate[any](`document.querySelector(".why h3").scrollIntoView()`))
@@ -466,7 +469,7 @@ func TestTwoRuns(t *testing.T) {
 	p50 := fmt.Sprintf("%.1f ms", 1e3*sum.Spans[0].P50)
 	do(t, ctx, "its percentiles", text(".spans small", p50))
 	do(t, ctx, "drawn", chromedp.Sleep(300*time.Millisecond))
-	do(t, ctx, "away", chromedp.Click(`//button[.="Remove it"]`))
+	do(t, ctx, "away", chromium.Click(`//button[.="Remove it"]`))
 	do(t, ctx, "alone", until(
 		`![...document.querySelectorAll(".plot")].some((e) => e.innerText.includes("other run"))`))
 }
@@ -485,12 +488,12 @@ func TestShare(t *testing.T) {
 	ctx := tab(t, 1400, 900)
 	do(t, ctx, "open", chromedp.Navigate("file://"+file+"#request/req-1-000007"))
 	do(t, ctx, "a request", text(".waterfall", "prefill"))
-	do(t, ctx, "why", chromedp.Click(chromedp.CSS("#tab-why")))
+	do(t, ctx, "why", chromium.Click("#tab-why"))
 	do(t, ctx, "its table", text(".decision", "kv-cache-utilization-scorer"))
 	do(t, ctx, "what is left out", text(".why", "shared file cannot answer"))
-	do(t, ctx, "requests", chromedp.Click(chromedp.CSS(`nav a[href="#requests"]`)))
+	do(t, ctx, "requests", chromium.Click(`nav a[href="#requests"]`))
 	do(t, ctx, "all", text("#shown", "200 requests"))
-	do(t, ctx, "time", chromedp.Click(chromedp.CSS(`nav a[href="#time"]`)))
+	do(t, ctx, "time", chromium.Click(`nav a[href="#time"]`))
 	do(t, ctx, "plots", until(`document.querySelectorAll(".plot canvas").length === 7`))
 }
 
@@ -547,7 +550,7 @@ func TestAccessible(t *testing.T) {
 			show(t, ctx, "do")
 			check("do")
 			show(t, ctx, "flow")
-			do(t, ctx, "a part", chromedp.Click(chromedp.CSS(`.picker`)))
+			do(t, ctx, "a part", chromium.Click(`.picker`))
 			do(t, ctx, "its panel", text(".about", "Endpoint picker"))
 			check("a part")
 		})
@@ -663,7 +666,7 @@ func TestDo(t *testing.T) {
 			`{bubbles: true})); 0`))
 	do(t, ctx, "how much", chromedp.SendKeys(form+`//label[contains(., "factor")]/input`, "3"))
 	do(t, ctx, "how long", chromedp.SendKeys(form+`//label[contains(., "seconds")]/input`, "2.5"))
-	do(t, ctx, "do it", chromedp.Click(form+`//button`))
+	do(t, ctx, "do it", chromium.Click(form+`//button`))
 	do(t, ctx, "done", text(".do", "It has begun."))
 	if a := <-acts; a.Name != "slow-down" || a.Server != 1 || a.Number != 3 || a.For != 2.5 {
 		t.Errorf("it asked for %+v", a)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/windtunnel/windtunnel/internal/chromium"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/web"
 )
@@ -65,7 +66,7 @@ func show(t *testing.T, ctx context.Context, view string) {
 	hash, why := strings.CutSuffix(view, "/why")
 	do(t, ctx, view, chromedp.Evaluate[any](fmt.Sprintf(`location.hash = %q; 0`, hash)))
 	if why {
-		do(t, ctx, "why", chromedp.Click(chromedp.CSS("#tab-why")))
+		do(t, ctx, "why", chromium.Click("#tab-why"))
 	}
 	do(t, ctx, "drawn", until(drawn[view]))
 }

@@ -16,7 +16,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -87,8 +86,8 @@ type Server struct {
 	port   string
 	meta   atomic.Pointer[Meta]
 	state  atomic.Pointer[sources]
-	open   atomic.Int32 // open streams
-	asking sync.Mutex   // held while a what-if question is answered
+	open   atomic.Int32  // open streams
+	asking chan struct{} // full while a what-if question is answered
 	stop   chan struct{}
 	done   chan struct{}
 }
@@ -119,8 +118,8 @@ func Start(o Options) (*Server, error) {
 	}
 	var secret [16]byte
 	_, _ = rand.Read(secret[:]) // never fails
-	s := &Server{book: o.Book, site: theSite(), token: hex.EncodeToString(secret[:]), stop: make(chan struct{}),
-		done: make(chan struct{})}
+	s := &Server{book: o.Book, site: theSite(), token: hex.EncodeToString(secret[:]), asking: make(chan struct{}, 1),
+		stop: make(chan struct{}), done: make(chan struct{})}
 	_, s.port, _ = net.SplitHostPort(l.Addr().String())
 	s.Describe(o.Meta)
 	s.state.Store(&sources{})

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/windtunnel/windtunnel/web"
 )
@@ -90,6 +91,52 @@ func TestWhoMayAsk(t *testing.T) {
 			t.Errorf("%s: cookie %q", x.name, set)
 		}
 	}
+}
+
+// A second what-if question waits for the first, which ends when its page leaves.
+func TestQuestionsWaitForEachOther(t *testing.T) {
+	server, err := web.Start(web.Options{Book: web.NewBook()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Stop(context.Background()) })
+	reads := make(chan struct{})
+	server.Inputs(func(each func(line []byte) error) error {
+		reads <- struct{}{}
+		for {
+			if err := each(nil); err != nil {
+				return err
+			}
+		}
+	})
+	link, _ := url.Parse(server.Link())
+	ask := func() context.CancelFunc {
+		ctx, leave := context.WithCancel(t.Context())
+		r, err := http.NewRequestWithContext(ctx, "POST", "http://"+link.Host+"/data/whatif", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = http.Header{"Content-Type": {"application/json"}, "Origin": {"http://" + link.Host},
+			"Cookie": {"windtunnel-" + link.Port() + "=" + link.Query().Get("token")}}
+		go func() {
+			if resp, err := http.DefaultClient.Do(r); err == nil {
+				resp.Body.Close()
+				t.Errorf("answered: %s", resp.Status)
+			}
+		}()
+		return leave
+	}
+	leave := ask()
+	<-reads
+	second := ask()
+	select {
+	case <-reads:
+		t.Fatal("two questions are answered at once")
+	case <-time.After(50 * time.Millisecond):
+	}
+	leave()
+	<-reads
+	second()
 }
 
 // Third-party files are unchanged and have their licences.

@@ -12,6 +12,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/internal/chromium"
 	"github.com/windtunnel/windtunnel/web"
 )
 
@@ -41,9 +42,9 @@ func TestStripsOfManyServers(t *testing.T) {
 	focus(t, ctx, `[data-part="pod 10.0.0.1:8000"]`)
 	press(t, ctx, kb.ArrowRight, kb.ArrowRight, kb.ArrowLeft)
 	do(t, ctx, "arrows", focused(`[data-part="pod 10.0.0.2:8000"]`))
-	do(t, ctx, "a tile", chromedp.Click(chromedp.CSS(`[data-part="pod 10.1.0.3:8000"]`)))
+	do(t, ctx, "a tile", chromium.Click(`[data-part="pod 10.1.0.3:8000"]`))
 	do(t, ctx, "its panel", text(".about", "10.1.0.3:8000"))
-	do(t, ctx, "a picker", chromedp.Click(chromedp.CSS(`[data-part="epp chat"]`)))
+	do(t, ctx, "a picker", chromium.Click(`[data-part="epp chat"]`))
 	do(t, ctx, "its configuration alone", until(`(() => { const e = document.querySelector(".about");
 		return e.innerText.includes("Endpoint picker of chat") && e.innerText.includes("kv-cache-utilization-scorer") &&
 			!e.innerText.includes("prefill-filter"); })()`))
@@ -95,7 +96,7 @@ func TestDotsStayOnTheirLines(t *testing.T) {
 				t.Error(wide)
 			}
 			do(t, ctx, "a moment", slide(0.3))
-			do(t, ctx, "on", chromedp.Click(chromedp.CSS(".playhead button")))
+			do(t, ctx, "on", chromium.Click(".playhead button"))
 			for seen := 0; seen < 3; {
 				pixels := do(t, ctx, "dots", chromedp.Evaluate[[]int](onLines, chromedp.EvalAwaitPromise))
 				if pixels[0] > 0 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/internal/chromium"
 	"github.com/windtunnel/windtunnel/web"
 )
 
@@ -26,9 +27,9 @@ func TestWaterfall(t *testing.T) {
 		let end = 0; for (const [left, wide] of at) { if (Math.abs(left - end) > 1e-3) return false; end = left + wide; } return Math.abs(end - 100) < 1e-3; })()`))
 	wide := `parseFloat([...document.querySelectorAll(".bar.prefill")][0].style.width.match(/([\d.]+)%/)[1])`
 	do(t, ctx, "all of it", until(wide+` < 50`))
-	do(t, ctx, "zoom", chromedp.Click(`//button[.="Zoom to the first token"]`))
+	do(t, ctx, "zoom", chromium.Click(`//button[.="Zoom to the first token"]`))
 	do(t, ctx, "the first token", until(wide+` > 90`))
-	do(t, ctx, "back", chromedp.Click(`//button[.="Show the whole request"]`))
+	do(t, ctx, "back", chromium.Click(`//button[.="Show the whole request"]`))
 	do(t, ctx, "all again", until(wide+` < 50`))
 	do(t, ctx, "search", chromedp.SendKeys(`.search input`, "server part2"))
 	do(t, ctx, "found", until(`document.querySelector(".search [role=status]").innerText === "1 of 19 steps" && `+

@@ -9,7 +9,8 @@ import (
 // mostMoved is how many of the latest requests that would have moved an answer lists.
 const mostMoved = 1000
 
-// ask answers a what-if question of the page.
+// ask answers a what-if question of the page. Questions wait for each other, and end when the page has left them for a
+// newer one.
 func (s *Server) ask(w http.ResponseWriter, r *http.Request) {
 	var q whatif.Question
 	if !read(w, r, &q) {
@@ -20,11 +21,12 @@ func (s *Server) ask(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusConflict, "this run has no log of inputs")
 		return
 	}
-	if !s.asking.TryLock() {
-		problem(w, http.StatusTooManyRequests, "another question is being answered")
+	select {
+	case s.asking <- struct{}{}:
+		defer func() { <-s.asking }()
+	case <-r.Context().Done():
 		return
 	}
-	defer s.asking.Unlock()
 	q.Most = mostMoved
 	a, err := whatif.Ask(func(line func([]byte) error) error {
 		return each(func(b []byte) error {

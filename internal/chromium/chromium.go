@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/chromedp/chromedp"
 
@@ -53,6 +54,26 @@ func Allocate(ctx context.Context) (context.Context, context.CancelFunc, error) 
 	}
 	allocated, cancel := chromedp.NewExecAllocator(ctx, options...)
 	return allocated, cancel, nil
+}
+
+// Click clicks the first element of a CSS selector, or of an XPath that begins with //, as soon as it is on the page and
+// nothing covers its middle. chromedp.Click sends the mouse to the place where it found the element, which a page that
+// still loads may have moved by then.
+func Click(selector string) chromedp.Action[bool] {
+	return chromedp.Poll[bool](fmt.Sprintf(`((path) => {
+		const e = path.startsWith("//")
+			? document.evaluate(path, document, null, XPathResult.FIRST_ORDERED_NODE_TYPE).singleNodeValue
+			: document.querySelector(path);
+		if (!e) return false;
+		e.scrollIntoView({block: "center", inline: "center", behavior: "instant"});
+		const box = e.getBoundingClientRect(), clientX = box.x + box.width / 2, clientY = box.y + box.height / 2;
+		const top = document.elementFromPoint(clientX, clientY);
+		if (!top || !e.contains(top)) return false;
+		top.closest("a, button, input, [tabindex]")?.focus({preventScroll: true});
+		top.dispatchEvent(new MouseEvent("click",
+			{bubbles: true, cancelable: true, composed: true, view: window, detail: 1, clientX, clientY}));
+		return true;
+	})(%q)`, selector), chromedp.WithPollingTimeout(time.Minute))
 }
 
 // Axe is the script of axe-core.

@@ -1,7 +1,7 @@
 // @ts-check
 // The page: the header, the views, and the selected request.
 import { render } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { store, useStore, usePlayhead, figures, listen, open, replay, unpack } from "./store.js";
 import { thousands, seconds, clock, label, plural } from "./format.js";
@@ -87,7 +87,7 @@ function Head() {
 function App() {
   const [at, go] = useState(route);
   const [view, setView] = useState(at.view || (at.request ? "requests" : store.meta.search ? "tune" : "flow"));
-  useEffect(() => {
+  useLayoutEffect(() => { // before the page is painted: a click cannot come first
     const f = () => { const r = route(); go(r); if (r.view) setView(r.view); };
     addEventListener("hashchange", f);
     return () => removeEventListener("hashchange", f);

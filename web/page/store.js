@@ -274,10 +274,10 @@ export async function part(id) {
   return result;
 }
 
-// post sends an action or a question to the run.
-/** @param {string} path @param {Partial<Run.Act> | Partial<Run.Question>} body */
-export async function post(path, body) {
-  const answer = await fetch(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+// post sends an action or a question to the run. The signal ends the wait for the answer.
+/** @param {string} path @param {Partial<Run.Act> | Partial<Run.Question>} body @param {AbortSignal} [signal] */
+export async function post(path, body, signal) {
+  const answer = await fetch(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal });
   const result = await answer.json().catch(() => ({ error: "no answer: " + answer.status }));
   if (!answer.ok) throw new Error(result.error || String(answer.status));
   return result;

@@ -38,17 +38,12 @@ function useWhatIf(question) {
   const text = JSON.stringify(question);
   useEffect(() => {
     if (!question) { setResult(null); setError(""); return; }
-    let good = true;
-    const ask = () => {
+    const left = new AbortController(), good = () => !left.signal.aborted;
+    const wait = setTimeout(() => {
       setBusy(true);
-      S.post("/data/whatif", question).then((a) => { if (good) { setResult(a); setError(""); setBusy(false); } }, (e) => {
-        if (!good) return;
-        if (e.message.startsWith("another question")) return void setTimeout(() => good && ask(), 200);
-        setError(e.message); setBusy(false);
-      });
-    };
-    const wait = setTimeout(ask, 180);
-    return () => { good = false; clearTimeout(wait); };
+      S.post("/data/whatif", question, left.signal).then((a) => { if (good()) { setResult(a); setError(""); setBusy(false); } }, (e) => { if (good()) { setError(e.message); setBusy(false); } });
+    }, 180);
+    return () => { left.abort(); clearTimeout(wait); };
   }, [text]);
   return { result, error, busy };
 }

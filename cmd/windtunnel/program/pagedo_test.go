@@ -72,11 +72,21 @@ func browse(t *testing.T, text string) *browsing {
 // reads waits until words can be read somewhere.
 func (b *browsing) reads(selector, words string) {
 	b.t.Helper()
-	if _, err := chromedp.Run(b.ctx,
-		chromedp.Poll[bool](fmt.Sprintf(`(document.querySelector(%q)||{innerText:""}).innerText.includes(%q)`, selector,
-			words), chromedp.WithPollingTimeout(time.Minute))); err != nil {
+	b.waits(words, chromedp.Poll[bool](
+		fmt.Sprintf(`(document.querySelector(%q)||{innerText:""}).innerText.includes(%q)`, selector, words),
+		chromedp.WithPollingTimeout(time.Minute)))
+}
+
+func (b *browsing) clicks(selector string) {
+	b.t.Helper()
+	b.waits(selector, chromium.Click(selector))
+}
+
+func (b *browsing) waits(what string, a chromedp.Action[bool]) {
+	b.t.Helper()
+	if _, err := chromedp.Run(b.ctx, a); err != nil {
 		body, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string](`document.body.innerText`))
-		b.t.Fatalf("%q: %v\nthe page:\n%s\n%s", words, err, body, b.out.String())
+		b.t.Fatalf("%q: %v\nthe page:\n%s\n%s", what, err, body, b.out.String())
 	}
 }
 
@@ -91,18 +101,14 @@ func (b *browsing) does(name string, fields map[string]string, answer, event str
 			b.t.Fatalf("%s, %s: %v", name, label, err)
 		}
 	}
-	if _, err := chromedp.Run(b.ctx, chromedp.Click(form+`//button`)); err != nil {
-		b.t.Fatalf("%s: %v", name, err)
-	}
+	b.clicks(form + `//button`)
 	b.reads(fmt.Sprintf(`form[data-act="%s"]`, strings.ReplaceAll(name, " ", "-")), answer)
 	b.reads(".do > ul", event)
 }
 
 func (b *browsing) shows(view string) {
 	b.t.Helper()
-	if _, err := chromedp.Run(b.ctx, chromedp.Click(chromedp.CSS(fmt.Sprintf(`nav a[href="#%s"]`, view)))); err != nil {
-		b.t.Fatal(err)
-	}
+	b.clicks(fmt.Sprintf(`nav a[href="#%s"]`, view))
 }
 
 // The page adds and drains servers, and changes the time of prompts.
@@ -166,10 +172,7 @@ func TestPageParts(t *testing.T) {
 		{"kv", "decode-0: blocks cached", ""},
 		{"client", "at once at most", ""},
 	} {
-		if _, err := chromedp.Run(b.ctx,
-			chromedp.Click(chromedp.CSS(fmt.Sprintf(`[data-part=%q]`, x.part)))); err != nil {
-			t.Fatal(err)
-		}
+		b.clicks(fmt.Sprintf(`[data-part=%q]`, x.part))
 		b.reads(".about .pairs", x.fact)
 		if x.config != "" {
 			b.reads(".about pre", x.config)
@@ -181,9 +184,7 @@ func TestPageParts(t *testing.T) {
 			}
 		}
 	}
-	if _, err := chromedp.Run(b.ctx, chromedp.Click(chromedp.CSS(`[data-part^="pod "]`))); err != nil {
-		t.Fatal(err)
-	}
+	b.clicks(`[data-part^="pod "]`)
 	b.reads(".about pre", "max-num-seqs: ")
 	b.reads(".about .pairs", "decode-0")
 }
