@@ -12,9 +12,11 @@ const latestKept = 512
 type latest struct {
 	values []float64
 	next   int
+	sorted []float64 // the values, for quantiles; empty after a new value
 }
 
 func (l *latest) add(v float64) {
+	l.sorted = l.sorted[:0]
 	if len(l.values) < latestKept {
 		l.values = append(l.values, v)
 		return
@@ -23,25 +25,13 @@ func (l *latest) add(v float64) {
 	l.next = (l.next + 1) % latestKept
 }
 
-// quantile returns the smallest value that at least the part q of all values does not exceed. For a high q, it sorts
-// only the few values above.
+// quantile returns the smallest value that at least the part q of all values does not exceed.
 func (l *latest) quantile(q float64) float64 {
-	greatest := len(l.values) - max(1, int(math.Ceil(q*float64(len(l.values))))) + 1
-	var room [latestKept/64 + 1]float64
-	top := room[:0]
-	for _, v := range l.values {
-		if len(top) == greatest && v <= top[0] {
-			continue
-		}
-		i, _ := slices.BinarySearch(top, v)
-		if len(top) < greatest {
-			top = slices.Insert(top, i, v)
-			continue
-		}
-		copy(top, top[1:i])
-		top[i-1] = v
+	if len(l.sorted) == 0 {
+		l.sorted = append(l.sorted, l.values...)
+		slices.Sort(l.sorted)
 	}
-	return top[0]
+	return l.sorted[max(1, int(math.Ceil(q*float64(len(l.sorted)))))-1]
 }
 
 // latency returns the latency that the part q of the requests does not exceed, in seconds. It is exact for requests
