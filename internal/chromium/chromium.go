@@ -56,9 +56,9 @@ func Allocate(ctx context.Context) (context.Context, context.CancelFunc, error) 
 	return allocated, cancel, nil
 }
 
-// Click clicks the first element of a CSS selector, or of an XPath that begins with //, as soon as it is on the page and
-// nothing covers its middle. chromedp.Click sends the mouse to the place where it found the element, which a page that
-// still loads may have moved by then.
+// Click clicks the first element of a CSS selector, or of an XPath that begins with //, as soon as it is on the page
+// and nothing covers its middle. chromedp.Click sends the mouse to the place where it found the element, which a page
+// that still loads may have moved by then.
 func Click(selector string) chromedp.Action[bool] {
 	return chromedp.Poll[bool](fmt.Sprintf(`((path) => {
 		const e = path.startsWith("//")
@@ -66,7 +66,8 @@ func Click(selector string) chromedp.Action[bool] {
 			: document.querySelector(path);
 		if (!e) return false;
 		e.scrollIntoView({block: "center", inline: "center", behavior: "instant"});
-		const box = e.getBoundingClientRect(), clientX = box.x + box.width / 2, clientY = box.y + box.height / 2;
+		const box = e.getBoundingClientRect();
+		const clientX = box.x + box.width / 2, clientY = box.y + box.height / 2;
 		const top = document.elementFromPoint(clientX, clientY);
 		if (!top || !e.contains(top)) return false;
 		top.closest("a, button, input, [tabindex]")?.focus({preventScroll: true});
