@@ -33,7 +33,7 @@ run: build ## Build, get Envoy, play the embedded scenario (ARGS='--keep' adds f
 # Tests of what is live wait more than they compute: many play at once, on few cores, too. They make garbage for
 # minutes, and collect it a quarter as often as a server would. Some 150 test programs are linked, which takes half as
 # long without the debugger's tables (stack traces do not need them); make check runs go vet once, over everything.
-TEST := GOGC=$(or $(GOGC),400) $(GO) test -vet=off -ldflags=-w -timeout $(or $(TIMEOUT),20m) -p 3 -parallel 16
+TEST := GOGC=$(or $(GOGC),400) $(GO) test -vet=off -ldflags='-s -w' -timeout $(or $(TIMEOUT),20m) -p 3 -parallel 16
 RACETEST := CGO_ENABLED=1 $(TEST) -race
 
 # What decides is one caller's at a time (internal/archtest: no goroutine, no lock), so

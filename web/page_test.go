@@ -25,6 +25,7 @@ import (
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/internal/chromium"
 	"github.com/windtunnel/windtunnel/internal/eventually"
+	"github.com/windtunnel/windtunnel/internal/nightly"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/scenario"
 	"github.com/windtunnel/windtunnel/virtual"
@@ -517,11 +518,14 @@ func TestAccessible(t *testing.T) {
 	server, _ := played(t, fleet(60))
 	live := acting(t, 30)
 	tuned, _ := played(t, few, searched)
-	for _, look := range []struct {
+	for i, look := range []struct {
 		name, scheme  string
 		width, height int64
 	}{{"phone in the dark", "dark", 390, 740}, {"laptop in the light", "light", 1440, 900}} {
 		t.Run(look.name, func(t *testing.T) {
+			if !nightly.Each(i, 2) {
+				t.Skip("make test-nightly runs it")
+			}
 			ctx := tab(t, look.width, look.height)
 			prefer(t, ctx, "prefers-color-scheme", look.scheme)
 			open := func(link string) {

@@ -56,7 +56,7 @@ var some = []string{"plain", "pd", "batching", "faults", "sessions", "pools", "k
 
 // Fixed seeds, and others in each run, keep all invariants.
 func TestSeeds(t *testing.T) {
-	each := 5
+	each := 3
 	if nightly.On() {
 		each = 300
 	}

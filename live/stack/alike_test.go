@@ -90,7 +90,7 @@ func TestAnswersByteForByte(t *testing.T) {
 			want: "inference error: "},
 		{name: "a server that is gone", pool: "modelServer: {faults: [{fault: refuse}]}", want: ""},
 	} {
-		if !nightly.Each(i, 2) {
+		if !nightly.Each(i, 3) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {

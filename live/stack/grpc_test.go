@@ -43,7 +43,7 @@ func TestGRPCLiveAsVirtual(t *testing.T) {
 		{name: "the client leaves", api: "grpc-generate", server: ", faults: [{fault: stall, requests: [2]}]",
 			load: ", leaving: {requests: [2], after: 3s}", want: "left <nil> <nil> the client left"},
 	} {
-		if !nightly.Each(i, 2) {
+		if !nightly.Each(i, 3) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {

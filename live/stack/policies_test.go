@@ -177,7 +177,7 @@ func TestRetriesLiveAsVirtual(t *testing.T) {
 		{"everywhere", "gateway-error", "", "{fault: status=502}", 4, "unavailable 502"},
 		{"once the answer has begun", "'5xx', reset", "", "{fault: reset-after=2, servers: [0]}", 1, "broken 200"},
 	} {
-		if !nightly.Each(i, 2) {
+		if !nightly.Each(i, 3) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
@@ -210,7 +210,7 @@ func TestBackOffLiveAsVirtual(t *testing.T) {
 		{"long from the beginning", "backoff: {baseInterval: 9000h, maxInterval: 9000h}", 1, 1, "timed_out 504"},
 		{"none is said", "", 17, 17, "server_error 500"},
 	} {
-		if !nightly.Each(i, 2) {
+		if !nightly.Each(i, 3) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
@@ -253,7 +253,7 @@ func TestTimeoutsLiveAsVirtual(t *testing.T) {
 		{"an attempt without retries", "  timeout: {backend: 55s}\n", "{fault: delay=900ms, servers: [0]}", 1,
 			"completed 200"},
 	} {
-		if !nightly.Each(i, 2) {
+		if !nightly.Each(i, 3) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
@@ -292,7 +292,7 @@ func TestBreakersLiveAsVirtual(t *testing.T) {
 				"{minRetriesPercent: 20.0, retryRatio: 0.1}}\n", "{fault: delay=3s;status=503}", 15,
 			"map[unavailable:6]"},
 	} {
-		if !nightly.Each(i, 2) {
+		if !nightly.Each(i, 3) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {

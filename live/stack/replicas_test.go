@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/windtunnel/windtunnel/core/epp/picker"
 	"github.com/windtunnel/windtunnel/core/epp/stream"
@@ -148,6 +149,7 @@ func TestRestartOfThePickerLosesNothing(t *testing.T) {
 							resp.Body.Close()
 						}
 						cancel()
+						time.Sleep(10 * time.Millisecond) // leaves the machine to the pickers and to other tests
 						sent.Add(1)
 						if err != nil || resp.StatusCode != 200 || !strings.Contains(string(body), "[DONE]") {
 							lost.Add(1)

@@ -184,7 +184,7 @@ func TestFaultsLiveAsVirtual(t *testing.T) {
 	for k, kind := range []string{"held", "plain"} {
 		for i, fault := range []string{"refuse", "reset", "die-in-prefill", "status=503", "status=429", "status=204",
 			"no-body", "stall", "stall=1", "stall=2", "delay=50ms", "end-before-part2"} {
-			if !nightly.Each(i+k, 2) { // by day each fault in one flow
+			if !nightly.Each(i+k, 4) { // by day half of the faults, each in one flow
 				continue
 			}
 			t.Run(kind+" "+fault, func(t *testing.T) {

@@ -149,7 +149,7 @@ func TestDocumentedCommands(t *testing.T) {
 		}) {
 			continue
 		}
-		if ran++; !nightly.Each(ran, 8) {
+		if ran++; !nightly.Each(ran, 16) {
 			continue
 		}
 		var out bytes.Buffer

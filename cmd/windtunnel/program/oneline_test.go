@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/windtunnel/windtunnel/internal/nightly"
 	"github.com/windtunnel/windtunnel/report"
 )
 
@@ -67,6 +68,9 @@ func TestOneLine(t *testing.T) {
 		})
 	}
 	t.Run("capacity", func(t *testing.T) {
+		if !nightly.On() {
+			t.Skip("make test-nightly runs it")
+		}
 		t.Parallel()
 		short := []string{"--objective", "ttft.p90=2s", "--find", "replicas", "-r", "4", "--duration", "1s", "-o",
 			"json"}
