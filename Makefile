@@ -45,20 +45,24 @@ PURE := core virtual scenario internal/parity internal/contract
 MEET := live/drive live/serve live/epp live/extproc live/kvevents live/modelserver live/otlp live/sidecar web
 MEET_STACK := ClientLeaves|ConfigurationIsEditedInARun|DisaggregatedFlow|DynamoFrontendLost|EPPDiesWhileHolding|HeldFlow|IndexLost|KillsUnderLoad|ManagerRestarts|PlainFlow|PredictorLost|RestartOfThePickerLosesNothing
 
-# Packages that have benchmarks and no test: make bench-smoke runs them.
-BENCHES := $(addprefix bench/,dynamo held hops modelserver predict sidecar)
+# Packages that have benchmarks and no test: make bench-smoke runs them. And large test programs of few tests, which
+# make test-nightly alone builds: whole stacks with foreign clients, an hour's load, a plug-in of one's own.
+LEFT := $(addprefix bench/,dynamo held hops modelserver predict sidecar)
+ifeq ($(WINDTUNNEL_NIGHTLY),)
+LEFT += bench/soak examples/custom-scorer internal/chaos/wall live/stack/clients
+endif
 
 below = '/($(subst $() ,|,$(1)))(/|$$)'
 
 .PHONY: test
 test: ## Test everything, with the real Envoy (RACE=1 looks for data races, PKG=./core/... for a part)
 ifeq ($(filter-out 0,$(RACE)),)
-	$(TEST) $(or $(PKG),$$($(GO) list ./... | grep -Ev $(call below,$(BENCHES))))
+	$(TEST) $(or $(PKG),$$($(GO) list ./... | grep -Ev $(call below,$(LEFT))))
 else ifneq ($(PKG),)
 	$(RACETEST) $(PKG)
 else ifeq ($(RACE),some)
 	@failed=0; set -x; \
-	$(TEST) $$($(GO) list ./... | grep -Ev $(call below,$(MEET) $(BENCHES))) || failed=1; \
+	$(TEST) $$($(GO) list ./... | grep -Ev $(call below,$(MEET) $(LEFT))) || failed=1; \
 	$(RACETEST) $(MEET:%=./%/...) || failed=1; \
 	$(RACETEST) ./live/stack -run '^Test($(MEET_STACK))$$' || failed=1; \
 	exit $$failed

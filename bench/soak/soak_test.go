@@ -28,7 +28,6 @@ import (
 	"time"
 
 	"github.com/windtunnel/windtunnel/bench/internal/child"
-	"github.com/windtunnel/windtunnel/internal/nightly"
 )
 
 var profiles = flag.String("profiles", "",
@@ -56,17 +55,7 @@ const (
 )
 
 // TestOrdinary sends valid requests.
-func TestOrdinary(t *testing.T) {
-	byNight(t)
-	run(t, 0, ordinary)
-}
-
-// byNight skips a test in make test, where TestMixed sends some of all requests.
-func byNight(t *testing.T) {
-	if *soak == 0 && !nightly.On() {
-		t.Skip("make test-nightly and make soak run it")
-	}
-}
+func TestOrdinary(t *testing.T) { run(t, 0, ordinary) }
 
 func ordinary(r *rig, rng *rand.Rand) string {
 	text := strings.Repeat("Why is the sky blue? ", 1+rng.IntN(40))
@@ -77,7 +66,6 @@ func ordinary(r *rig, rng *rand.Rand) string {
 
 // TestHostile sends load that no client should send, with one ordinary request in ten. Those must still be answered.
 func TestHostile(t *testing.T) {
-	byNight(t)
 	run(t, 0, func(r *rig, rng *rand.Rand) string {
 		if rng.IntN(10) > 0 {
 			r.harm(rng)

@@ -205,7 +205,7 @@ workload: {requests: 720, rate: 30, arrivals: constant}
 					}
 				}
 				return n, well
-			}; ctx.Err() == nil; pause.For(ctx, 20*time.Millisecond) {
+			}; ctx.Err() == nil; pause.For(ctx, 100*time.Millisecond) {
 				if n, well := ended(); step == record.IncidentBegan && n >= 40 || step == record.IncidentEnded &&
 					well >= 15 {
 					return
