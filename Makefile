@@ -55,7 +55,7 @@ endif
 below = '/($(subst $() ,|,$(1)))(/|$$)'
 
 .PHONY: test
-test: ## Test everything, with the real Envoy (RACE=1 looks for data races, PKG=./core/... for a part)
+test: ## Test what a change may break, with the real Envoy, in minutes (RACE=1 looks for data races, PKG=./core/... for a part)
 ifeq ($(filter-out 0,$(RACE)),)
 	$(TEST) $(or $(PKG),$$($(GO) list ./... | grep -Ev $(call below,$(LEFT))))
 else ifneq ($(PKG),)

@@ -18,7 +18,6 @@ import (
 	"github.com/windtunnel/windtunnel/core/modelserver/engine"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
-	"github.com/windtunnel/windtunnel/internal/nightly"
 	"github.com/windtunnel/windtunnel/live/modelserver"
 )
 
@@ -196,9 +195,6 @@ func packagesOf(t *testing.T, packages string, minor int) (python, site string) 
 }
 
 func TestPython(t *testing.T) {
-	if !everything && !nightly.On() {
-		t.Skip("make test-nightly runs it: its processes compute for ten seconds")
-	}
 	t.Parallel()
 	withPython(t, "requirements.txt", map[string]int{"client.py": 15, "messages.py": 6})
 }
