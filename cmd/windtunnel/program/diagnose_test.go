@@ -29,6 +29,7 @@ var atLimit = []string{"pd-apart", "pd-mixed"}
 // Diagnose finds nothing in healthy runs: all examples in which nothing goes wrong, by day some of them with their own
 // seed, at night all with 50 seeds. With another seed than its own, an example may miss a limit that it sets itself.
 func TestDiagnoseFindsNothingInHealthyRuns(t *testing.T) {
+	t.Parallel()
 	names, err := filepath.Glob(filepath.Join(repository, "examples", "*.yaml"))
 	if err != nil || len(names) < 20 {
 		t.Fatal(names, err)
@@ -43,6 +44,7 @@ func TestDiagnoseFindsNothingInHealthyRuns(t *testing.T) {
 			continue
 		}
 		t.Run(short, func(t *testing.T) {
+			t.Parallel()
 			v, err := search.ReadVariant(nil, name, nil, scenario.Overrides{})
 			if err != nil {
 				t.Fatal(err)

@@ -11,8 +11,7 @@ import (
 )
 
 // TestFiguresOfPages compares the figures of docs/claims.md with what the experiments measure, and with -update
-// rewrites the page. The race detector makes simulations several times slower and has nothing to find in them: under
-// it, too, a few play.
+// rewrites the page. By day a few play.
 func TestFiguresOfPages(t *testing.T) {
 	path := filepath.Join(repository, experiment.Page)
 	page, err := os.ReadFile(path)
@@ -31,7 +30,7 @@ func TestFiguresOfPages(t *testing.T) {
 			if err := e.Link(nil, "", true, nil); err != nil { // the repository has no traces
 				t.Fatal(err)
 			}
-			figures, err := e.Figures(page, !nightly.On() || raced)
+			figures, err := e.Figures(page, !nightly.On())
 			switch {
 			case err != nil:
 				t.Fatal(err)

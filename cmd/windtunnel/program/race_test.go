@@ -1,6 +1,0 @@
-//go:build race
-
-package program
-
-// raced reports whether the race detector is on, which makes everything several times slower.
-const raced = true
