@@ -28,7 +28,7 @@ func TestShortRunIsSeenWhole(t *testing.T) {
 	do(t, ctx, "as fast as it was", until(`(document.querySelector(".speed select") || {}).value === "1"`))
 	do(t, ctx, "the file and the state", until(`document.title === "short.yaml (live) · Topology"`))
 	do(t, ctx, "all of them", until(figure("requests")+` === "3"`))
-	do(t, ctx, "what comes next", text(".playhead", "Following"))
+	do(t, ctx, "what comes next", chromium.Shows(".playhead", "Following"))
 }
 
 // A page that opens during a live run plays what it missed faster than the run continues.
@@ -41,7 +41,7 @@ func TestRunIsCaughtUp(t *testing.T) {
 	ctx := tab(t, 1200, 700)
 	do(t, ctx, "open", chromedp.Navigate(server.Link()))
 	do(t, ctx, "twice as fast", until(`(document.querySelector(".speed select") || {}).value === "2"`))
-	do(t, ctx, "in time", text(".playhead", "Following"))
+	do(t, ctx, "in time", chromium.Shows(".playhead", "Following"))
 }
 
 // A recording plays from its first request, as fast as it was.
@@ -69,7 +69,7 @@ func TestNoRedForNormalNews(t *testing.T) {
 	book.Gauge(machine.Second, "10.0.0.1:8000", web.Gauge{Ready: true})
 	ctx := tab(t, 1200, 700)
 	do(t, ctx, "open", chromedp.Navigate(server.Link()))
-	do(t, ctx, "a server starts", text(".pod em", "starting"))
+	do(t, ctx, "a server starts", chromium.Shows(".pod em", "starting"))
 	red := func() bool {
 		return do(t, ctx, "red", chromedp.Evaluate[bool](`(() => {
 			const probe = document.body.appendChild(document.createElement("i"));
@@ -80,12 +80,12 @@ func TestNoRedForNormalNews(t *testing.T) {
 				(getComputedStyle(e).color === bad || e.matches(".notices.bad")));
 		})()`))
 	}
-	do(t, ctx, "its notice", text(".notices", "server started"))
+	do(t, ctx, "its notice", chromium.Shows(".notices", "server started"))
 	if red() {
 		t.Error("a server that starts is red")
 	}
 	at(record.IncidentBegan)
-	do(t, ctx, "its notice", text(".notices.bad", "incident began"))
+	do(t, ctx, "its notice", chromium.Shows(".notices.bad", "incident began"))
 	if !red() {
 		t.Error("an incident is not red")
 	}
@@ -94,7 +94,7 @@ func TestNoRedForNormalNews(t *testing.T) {
 	if err := server.Stop(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	do(t, ctx, "the end", text("header .state", "finished"))
+	do(t, ctx, "the end", chromium.Shows("header .state", "finished"))
 }
 
 // The header and the legends of plots show the chosen moment.
@@ -141,9 +141,9 @@ expectations: {outcomes: {completed: 100%}, spans: {ttft: {p50: 10ms}}}
 `)
 	ctx := tab(t, 1500, 1000)
 	do(t, ctx, "open", chromedp.Navigate(server.Link()+"#time"))
-	do(t, ctx, "expectations", text(".verdict", "1 of 2 expectations missed"))
-	do(t, ctx, "the missed one", text(".verdict", "found 2"))
-	do(t, ctx, "the SLO", text(".verdict", "SLO (ttft 100.0 ms) 0.0 % good ttft missed by 40"))
+	do(t, ctx, "expectations", chromium.Shows(".verdict", "1 of 2 expectations missed"))
+	do(t, ctx, "the missed one", chromium.Shows(".verdict", "found 2"))
+	do(t, ctx, "the SLO", chromium.Shows(".verdict", "SLO (ttft 100.0 ms) 0.0 % good ttft missed by 40"))
 	do(t, ctx, "the end", slide(1))
 	do(t, ctx, "over time", until(`/good\s*0 %/.test(([...document.querySelectorAll(".plot")].find((e) => `+
 		`e.innerText.startsWith("Good requests")) || {}).innerText)`))
@@ -180,9 +180,9 @@ func TestWhyNamesPodsByAddress(t *testing.T) {
 	ctx := tab(t, 1500, 1000)
 	do(t, ctx, "open", chromedp.Navigate(server.Link()+"#request/req-1-000001"))
 	do(t, ctx, "why", chromium.Click("#tab-why"))
-	do(t, ctx, "removed", text(".decision", "decode-filter removed 10.0.0.3:8000"))
+	do(t, ctx, "removed", chromium.Shows(".decision", "decode-filter removed 10.0.0.3:8000"))
 	do(t, ctx, "a scorer off", chromium.Click(".knob input[type=checkbox]"))
-	do(t, ctx, "the others", text(".moved", "10.0.0.1:8000"))
+	do(t, ctx, "the others", chromium.Shows(".moved", "10.0.0.1:8000"))
 	seen := do(t, ctx, "all text", chromedp.Evaluate[string](`document.querySelector(".detail").innerText`))
 	if strings.Contains(seen, "pool-decode") || strings.Contains(seen, "pool-prefill") {
 		t.Errorf("a pod has another name than its address:\n%s", seen)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/record"
+	"github.com/windtunnel/windtunnel/internal/chromium"
 	"github.com/windtunnel/windtunnel/internal/gate"
 	"github.com/windtunnel/windtunnel/report"
 	"github.com/windtunnel/windtunnel/web"
@@ -80,7 +81,7 @@ func BenchmarkUIFirstView(b *testing.B) {
 		began := time.Now()
 		ctx := opened(b, server)
 		if _, err := chromedp.Run(ctx,
-			chromedp.Poll[bool](`(document.querySelector(".metrics")||{innerText:""}).innerText.includes("10,000")`)); err != nil {
+			chromium.Shows(".metrics", "10,000")); err != nil {
 			b.Fatal(err)
 		}
 		took += time.Since(began)

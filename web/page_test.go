@@ -180,11 +180,6 @@ func until(expression string) chromedp.Action[bool] {
 	return chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(0)) // do ends it
 }
 
-// text waits until an element's visible text contains the words.
-func text(selector, words string) chromedp.Action[bool] {
-	return until(fmt.Sprintf(`(document.querySelector(%q)||{innerText:""}).innerText.includes(%q)`, selector, words))
-}
-
 // do takes a step in the page, which has a minute.
 func do[T any](t *testing.T, ctx context.Context, what string, a chromedp.Action[T]) T {
 	t.Helper()
@@ -215,19 +210,19 @@ func TestRequestsAndWaterfall(t *testing.T) {
 	ctx := tab(t, 1400, 900)
 	do(t, ctx, "open", chromedp.Navigate(server.Link()))
 	do(t, ctx, "requests", chromium.Click(`nav a[href="#requests"]`))
-	do(t, ctx, "all requests", text("#shown", "40 requests"))
+	do(t, ctx, "all requests", chromium.Shows("#shown", "40 requests"))
 	if at := do(t, ctx, "address", chromedp.Location()); strings.Contains(at, "token") {
 		t.Errorf("the token stays in the address bar: %s", at)
 	}
-	do(t, ctx, "the report's metrics", text(".metrics", fmt.Sprint(sum.Requests)))
+	do(t, ctx, "the report's metrics", chromium.Shows(".metrics", fmt.Sprint(sum.Requests)))
 	do(t, ctx, "filter", chromedp.SendKeys(`input[type=search]`, "#7"))
-	do(t, ctx, "one request", text("#shown", "1 of 40 requests"))
+	do(t, ctx, "one request", chromium.Shows("#shown", "1 of 40 requests"))
 	do(t, ctx, "choose", chromium.Click(`.all .line`))
-	do(t, ctx, "its waterfall", text(".waterfall", "holds the request open"))
-	do(t, ctx, "its lanes", text(".waterfall", "prefill 200.0 ms"))
-	do(t, ctx, "its steps", text(".steps", "part2 sent"))
+	do(t, ctx, "its waterfall", chromium.Shows(".waterfall", "holds the request open"))
+	do(t, ctx, "its lanes", chromium.Shows(".waterfall", "prefill 200.0 ms"))
+	do(t, ctx, "its steps", chromium.Shows(".steps", "part2 sent"))
 	do(t, ctx, "a step", chromium.Click(`//li[contains(., "part1 sent")]/button`))
-	do(t, ctx, "headers as a diff", text(".diff", "content-length"))
+	do(t, ctx, "headers as a diff", chromium.Shows(".diff", "content-length"))
 }
 
 // A filtered and sorted list stays so while requests start and end, and the page shows a changed description at once.
@@ -239,9 +234,9 @@ func TestListOfALiveRun(t *testing.T) {
 	}
 	ctx := tab(t, 1400, 900)
 	do(t, ctx, "open", chromedp.Navigate(server.Link()+"#requests"))
-	do(t, ctx, "all", text("#shown", "40 requests"))
+	do(t, ctx, "all", chromium.Shows("#shown", "40 requests"))
 	do(t, ctx, "filter", chromedp.SendKeys(`input[type=search]`, "10.0.0.3 outcome:compl"))
-	do(t, ctx, "those of a server", text("#shown", "3 of 40 requests"))
+	do(t, ctx, "those of a server", chromium.Shows("#shown", "3 of 40 requests"))
 	do(t, ctx, "the newest first", chromium.Click(`//div[@role="columnheader"]/button[starts-with(., "sent")]`))
 	numbers := func(want string) {
 		t.Helper()
@@ -257,9 +252,9 @@ func TestListOfALiveRun(t *testing.T) {
 	numbers("#66 #50 #34 #18 #82 #2")
 	do(t, ctx, "another filter", chromedp.Evaluate[any](`document.querySelector("input[type=search]").select()`))
 	do(t, ctx, "typed", chromedp.SendKeys(`input[type=search]`, "#2"))
-	do(t, ctx, "one", text("#shown", "1 of 66 requests"))
+	do(t, ctx, "one", chromium.Shows("#shown", "1 of 66 requests"))
 	server.Describe(web.Meta{Mode: "live", Scenario: "another name"})
-	do(t, ctx, "its name", text("header", "another name"))
+	do(t, ctx, "its name", chromium.Shows("header", "another name"))
 }
 
 // The page is readable on a phone in the dark scheme.
@@ -268,9 +263,9 @@ func TestPhone(t *testing.T) {
 	ctx := tab(t, 360, 740)
 	prefer(t, ctx, "prefers-color-scheme", "dark")
 	do(t, ctx, "open", chromedp.Navigate(server.Link()))
-	do(t, ctx, "the parts", text(".stage", "Endpoint picker"))
+	do(t, ctx, "the parts", chromium.Shows(".stage", "Endpoint picker"))
 	do(t, ctx, "requests", chromium.Click(`nav a[href="#requests"]`))
-	do(t, ctx, "all requests", text("#shown", "40 requests"))
+	do(t, ctx, "all requests", chromium.Shows("#shown", "40 requests"))
 	if wide := do(t, ctx, "width", chromedp.Evaluate[int](`document.documentElement.scrollWidth`)); wide > 360 {
 		t.Errorf("the page is %d pixels wide on a phone of 360", wide)
 	}
@@ -281,21 +276,21 @@ func TestTopology(t *testing.T) {
 	server, _ := played(t, few)
 	ctx := tab(t, 1400, 820)
 	do(t, ctx, "open", chromedp.Navigate(server.Link()))
-	do(t, ctx, "servers", text(".servers", "10.0.0.3:8000"))
+	do(t, ctx, "servers", chromium.Shows(".servers", "10.0.0.3:8000"))
 	do(t, ctx, "a moment", slide(0.43))
-	do(t, ctx, "held requests", text(".stage", "6 requests in flight"))
+	do(t, ctx, "held requests", chromium.Shows(".stage", "6 requests in flight"))
 	do(t, ctx, "as many in the header", until(figure("in flight")+` === "6"`))
 	do(t, ctx, "its moment, too",
 		until(figure("time")+` === document.querySelector(".playhead output").firstChild.data.trim()`))
 	do(t, ctx, "what was sent by then", until(figure("requests")+` < 40`))
-	do(t, ctx, "part 1 without part 2", text(".stage", "held open"))
+	do(t, ctx, "part 1 without part 2", chromium.Shows(".stage", "held open"))
 	do(t, ctx, "the end", slide(1))
-	do(t, ctx, "nobody", text(".stage", "0 requests in flight"))
+	do(t, ctx, "nobody", chromium.Shows(".stage", "0 requests in flight"))
 	do(t, ctx, "nobody in the header", until(figure("in flight")+` === "0"`))
 	do(t, ctx, "all were sent", until(figure("requests")+` === "40"`))
 	do(t, ctx, "back", slide(0.41))
 	do(t, ctx, "a part", chromium.Click(`[data-part="pod 10.0.0.2:8000"]`))
-	do(t, ctx, "its metrics", text(".about", "picked"))
+	do(t, ctx, "its metrics", chromium.Shows(".about", "picked"))
 	do(t, ctx, "another moment", slide(0.43))
 	do(t, ctx, "drawn", chromedp.Sleep(700*time.Millisecond))
 }
@@ -310,7 +305,7 @@ func TestTopologyOfPrefillServers(t *testing.T) {
 	ctx := tab(t, 1500, 860)
 	prefer(t, ctx, "prefers-color-scheme", "dark")
 	do(t, ctx, "open", chromedp.Navigate(server.Link()))
-	do(t, ctx, "the sidecar", text(".stage", "Routing sidecar"))
+	do(t, ctx, "the sidecar", chromium.Shows(".stage", "Routing sidecar"))
 	do(t, ctx, "prefill servers", until(`document.querySelectorAll(".pod.prefills").length === 2`))
 	do(t, ctx, "a moment", slide(0.3))
 	do(t, ctx, "on", chromium.Click(".playhead button"))
@@ -368,11 +363,11 @@ func TestWhyAndWhatIf(t *testing.T) {
 	ctx := tab(t, 1500, 1000)
 	do(t, ctx, "open", chromedp.Navigate(server.Link()+"#request/req-1-000050"))
 	do(t, ctx, "why", chromium.Click("#tab-why"))
-	do(t, ctx, "the table", text(".decision", "queue-scorer"))
-	do(t, ctx, "the choice", text(".decision", "picked"))
+	do(t, ctx, "the table", chromium.Shows(".decision", "queue-scorer"))
+	do(t, ctx, "the choice", chromium.Shows(".decision", "picked"))
 	do(t, ctx, "a scorer off", chromium.Click(".knob input[type=checkbox]"))
-	do(t, ctx, "the answer", text(".why", "It would have gone to"))
-	do(t, ctx, "the others", text(".moved", "of 200 requests"))
+	do(t, ctx, "the answer", chromium.Shows(".why", "It would have gone to"))
+	do(t, ctx, "the others", chromium.Shows(".moved", "of 200 requests"))
 	do(t, ctx, "seen", chromedp.Evaluate[any](`document.querySelector(".why h3").scrollIntoView()`))
 }
 
@@ -399,12 +394,12 @@ func TestTime(t *testing.T) {
 	ctx := tab(t, 1500, 1000)
 	do(t, ctx, "open", chromedp.Navigate(server.Link()+"#time"))
 	do(t, ctx, "plots", until(`document.querySelectorAll(".plot canvas").length === 7`))
-	do(t, ctx, "spans", text(".spans", fmt.Sprint(sum.Spans[0].Count)))
-	do(t, ctx, "measures", text(".measures", "output tokens/s"))
+	do(t, ctx, "spans", chromium.Shows(".spans", fmt.Sprint(sum.Spans[0].Count)))
+	do(t, ctx, "measures", chromium.Shows(".measures", "output tokens/s"))
 	do(t, ctx, "all of them",
 		until(fmt.Sprintf(`document.querySelectorAll(".measures tbody tr").length === %d`, len(sum.Measures))))
-	do(t, ctx, "no interval without a reason", text(".measures", "too short"))
-	do(t, ctx, "the cache", text(".sums", "were cached where they went"))
+	do(t, ctx, "no interval without a reason", chromium.Shows(".measures", "too short"))
+	do(t, ctx, "the cache", chromium.Shows(".sums", "were cached where they went"))
 	do(t, ctx, "drawn", chromedp.Sleep(300*time.Millisecond))
 }
 
@@ -465,10 +460,10 @@ func TestTwoRuns(t *testing.T) {
 	do(t, ctx, "open", chromedp.Navigate(server.Link()+"#time"))
 	do(t, ctx, "plots", until(`document.querySelectorAll(".plot canvas").length === 7`))
 	do(t, ctx, "another run", chromedp.SetUploadFiles(`input[type=file]`, []string{file}))
-	do(t, ctx, "its name", text(".times", "few (sim) is dashed"))
-	do(t, ctx, "its lines", text(".plot", "in flight, other run"))
+	do(t, ctx, "its name", chromium.Shows(".times", "few (sim) is dashed"))
+	do(t, ctx, "its lines", chromium.Shows(".plot", "in flight, other run"))
 	p50 := fmt.Sprintf("%.1f ms", 1e3*sum.Spans[0].P50)
-	do(t, ctx, "its percentiles", text(".spans small", p50))
+	do(t, ctx, "its percentiles", chromium.Shows(".spans small", p50))
 	do(t, ctx, "drawn", chromedp.Sleep(300*time.Millisecond))
 	do(t, ctx, "away", chromium.Click(`//button[.="Remove it"]`))
 	do(t, ctx, "alone", until(
@@ -488,12 +483,12 @@ func TestShare(t *testing.T) {
 	}
 	ctx := tab(t, 1400, 900)
 	do(t, ctx, "open", chromedp.Navigate("file://"+file+"#request/req-1-000007"))
-	do(t, ctx, "a request", text(".waterfall", "prefill"))
+	do(t, ctx, "a request", chromium.Shows(".waterfall", "prefill"))
 	do(t, ctx, "why", chromium.Click("#tab-why"))
-	do(t, ctx, "its table", text(".decision", "kv-cache-utilization-scorer"))
-	do(t, ctx, "what is left out", text(".why", "shared file cannot answer"))
+	do(t, ctx, "its table", chromium.Shows(".decision", "kv-cache-utilization-scorer"))
+	do(t, ctx, "what is left out", chromium.Shows(".why", "shared file cannot answer"))
 	do(t, ctx, "requests", chromium.Click(`nav a[href="#requests"]`))
-	do(t, ctx, "all", text("#shown", "200 requests"))
+	do(t, ctx, "all", chromium.Shows("#shown", "200 requests"))
 	do(t, ctx, "time", chromium.Click(`nav a[href="#time"]`))
 	do(t, ctx, "plots", until(`document.querySelectorAll(".plot canvas").length === 7`))
 }
@@ -555,7 +550,7 @@ func TestAccessible(t *testing.T) {
 			check("do")
 			show(t, ctx, "flow")
 			do(t, ctx, "a part", chromium.Click(`.picker`))
-			do(t, ctx, "its panel", text(".about", "Endpoint picker"))
+			do(t, ctx, "its panel", chromium.Shows(".about", "Endpoint picker"))
 			check("a part")
 		})
 	}
@@ -627,7 +622,7 @@ func TestTune(t *testing.T) {
 	} {
 		do(t, ctx, "open", chromedp.Navigate(server.Link()))
 		do(t, ctx, "drawn", until(drawn))
-		do(t, ctx, "the verdict", text(".tune h2", "candidate 1 is better"))
+		do(t, ctx, "the verdict", chromium.Shows(".tune h2", "candidate 1 is better"))
 		choose()
 		eventually.Is(t, "the run is shown", func() bool { // a navigation ends what waits in the page
 			shown, err := chromedp.Run(ctx,
@@ -671,7 +666,7 @@ func TestDo(t *testing.T) {
 	do(t, ctx, "how much", chromedp.SendKeys(form+`//label[contains(., "factor")]/input`, "3"))
 	do(t, ctx, "how long", chromedp.SendKeys(form+`//label[contains(., "seconds")]/input`, "2.5"))
 	do(t, ctx, "do it", chromium.Click(form+`//button`))
-	do(t, ctx, "done", text(".do", "It has begun."))
+	do(t, ctx, "done", chromium.Shows(".do", "It has begun."))
 	if a := <-acts; a.Name != "slow-down" || a.Server != 1 || a.Number != 3 || a.For != 2.5 {
 		t.Errorf("it asked for %+v", a)
 	}

@@ -78,7 +78,7 @@ func switchOff(t *testing.T, ctx context.Context) {
 		const all = [...document.querySelectorAll(".knob input[type=checkbox]")];
 		if (all.every((e) => e.checked)) all[0].click();
 	})()`))
-	do(t, ctx, "the answer", text(".moved", "gone elsewhere"))
+	do(t, ctx, "the answer", chromium.Shows(".moved", "gone elsewhere"))
 }
 
 // acting returns the page of a live run with servers and actions.

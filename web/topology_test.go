@@ -43,7 +43,7 @@ func TestStripsOfManyServers(t *testing.T) {
 	press(t, ctx, kb.ArrowRight, kb.ArrowRight, kb.ArrowLeft)
 	do(t, ctx, "arrows", focused(`[data-part="pod 10.0.0.2:8000"]`))
 	do(t, ctx, "a tile", chromium.Click(`[data-part="pod 10.1.0.3:8000"]`))
-	do(t, ctx, "its panel", text(".about", "10.1.0.3:8000"))
+	do(t, ctx, "its panel", chromium.Shows(".about", "10.1.0.3:8000"))
 	do(t, ctx, "a picker", chromium.Click(`[data-part="epp chat"]`))
 	do(t, ctx, "its configuration alone", until(`(() => { const e = document.querySelector(".about");
 		return e.innerText.includes("Endpoint picker of chat") && e.innerText.includes("kv-cache-utilization-scorer") &&
@@ -149,9 +149,9 @@ func TestPickerAtWork(t *testing.T) {
 	do(t, ctx, "open", chromedp.Navigate(server.Link()))
 	for _, want := range []string{"4 waiting", "priority 10: 3", "priority -5: 1", "20.0 decisions/s",
 		"last: 10.0.0."} {
-		do(t, ctx, want, text(`[data-part="epp chat"]`, want))
+		do(t, ctx, want, chromium.Shows(`[data-part="epp chat"]`, want))
 	}
-	do(t, ctx, "the other pool's", text(`[data-part="epp code"]`, "none waiting"))
+	do(t, ctx, "the other pool's", chromium.Shows(`[data-part="epp code"]`, "none waiting"))
 	if other := do(t, ctx, "its queue", chromedp.Evaluate[string](
 		`document.querySelector('[data-part="epp code"]').innerText`)); strings.Contains(other, "priority") {
 		t.Errorf("the picker of another pool shows %q", other)

@@ -20,8 +20,8 @@ func TestWaterfall(t *testing.T) {
 	server, _ := played(t, few)
 	ctx := tab(t, 1400, 900)
 	do(t, ctx, "open", chromedp.Navigate(server.Link()+"#request/req-1-000007"))
-	do(t, ctx, "the longest wait", text(".waited", "prefill 200.0 ms (98 %)"))
-	do(t, ctx, "and the shorter ones", text(".waited", "to the picker"))
+	do(t, ctx, "the longest wait", chromium.Shows(".waited", "prefill 200.0 ms (98 %)"))
+	do(t, ctx, "and the shorter ones", chromium.Shows(".waited", "to the picker"))
 	do(t, ctx, "Envoy's lane", until(`document.querySelectorAll(".lane.envoy .bar").length === 5`))
 	do(t, ctx, "no gaps", until(`(() => { const at = [...document.querySelectorAll(".track .critical")].map((e) => [parseFloat(e.style.left), parseFloat(e.style.width.match(/([\d.e-]+)%/)[1])]).sort((a, b) => a[0] - b[0]);
 		let end = 0; for (const [left, wide] of at) { if (Math.abs(left - end) > 1e-3) return false; end = left + wide; } return Math.abs(end - 100) < 1e-3; })()`))
@@ -72,7 +72,7 @@ func TestWaterfallOfAFailedHold(t *testing.T) {
 	do(t, ctx, "open", chromedp.Navigate(server.Link()+"#request/"+id))
 	do(t, ctx, "the hold to its end", until(`(() => { const e = document.querySelector(".bar.hold.failed");
 		return !!e && e.innerText === "held open, failed 98.0 ms" && e.style.left === "1%" && e.style.width.includes("49%"); })()`))
-	do(t, ctx, "the server's prefill to the end", text(".bar.prefill.open", "prefill, not ended 197.0 ms"))
+	do(t, ctx, "the server's prefill to the end", chromium.Shows(".bar.prefill.open", "prefill, not ended 197.0 ms"))
 	do(t, ctx, "the incident of its time", until(
 		`[...document.querySelectorAll(".lane.incident .bar")].map((e) => e.innerText).join() === "crash at 10.0.0.1:8000 150.0 ms"`))
 	do(t, ctx, "marked in all lanes", until(`document.querySelectorAll(".track .hit").length === `+

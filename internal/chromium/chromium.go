@@ -77,6 +77,13 @@ func Click(selector string) chromedp.Action[bool] {
 	})(%q)`, selector), chromedp.WithPollingTimeout(time.Minute))
 }
 
+// Shows waits until an element's visible text contains the words.
+func Shows(selector, words string) chromedp.Action[bool] {
+	return chromedp.Poll[bool](fmt.Sprintf(
+		`(document.querySelector(%q)||{innerText:""}).innerText.includes(%q)`, selector, words),
+		chromedp.WithPollingTimeout(time.Minute))
+}
+
 // Axe is the script of axe-core.
 func Axe(ctx context.Context) (string, error) {
 	dir, err := axePackage.fetch(ctx, asItIs)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	core "github.com/windtunnel/windtunnel/core/epp"
+	"github.com/windtunnel/windtunnel/core/machine"
 	"github.com/windtunnel/windtunnel/core/modelserver/latency/dist"
 	"github.com/windtunnel/windtunnel/core/record"
 	"github.com/windtunnel/windtunnel/internal/nightly"
@@ -39,7 +41,6 @@ var shortTimeout = regexp.MustCompile(`\btimeout: [0-9]+ms`)
 // Every example (see examples) says the same in both times, request by request and hop by hop:
 // the same steps with the same details.
 func TestExamplesLiveAsVirtual(t *testing.T) {
-	// Not beside the other tests: pickers go by what servers said a moment ago, and a moment is long there.
 	for _, file := range examples(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
@@ -58,9 +59,7 @@ func TestExamplesLiveAsVirtual(t *testing.T) {
 				// time, and nobody waits here for half a minute of prefill.
 				w, m := &s.Workload, &s.Pools[0].ModelServer
 				w.Requests, w.Concurrency, w.Rate = min(w.Requests, 8), 1, 0
-				if rate := settling[filepath.Base(file)]; rate > 0 {
-					w.Rate, w.Arrivals, w.OutputTokens = rate, scenario.ConstantArrivals, mustCount("16..32")
-				}
+				w.OutputTokens = mustCount("16..32")
 				if m.Accelerator == "" && m.Coefficients == (scenario.Coefficients{}) && m.StepTimes == "" {
 					m.Prefill = dist.Fixed(20e6)
 				}
@@ -69,12 +68,22 @@ func TestExamplesLiveAsVirtual(t *testing.T) {
 			if why := incomparable[filepath.Base(file)]; why != "" {
 				t.Skip(why)
 			}
-			r := start(t, read(), func(o *Options) { o.Explain = record.Explained(record.Func(nil)) })
+			var r *rig
+			r = start(t, read(), func(o *Options) {
+				o.Explain = record.Explained(record.Func(nil))
+				all := o.Recorder
+				o.Recorder = record.Func(func(e record.Event) {
+					all.Record(e)
+					if e.Hop == record.Client && e.Step == record.Finished { // before the client's next request
+						r.forgotten()
+					}
+				})
+			})
 			live := r.load()
 			r.settled()
 			var played []record.Event
-			if err := virtual.Run(read(), record.Func(func(e record.Event) { played = append(played, e) }),
-				nil); err != nil {
+			if err := virtual.Run(unhurriedly(read()),
+				record.Func(func(e record.Event) { played = append(played, e) }), nil); err != nil {
 				t.Fatal(err)
 			}
 			if d := cmp.Diff(steps(t, live), steps(t, played)); d != "" {
@@ -84,18 +93,36 @@ func TestExamplesLiveAsVirtual(t *testing.T) {
 	}
 }
 
-// settling are the requests per second of examples whose picker goes by what servers
-// said a moment ago: one is over, and is known to be, before the next comes, also on a busy machine.
-// The times lie apart from those at which Dynamo's workers push, each second.
-var settling = map[string]float64{
-	"pd.yaml":             0.7,
-	"slo-mixed.yaml":      0.7,
-	"dynamo-callout.yaml": 1.3,
-	"dynamo-disagg.yaml":  1.3,
-	"dynamo-graph.yaml":   1.3,
-	"dynamo-prefill.yaml": 1.3,
-	"dynamo-service.yaml": 1.3,
-	"dynamo-sidecar.yaml": 1.3,
+// forgotten waits until nobody has a request and every picker has metrics that say so.
+func (r *rig) forgotten() {
+	r.t.Helper()
+	r.settled()
+	r.until("the pickers' metrics show no request", func() bool {
+		idle := true
+		for _, p := range r.Pools {
+			for _, k := range p.Pickers {
+				k.now().With(func(m *core.Machine, _ machine.Time) {
+					for i := range m.Picker().Pool().View().States {
+						x := &m.Picker().Pool().View().States[i].Metrics
+						idle = idle && x.Waiting+x.Running == 0 && x.KVUsage == 0 &&
+							(x.LoRA == nil || len(x.LoRA.Running)+len(x.LoRA.Waiting) == 0)
+					}
+				})
+			}
+		}
+		return idle
+	})
+}
+
+// unhurriedly lets requests be over, and pickers know it, before the next one comes: the same in virtual time as
+// forgotten in wall time.
+func unhurriedly(s *scenario.Scenario) *scenario.Scenario {
+	w := &s.Workload
+	w.Rate, w.Arrivals = 0.2, scenario.ConstantArrivals
+	if w.Conversations.Turns.Quantile(1) > 1 {
+		w.Rate, w.Conversations.ThinkTime = 0.02, dist.Fixed(3e9)
+	}
+	return s
 }
 
 // incomparable are the examples that cannot be held against each other, and why.

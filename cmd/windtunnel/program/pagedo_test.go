@@ -72,9 +72,7 @@ func browse(t *testing.T, text string) *browsing {
 // reads waits until words can be read somewhere.
 func (b *browsing) reads(selector, words string) {
 	b.t.Helper()
-	b.waits(words, chromedp.Poll[bool](
-		fmt.Sprintf(`(document.querySelector(%q)||{innerText:""}).innerText.includes(%q)`, selector, words),
-		chromedp.WithPollingTimeout(time.Minute)))
+	b.waits(words, chromium.Shows(selector, words))
 }
 
 func (b *browsing) clicks(selector string) {

@@ -261,6 +261,9 @@ func (x *ClientRequest) sessionPrefilled(l *leg, reply object, body []byte) {
 			return
 		}
 	}
+	if n, ok := x.body.Integer("min_tokens"); ok && n > 0 {
+		fields["min_tokens"] = n - 1 // an engine refuses a minimum above max_tokens
+	}
 	t.pending = t.first != ""
 	x.callDecode(Leg{Body: x.continuation(fields)})
 }
