@@ -38,8 +38,8 @@ RACETEST := CGO_ENABLED=1 $(TEST) -race
 
 # What decides is one caller's at a time (internal/archtest: no goroutine, no lock), so
 # that there is no race to look for: these packages are tested without the detector, and
-# what drives them with it.
-PURE := core virtual scenario internal/parity internal/contract
+# what drives them with it. And internal/archtest only reads the source.
+PURE := core virtual scenario internal/archtest internal/parity internal/contract
 
 # Where goroutines meet: CI looks for data races there, and test-nightly wherever one can be.
 MEET := live/drive live/serve live/epp live/extproc live/kvevents live/modelserver live/otlp live/sidecar web

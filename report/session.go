@@ -400,17 +400,22 @@ func (s *Session) Loaded(settled func(Summary) bool) error {
 		time.Now().Before(until); {
 		time.Sleep(order.Window)
 	}
-	if s.ordered != nil {
-		s.ordered.Drain()
+	var failed error
+	summarize := func() {
+		sum := s.summary(false, s.tally.Sample())
+		s.settled = &sum
+		s.whole.Store(&sum)
+		if s.view != nil {
+			s.printed = true
+			failed = s.print(sum)
+		}
 	}
-	sum := s.summary(false, s.tally.Sample())
-	s.settled = &sum
-	s.whole.Store(&sum)
-	if s.view == nil {
-		return nil
+	if s.ordered == nil {
+		summarize()
+	} else {
+		s.ordered.Drain(summarize) // the view belongs to the stream's goroutine
 	}
-	s.printed = true
-	return s.print(sum)
+	return failed
 }
 
 // Settled returns the summary of the run's own requests, nil before Loaded.

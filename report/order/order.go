@@ -29,7 +29,7 @@ type Stream struct {
 	wait   []record.Event
 	closed bool
 	stop   chan struct{}
-	drain  chan chan struct{}
+	drain  chan func()
 	done   chan struct{}
 	after  func() // called after each batch
 }
@@ -37,7 +37,7 @@ type Stream struct {
 // New returns a stream to a reader, which need not be safe for concurrent use. The stream calls after at the end of
 // each batch. clock is the run's. Close the stream to pass the last events on.
 func New(to record.Recorder, clock func() machine.Time, after func()) *Stream {
-	o := &Stream{to: to, clock: clock, stop: make(chan struct{}), drain: make(chan chan struct{}),
+	o := &Stream{to: to, clock: clock, stop: make(chan struct{}), drain: make(chan func()),
 		done: make(chan struct{}), after: after}
 	o.room.L = &o.mu
 	go o.loop()
@@ -56,10 +56,13 @@ func (o *Stream) Record(e record.Event) {
 	}
 }
 
-// Drain passes the queued events on, and returns when the reader has them.
-func (o *Stream) Drain() {
+// Drain passes the queued events on, and calls then before the reader gets later ones.
+func (o *Stream) Drain(then func()) {
 	drained := make(chan struct{})
-	o.drain <- drained
+	o.drain <- func() {
+		defer close(drained)
+		then()
+	}
 	<-drained
 }
 
@@ -77,9 +80,9 @@ func (o *Stream) loop() {
 		select {
 		case <-tick.C:
 			o.pass(o.clock() - machine.FromDuration(Window))
-		case drained := <-o.drain:
+		case then := <-o.drain:
 			o.pass(o.clock())
-			close(drained)
+			then()
 		case <-o.stop:
 			o.pass(machine.Never)
 			return
