@@ -96,8 +96,12 @@ func TestBodyBasedRouting(t *testing.T) {
 		return fmt.Sprintf(`{"messages":[{"role":"user","content":%q}],"max_tokens":2,"model":%q}`,
 			strings.Repeat("x", n), model)
 	}
+	sizes := []int{1, 1 << 10, 60_000, 1 << 16, 1 << 20, 3 << 20}
+	if raced { // the picker would read the largest for longer than the 10 s that it has
+		sizes = sizes[:5]
+	}
 	for _, model := range []string{"m", "sql", "coder", "coder-latest"} {
-		for _, n := range []int{1, 1 << 10, 60_000, 1 << 16, 1 << 20, 3 << 20} {
+		for _, n := range sizes {
 			want := 200
 			if strings.HasPrefix(model, "coder") && n >= 1<<16 {
 				want = 400 // longer than maxModelLen
