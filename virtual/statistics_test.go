@@ -153,13 +153,13 @@ func closedQueue(load float64, n, surelyFrom int) system {
 }
 
 // servers are model servers that batch, under a load that a scenario writes down. What is true of them is the mean
-// of 50 runs of 200,000 requests with other seeds.
+// of 50 runs of 200,000 requests with other seeds. The loads are chosen for the measured step times.
 func servers(name, load string, lengths []int, surelyFrom int) system {
 	play := func(t *testing.T, n int, seed uint64) *report.Sample {
 		s, err := scenario.Parse("servers.yaml",
 			fmt.Appendf(nil, `{apiVersion: windtunnel/v1alpha1, kind: Scenario, name: servers, seed: %d,
 			pools: [{name: default, flow: plain, replicas: 2, modelServer: {batching: continuous, accelerator: H100,
-				model: llama-3.1-8b, maxNumSeqs: 16, outputTokens: 'exponential(60, min=1, max=600)'}}],
+				source: measured, model: llama-3.1-8b, maxNumSeqs: 16, outputTokens: 'exponential(60, min=1, max=600)'}}],
 			workload: {requests: %d, timeout: 24h, prompt: {characters: 200..4000}, %s}}`, seed, n, load))
 		if err != nil {
 			t.Fatal(err)

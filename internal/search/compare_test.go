@@ -27,7 +27,7 @@ type compared struct {
 }
 
 // comparedScenarios have requests that wait for each other little, much, and so much that sections of a run depend on
-// each other.
+// each other. Their rates are chosen for the measured step times.
 var comparedScenarios = []compared{
 	{"light", "replicas: 4,", "", "requests: 5000, rate: 60", 1, true},
 	{"busy", "", "maxNumSeqs: 8", "requests: 5000, rate: 20", 1, true},
@@ -56,7 +56,7 @@ pools:
   flow: plain
   %s
   epp: {config: {plugins: [{type: round-robin-picker}]}}
-  modelServer: {batching: continuous, accelerator: H100, outputTokens: 16..64, %s}
+  modelServer: {batching: continuous, accelerator: H100, source: measured, outputTokens: 16..64, %s}
 workload: {%s}
 `, first, strings.TrimSuffix(c.pool, ","), c.server, c.workload)}
 	out := make(report.Runs, c.replications)

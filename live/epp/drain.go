@@ -16,7 +16,8 @@ import (
 // A picker that stops must continue until its clients have noticed: Envoy checks its health at intervals, and sends to
 // it until one check has answered NOT_SERVING. So the server remembers each client that checks and its interval, waits
 // for each of them to check again, and then for new requests to stop. A client that has hung up, or has not checked for
-// three of its intervals, is gone.
+// three of its intervals, is gone. A client that is connected and never checks hears from somebody else that the picker
+// leaves, such as a Gateway that watches Kubernetes' pods: for it, too, the server waits until new requests stop.
 
 const (
 	// quiet is how long no request may have come before the server assumes that none will.
@@ -34,6 +35,7 @@ const maxCheckers = 256
 type healthChecks struct {
 	mu    sync.Mutex
 	peers map[string]*checker
+	open  int // connections
 	// lastRequest is the start of the newest ext_proc stream, in Unix nanoseconds.
 	lastRequest atomic.Int64
 }
@@ -83,30 +85,28 @@ func (c *checker) gone(now time.Time) bool {
 	return now.Sub(c.last) > 3*interval
 }
 
-// waiting returns the number of clients that are not gone, and whether one of them has not checked since.
-func (h *healthChecks) waiting(since time.Time) (checkers int, waiting bool) {
+// waiting returns the number of open connections, and whether a client that is not gone has not checked since.
+func (h *healthChecks) waiting(since time.Time) (open int, waiting bool) {
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, c := range h.peers {
-		if !c.gone(now) {
-			checkers++
-			waiting = waiting || c.last.Before(since)
-		}
+		waiting = waiting || !c.gone(now) && c.last.Before(since)
 	}
-	return checkers, waiting
+	return h.open, waiting
 }
 
-// awaitChecks returns when all clients that check health have checked since and have stopped sending, or when ctx ends.
+// awaitChecks returns when all clients that check health have checked since, and all clients have stopped sending, or
+// when ctx ends.
 func (h *healthChecks) awaitChecks(ctx context.Context, since time.Time) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	limit := time.Time{}
 	for {
-		n, waiting := h.waiting(since)
+		open, waiting := h.waiting(since)
 		now := time.Now()
 		switch {
-		case n == 0:
+		case open == 0:
 			return
 		case waiting:
 		case limit.IsZero():
@@ -136,18 +136,25 @@ func (l watchedListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.h.mu.Lock()
+	l.h.open++
+	l.h.mu.Unlock()
 	return &watchedConn{Conn: c, h: l.h}, nil
 }
 
 type watchedConn struct {
 	net.Conn
-	h *healthChecks
+	h      *healthChecks
+	closed sync.Once
 }
 
 // Close hangs up.
 func (c *watchedConn) Close() error {
-	c.h.mu.Lock()
-	delete(c.h.peers, c.RemoteAddr().String())
-	c.h.mu.Unlock()
+	c.closed.Do(func() {
+		c.h.mu.Lock()
+		delete(c.h.peers, c.RemoteAddr().String())
+		c.h.open--
+		c.h.mu.Unlock()
+	})
 	return c.Conn.Close()
 }
