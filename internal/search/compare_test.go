@@ -203,8 +203,8 @@ func TestCompareColours(t *testing.T) {
 	x := comparison.Of([]comparison.Side{{Name: "a"}, {Name: "b\x1b[2J"}},
 		[]report.Runs{c.runs(t, 1), c.runs(t, 1, slower)}, record.SLO{}, []string{"tpot mean"})
 	for paint, want := range map[bool]string{
-		true:  "\x1b[31mb\\u001b[2J is worse than a: tpot mean +11.",
-		false: "b\\u001b[2J is worse than a: tpot mean +11.",
+		true:  "\x1b[31mb\\u001b[2J is worse than a: tpot mean +10.",
+		false: "b\\u001b[2J is worse than a: tpot mean +10.",
 	} {
 		var out bytes.Buffer
 		if err := x.Write(&out, terminal.Paint(paint), 0); err != nil {

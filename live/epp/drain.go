@@ -16,8 +16,9 @@ import (
 // A picker that stops must continue until its clients have noticed: Envoy checks its health at intervals, and sends to
 // it until one check has answered NOT_SERVING. So the server remembers each client that checks and its interval, waits
 // for each of them to check again, and then for new requests to stop. A client that has hung up, or has not checked for
-// three of its intervals, is gone. A client that is connected and never checks hears from somebody else that the picker
-// leaves, such as a Gateway that watches Kubernetes' pods: for it, too, the server waits until new requests stop.
+// three of its intervals, is gone. A client that is connected and never checks, such as a Gateway that watches
+// Kubernetes' pods, hears from another program that the picker leaves: for it, too, the server waits until new requests
+// stop.
 
 const (
 	// quiet is how long no request may have come before the server assumes that none will.

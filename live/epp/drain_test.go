@@ -1,6 +1,8 @@
 package epp
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,28 +23,21 @@ func TestStopAwaitsClientsThatNeverCheck(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h, began := healthChecks{open: c.open}, time.Now()
-				stopped := make(chan struct{})
-				defer close(stopped)
-				go func() {
-					for time.Since(began) < c.sends && !closed(stopped) {
+				ctx, stop := context.WithCancel(t.Context())
+				var sends sync.WaitGroup
+				sends.Go(func() {
+					for ctx.Err() == nil && time.Since(began) < c.sends {
 						h.lastRequest.Store(time.Now().UnixNano())
 						time.Sleep(time.Millisecond)
 					}
-				}()
+				})
 				h.awaitChecks(t.Context(), began)
 				if took := time.Since(began); took < c.want || took > c.want+15*time.Millisecond {
 					t.Errorf("it stops after %v, expected about %v", took, c.want)
 				}
+				stop()
+				sends.Wait()
 			})
 		})
-	}
-}
-
-func closed(c chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
 	}
 }
